@@ -1,0 +1,52 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check lint build stubs bench clean
+
+# Train micrograd's moons demo and show the result.
+demo: $(VENV)/installed
+	$(BIN)/python examples/moons.py
+
+# The whole test suite, on the native engine and again on the Python one.
+test: $(VENV)/tests-installed lint
+	CHAINRULE_ENGINE=native $(BIN)/python -m pytest -n 2 --doctest-modules src tests
+	CHAINRULE_ENGINE=python $(BIN)/python -m pytest -n 2 -m "not slow" -q tests
+
+# What to run before every commit: lint, types, core tests. Under two minutes.
+check: $(VENV)/tests-installed lint
+	CHAINRULE_ENGINE=native $(BIN)/python -m pytest -n 2 -q -m "not slow" --doctest-modules src tests
+
+lint: $(VENV)/tests-installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# Rebuild the native engine after a change to ops.py or _native.c.
+build: $(VENV)/installed
+	$(BIN)/python setup.py -q build_ext --inplace --force
+
+# Rewrite the type signatures after a change to the op table.
+stubs: $(VENV)/installed
+	$(BIN)/python tools/write_signatures.py
+
+bench: $(VENV)/bench-installed
+	$(BIN)/python benchmarks/engine.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info src/chainrule/*.so src/chainrule/_native_ops.h
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: $(VENV)/bin/python pyproject.toml setup.py src/chainrule/ops.py src/chainrule/c_text.py src/chainrule/_native.c
+	$(BIN)/pip install -q -e .
+	touch $@
+
+$(VENV)/tests-installed: $(VENV)/installed
+	$(BIN)/pip install -q -e .[test,lint]
+	touch $@
+
+$(VENV)/bench-installed: $(VENV)/installed
+	$(BIN)/pip install -q -e .[bench]
+	touch $@

@@ -1,0 +1,149 @@
+"""Timing contestants against each other, and showing the result.
+
+All run in one process and take turns, round after round, so that a busy moment of the machine meets everybody.
+Between turns all garbage is collected, untimed. What is imported is frozen (`gc.freeze`), so that a
+contestant's collector walks that contestant's objects and nobody else's.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+TIE = 1.5  # shared machines do not tell smaller ratios apart
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a contestant does when it is its turn."""
+
+    run: Callable[[Any], object]  # timed; what it returns is dropped after the clock has stopped
+    prepare: Callable[[], Any] = lambda: None  # not timed; makes the argument of `run`
+    collector: bool = True  # whether Python's garbage collector runs by itself meanwhile
+
+
+def interleave(turns: Mapping[str, Turn], rounds: int, patience: float, scale: float = 1.0) -> dict[str, list[float]]:
+    """The times of every contestant, in seconds times `scale`.
+
+    A contestant that has used up `patience` seconds sits out the remaining rounds; all have two turns at least.
+    """
+    times: dict[str, list[float]] = {name: [] for name in turns}
+    spent = dict.fromkeys(turns, 0.0)
+    gc.collect()
+    gc.freeze()
+    try:
+        for _ in range(rounds):
+            for name, turn in turns.items():
+                if len(times[name]) < 2 or spent[name] < patience:
+                    start = perf_counter()
+                    times[name].append(scale * _timed(turn))
+                    spent[name] += perf_counter() - start
+    finally:
+        gc.unfreeze()
+    return times
+
+
+def _timed(turn: Turn) -> float:
+    gc.collect()
+    if not turn.collector:
+        gc.disable()
+    try:
+        argument = turn.prepare()
+        start = perf_counter()
+        result = turn.run(argument)
+        seconds = perf_counter() - start
+    finally:
+        gc.enable()
+    del result, argument
+    return seconds
+
+
+@dataclass
+class Report:
+    """One table of sections, each a workload with a line a contestant."""
+
+    title: str
+    caption: str
+    notes: list[str] = field(default_factory=list)
+    sections: list[list[tuple[str, ...]]] = field(default_factory=list)
+
+    heading = ("workload", "contestant", "best", "median", "× ours", "turns")
+
+    def add(self, workload: str, measured: Mapping[str, list[float]], ours: str) -> None:
+        """A section; ratios are of the best times."""
+        lines: list[tuple[str, ...]] = []
+        for name, times in measured.items():
+            repeated = len(times) > 1
+            ratio = _ratio(min(times) / min(measured[ours]), noisy=repeated) if ours in measured else ""
+            middle = _number(median(times)) if repeated else ""
+            lines.append(("" if lines else workload, name, _number(min(times)), middle, ratio, str(len(times))))
+        self.sections.append(lines)
+
+    def markdown(self) -> str:
+        lines = [line for section in self.sections for line in section]
+        rows = [_markdown_row(line) for line in (self.heading, ("---", "---", "--:", "--:", "--:", "--:"), *lines)]
+        notes = [f"- {note}" for note in self.notes]
+        return "\n".join([f"# {self.title}", "", *rows, "", self.caption, "", *notes, ""])
+
+    def show(self) -> None:
+        """Print the table, with rich where it is installed."""
+        try:
+            from rich.console import Console
+            from rich.table import Table
+        except ImportError:
+            print(self.markdown())
+            return
+        table = Table(title=self.title, caption="\n".join([self.caption, *self.notes]), caption_justify="left")
+        for name in self.heading:
+            table.add_column(name, justify="left" if name in ("workload", "contestant") else "right")
+        for section in self.sections:
+            for line in section:
+                table.add_row(*line)
+            table.add_section()
+        Console().print(table)
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _number(number: float) -> str:
+    return f"{number:,.1f}" if abs(number) < 100 else f"{number:,.0f}"
+
+
+def _ratio(ratio: float, noisy: bool) -> str:
+    text = f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
+    return f"{text} tie" if noisy and 1 / TIE < ratio < TIE and ratio != 1.0 else text
+
+
+def machine() -> str:
+    """The processor, the cores and the Python, in a line."""
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}, {python}"
+
+
+def versions(*packages: str) -> str:
+    """What is installed of these, in a line."""
+    found = []
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found.append(f"{package} {version(package)}")
+    return ", ".join(found)
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown processor"

@@ -1,0 +1,59 @@
+"""chainrule: a scalar-valued autograd engine. Write scalars, see every step, run at machine speed.
+
+>>> a, b = Value(2.0), Value(-3.0)
+>>> loss = tanh(a * b) + a**2
+>>> loss.backward()
+>>> f"{a.grad:.4f}"
+'3.9999'
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from chainrule import data, losses, nn, ops, optim
+from chainrule._value import ENGINE, Value
+from chainrule.functions import dot, logsumexp, mean, op, softmax
+
+if TYPE_CHECKING:
+    from chainrule._signatures import *
+    from chainrule.checks import gradcheck
+    from chainrule.files import load, save
+    from chainrule.training import fit
+
+__version__ = "0.1.0"
+
+globals().update(ops.TABLE)  # every row of the op table is a function: chainrule.exp, chainrule.tanh, ...
+
+# Imported when first used, so that `import chainrule` stays light.
+_LATER = {"fit": "training", "gradcheck": "checks", "load": "files", "save": "files"}
+
+__all__ = [
+    "ENGINE",
+    "Value",
+    "data",
+    "dot",
+    "fit",
+    "gradcheck",
+    "load",
+    "logsumexp",
+    "losses",
+    "mean",
+    "nn",
+    "op",
+    "optim",
+    "save",
+    "softmax",
+]
+__all__ += list(ops.TABLE)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'chainrule' has no attribute {name!r}")
+    value = getattr(import_module(f"chainrule.{_LATER[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

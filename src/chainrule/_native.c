@@ -1,0 +1,976 @@
+/* Value in C: the class of engine.py again, where a node costs about what a Python float costs.
+
+   What an op computes comes from the op table: `_native_ops.h` is generated from it at build time. This file
+   knows nodes: how they are made, walked and freed.
+
+   - Operands are references from a node to older nodes, so the graph has no cycles and reference counting
+     frees it. Only a user's closure can close one: nodes are untracked by the garbage collector until a
+     closure, or an operand that is tracked, hangs on them.
+   - Building, walking and freeing never recurse: a chain of a million nodes is nothing special.
+   - Every node has a serial number, younger than its operands'. Newest first is a reverse topological order. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NO_RULE = UINT16_MAX, USER_RULE = UINT16_MAX - 1 }; /* beside the table's codes: Node.op */
+enum { CONSTANT = 1, VISITED = 2, TRACKED = 4 };           /* Node.flags */
+enum { INLINE_OPERANDS = 2 };
+
+typedef struct { /* what few nodes have */
+    PyObject *label, *tag, *closure, *rule;
+} Extra;
+
+typedef struct Node {
+    PyObject_HEAD
+    double data;
+    union {
+        double grad;
+        struct Node *next_dead; /* while it waits to be freed */
+    };
+    uint64_t serial;
+    uint16_t op;
+    uint16_t flags;
+    uint32_t count; /* of operands */
+    union {
+        struct Node *few[INLINE_OPERANDS];
+        struct Node **many;
+    } operands;
+    Extra *extra;
+} Node;
+
+static PyTypeObject *ValueType;
+static uint64_t next_serial;
+static PyObject *table;    /* the rows of the op table, by code */
+static PyObject *as_float; /* ops.as_float, for numbers that are neither float nor int */
+
+static inline Node **operands_of(Node *node)
+{
+    return node->count > INLINE_OPERANDS ? node->operands.many : node->operands.few;
+}
+
+static inline int takes_gradient(const Node *node)
+{
+    return !(node->flags & CONSTANT);
+}
+
+static inline int is_value(PyObject *object)
+{
+    return Py_IS_TYPE(object, ValueType) || PyType_IsSubtype(Py_TYPE(object), ValueType);
+}
+
+static PyObject *apply_method(int op, PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+static inline PyObject *unary(int op, double data, PyObject *operand);
+
+/* A method for each op: the unary ones, which most are, take a short way. */
+#define UNARY_METHOD(name)                                                                                    \
+    static PyObject *method_##name(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)  \
+    {                                                                                                         \
+        if (count == 0 && names == NULL)                                                                      \
+            return unary(OP_##name, forward_##name(((Node *)self)->data), self);                              \
+        return apply_method(OP_##name, self, args, count, names);                                             \
+    }
+#define METHOD(name)                                                                                          \
+    static PyObject *method_##name(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)  \
+    {                                                                                                         \
+        return apply_method(OP_##name, self, args, count, names);                                             \
+    }
+#define OP_METHOD(as, name, doc) \
+    {#as, (PyCFunction)(void (*)(void))method_##name, METH_FASTCALL | METH_KEYWORDS, PyDoc_STR(doc)},
+
+#include "_native_ops.h"
+
+/* Making nodes. */
+
+/* A training step frees a graph and builds the same again. Python gives the memory back to the system in
+   between, one arena (1 MB) at a time, and taking it anew costs a fifth of the step. So one node in 8192, which
+   is about one an arena, is not freed but stays as a pin, up to 16 pins. */
+enum { PIN_EVERY = 8192, MOST_PINS = 16 };
+
+static void free_node(Node *node)
+{
+    static int pins;
+    PyTypeObject *type = Py_TYPE(node);
+    if (node->serial % PIN_EVERY == 0 && pins < MOST_PINS && type == ValueType)
+        pins++;
+    else
+        type->tp_free(node);
+    Py_DECREF(type);
+}
+
+static Node *new_node(double data, int op, uint32_t count)
+{
+    Node **many = NULL;
+    if (count > INLINE_OPERANDS && (many = PyMem_Calloc(count, sizeof(Node *))) == NULL)
+        return (Node *)PyErr_NoMemory();
+    Node *node = PyObject_GC_New(Node, ValueType);
+    if (node == NULL) {
+        PyMem_Free(many);
+        return NULL;
+    }
+    node->data = data;
+    node->grad = 0.0;
+    node->serial = next_serial++;
+    node->op = (uint16_t)op;
+    node->flags = 0;
+    node->count = count;
+    if (many)
+        node->operands.many = many;
+    node->extra = NULL;
+    return node;
+}
+
+static inline void track(Node *node)
+{
+    if (!(node->flags & TRACKED)) {
+        node->flags |= TRACKED;
+        PyObject_GC_Track(node);
+    }
+}
+
+static inline PyObject *unary(int op, double data, PyObject *operand)
+{
+    Node *node = new_node(data, op, 1);
+    if (node == NULL)
+        return NULL;
+    node->operands.few[0] = (Node *)Py_NewRef(operand);
+    if (((Node *)operand)->flags & TRACKED)
+        track(node);
+    return (PyObject *)node;
+}
+
+static inline PyObject *binary(int op, double data, Node *left, Node *right) /* steals both */
+{
+    Node *node = new_node(data, op, 2);
+    if (node == NULL) {
+        Py_DECREF(left);
+        Py_DECREF(right);
+        return NULL;
+    }
+    node->operands.few[0] = left;
+    node->operands.few[1] = right;
+    if ((left->flags | right->flags) & TRACKED)
+        track(node);
+    return (PyObject *)node;
+}
+
+static int to_double(PyObject *number, const char *argument, double *result)
+{
+    if (PyFloat_CheckExact(number)) {
+        *result = PyFloat_AS_DOUBLE(number);
+        return 0;
+    }
+    if (PyLong_CheckExact(number)) {
+        *result = PyLong_AsDouble(number);
+        if (*result != -1.0 || !PyErr_Occurred())
+            return 0;
+        PyErr_Clear(); /* too large: as_float says so with the argument's name */
+    }
+    PyObject *converted = PyObject_CallFunction(as_float, "Os", number, argument);
+    if (converted == NULL)
+        return -1;
+    *result = PyFloat_AsDouble(converted);
+    Py_DECREF(converted);
+    return *result == -1.0 && PyErr_Occurred() ? -1 : 0;
+}
+
+static inline Node *to_operand(PyObject *object) /* a new reference; a plain number becomes a constant */
+{
+    if (is_value(object))
+        return (Node *)Py_NewRef(object);
+    double data;
+    if (to_double(object, "operand", &data) < 0)
+        return NULL;
+    Node *node = new_node(data, NO_RULE, 0);
+    if (node)
+        node->flags |= CONSTANT;
+    return node;
+}
+
+static Extra *extra_of(Node *node)
+{
+    if (node->extra == NULL && (node->extra = PyMem_Calloc(1, sizeof(Extra))) == NULL)
+        PyErr_NoMemory();
+    return node->extra;
+}
+
+static PyObject *call_rule(PyObject *function, const double *numbers, Py_ssize_t count)
+{
+    PyObject *arguments = PyTuple_New(count);
+    for (Py_ssize_t k = 0; arguments && k < count; k++) {
+        PyObject *number = PyFloat_FromDouble(numbers[k]);
+        if (number == NULL)
+            Py_CLEAR(arguments);
+        else
+            PyTuple_SET_ITEM(arguments, k, number);
+    }
+    PyObject *result = arguments ? PyObject_CallObject(function, arguments) : NULL;
+    Py_XDECREF(arguments);
+    return result;
+}
+
+static int forward_of(PyObject *rule, int op, const double *numbers, Py_ssize_t count, double *result)
+{
+    if (op < BUILTIN_OPS) {
+        *result = builtin_forward(op, numbers);
+        return 0;
+    }
+    PyObject *function = PyObject_GetAttrString(rule, "forward");
+    PyObject *out = function ? call_rule(function, numbers, count) : NULL;
+    int failed = out == NULL || to_double(out, "the op's result", result) < 0;
+    Py_XDECREF(function);
+    Py_XDECREF(out);
+    return failed ? -1 : 0;
+}
+
+static PyObject *apply(PyObject *rule, int op, PyObject *const *operands, Py_ssize_t count)
+{
+    double data = 0.0, few_numbers[4], *numbers = few_numbers;
+    if (count > 4 && (numbers = PyMem_New(double, count)) == NULL)
+        return PyErr_NoMemory();
+    Node *node = new_node(0.0, op, (uint32_t)count);
+    if (node == NULL)
+        goto done;
+    memset(operands_of(node), 0, (size_t)count * sizeof(Node *));
+    int tracked = 0;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        Node *operand = to_operand(operands[k]);
+        if (operand == NULL)
+            goto failed;
+        operands_of(node)[k] = operand;
+        numbers[k] = operand->data;
+        tracked |= operand->flags & TRACKED;
+    }
+    if (forward_of(rule, op, numbers, count, &data) < 0)
+        goto failed;
+    node->data = data;
+    node->serial = next_serial++; /* younger than the constants made above */
+    if (op == USER_RULE) {
+        if (extra_of(node) == NULL)
+            goto failed;
+        node->extra->rule = Py_NewRef(rule);
+        tracked = 1; /* a user's rule can refer to anything */
+    }
+    if (tracked)
+        track(node);
+    goto done;
+failed:
+    Py_CLEAR(node);
+done:
+    if (numbers != few_numbers)
+        PyMem_Free(numbers);
+    return (PyObject *)node;
+}
+
+static PyObject *apply_method(int op, PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    PyObject *rule = PyList_GET_ITEM(table, op);
+    PyObject *given = PyTuple_New(count + 1), *named = PyDict_New(), *operands = NULL, *node = NULL;
+    if (given == NULL || named == NULL)
+        goto done;
+    PyTuple_SET_ITEM(given, 0, Py_NewRef(self));
+    for (Py_ssize_t k = 0; k < count; k++)
+        PyTuple_SET_ITEM(given, k + 1, Py_NewRef(args[k]));
+    for (Py_ssize_t k = 0; names && k < PyTuple_GET_SIZE(names); k++)
+        if (PyDict_SetItem(named, PyTuple_GET_ITEM(names, k), args[count + k]) < 0)
+            goto done;
+    operands = PyObject_CallMethod(rule, "bind", "OO", given, named);
+    if (operands)
+        node = apply(rule, op, &PyTuple_GET_ITEM(operands, 0), PyTuple_GET_SIZE(operands));
+done:
+    Py_XDECREF(given);
+    Py_XDECREF(named);
+    Py_XDECREF(operands);
+    return node;
+}
+
+static PyObject *value_apply(PyObject *Py_UNUSED(unused), PyObject *args)
+{
+    PyObject *rule, *operands;
+    if (!PyArg_ParseTuple(args, "OO!:_apply", &rule, &PyTuple_Type, &operands))
+        return NULL;
+    PyObject *code = PyObject_GetAttrString(rule, "code");
+    long op = code ? PyLong_AsLong(code) : -1;
+    Py_XDECREF(code);
+    if (op == -1 && PyErr_Occurred())
+        return NULL;
+    if (op < 0 || op >= BUILTIN_OPS || PyList_GET_ITEM(table, op) != rule)
+        op = USER_RULE;
+    return apply(rule, (int)op, &PyTuple_GET_ITEM(operands, 0), PyTuple_GET_SIZE(operands));
+}
+
+/* `Value(data, _children=(), _op='', label='')`. */
+
+static PyObject *value_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(names))
+{
+    if (type == ValueType)
+        return (PyObject *)new_node(0.0, NO_RULE, 0);
+    Node *node = (Node *)type->tp_alloc(type, 0); /* a subclass has a dictionary, so it is tracked from birth */
+    if (node) {
+        node->op = NO_RULE;
+        node->flags = TRACKED;
+        node->serial = next_serial++;
+    }
+    return (PyObject *)node;
+}
+
+static void drop_operands(Node *node)
+{
+    Node **operands = operands_of(node), **many = node->count > INLINE_OPERANDS ? operands : NULL;
+    Node *few[INLINE_OPERANDS];
+    uint32_t count = node->count;
+    if (many == NULL)
+        operands = memcpy(few, operands, sizeof few);
+    node->count = 0;
+    for (uint32_t k = 0; k < count; k++)
+        Py_XDECREF(operands[k]);
+    PyMem_Free(many);
+}
+
+static int set_operands(Node *node, PyObject *children)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(children);
+    int tracked = 0;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        PyObject *child = PyTuple_GET_ITEM(children, k);
+        if (!is_value(child)) {
+            PyErr_Format(PyExc_TypeError, "`_children` must be Values, got %s: wrap numbers in Value(...)",
+                         Py_TYPE(child)->tp_name);
+            return -1;
+        }
+        tracked |= ((Node *)child)->flags & TRACKED;
+    }
+    Node **many = NULL;
+    if (count > INLINE_OPERANDS && (many = PyMem_New(Node *, count)) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    drop_operands(node);
+    if (many)
+        node->operands.many = many;
+    node->count = (uint32_t)count;
+    for (Py_ssize_t k = 0; k < count; k++)
+        operands_of(node)[k] = (Node *)Py_NewRef(PyTuple_GET_ITEM(children, k));
+    if (tracked)
+        track(node);
+    return 0;
+}
+
+static int set_text(Node *node, PyObject *text, const char *argument, size_t field)
+{
+    if (text == NULL || !PyUnicode_Check(text)) {
+        PyErr_Format(PyExc_TypeError, "`%s` must be a string, got %s", argument,
+                     text ? Py_TYPE(text)->tp_name : "nothing");
+        return -1;
+    }
+    if (PyUnicode_GET_LENGTH(text) == 0 && node->extra == NULL)
+        return 0;
+    if (extra_of(node) == NULL)
+        return -1;
+    PyObject **slot = (PyObject **)((char *)node->extra + field);
+    Py_INCREF(text);
+    Py_XSETREF(*slot, text);
+    return 0;
+}
+
+static int value_init(PyObject *self, PyObject *args, PyObject *names)
+{
+    static char *keywords[] = {"data", "_children", "_op", "label", NULL};
+    Node *node = (Node *)self;
+    PyObject *number, *children = NULL, *tag = NULL, *label = NULL;
+    double data;
+    if (!PyArg_ParseTupleAndKeywords(args, names, "O|OOO:Value", keywords, &number, &children, &tag, &label) ||
+        to_double(number, "data", &data) < 0)
+        return -1;
+    children = children ? PySequence_Tuple(children) : PyTuple_New(0);
+    if (children == NULL)
+        return -1;
+    int failed = set_operands(node, children) < 0;
+    Py_DECREF(children);
+    if (node->extra) {
+        Py_CLEAR(node->extra->label);
+        Py_CLEAR(node->extra->tag);
+        Py_CLEAR(node->extra->closure);
+    }
+    if (failed || (tag && set_text(node, tag, "_op", offsetof(Extra, tag)) < 0) ||
+        (label && set_text(node, label, "label", offsetof(Extra, label)) < 0))
+        return -1;
+    node->data = data;
+    node->grad = 0.0;
+    node->op = NO_RULE;
+    node->flags &= (uint16_t)~CONSTANT;
+    node->serial = next_serial++;
+    return 0;
+}
+
+/* Freeing: the dead wait in a list, so that a long chain is not a deep recursion. */
+
+static void value_dealloc(PyObject *self)
+{
+    static Node *dead;
+    static int burying;
+    Node *node = (Node *)self;
+    if (node->flags & TRACKED)
+        PyObject_GC_UnTrack(self);
+    node->next_dead = dead;
+    dead = node;
+    if (burying)
+        return;
+    burying = 1;
+    while ((node = dead) != NULL) {
+        dead = node->next_dead;
+        drop_operands(node);
+        if (node->extra) {
+            Py_XDECREF(node->extra->label);
+            Py_XDECREF(node->extra->tag);
+            Py_XDECREF(node->extra->closure);
+            Py_XDECREF(node->extra->rule);
+            PyMem_Free(node->extra);
+        }
+        free_node(node);
+    }
+    burying = 0;
+}
+
+static int value_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Node *node = (Node *)self;
+    Py_VISIT(Py_TYPE(self));
+    for (uint32_t k = 0; k < node->count; k++)
+        Py_VISIT(operands_of(node)[k]);
+    if (node->extra) {
+        Py_VISIT(node->extra->closure);
+        Py_VISIT(node->extra->rule);
+    }
+    return 0;
+}
+
+static int value_clear(PyObject *self) /* operands form no cycle; what a user hung on the node may */
+{
+    Node *node = (Node *)self;
+    if (node->extra)
+        Py_CLEAR(node->extra->closure);
+    return 0;
+}
+
+/* The backward pass. */
+
+static int push_user_rule(Node *node)
+{
+    PyObject *partials = PyObject_GetAttrString(node->extra->rule, "partials");
+    double few_numbers[5], *numbers = few_numbers;
+    int failed = -1;
+    if (partials == NULL || !PyTuple_Check(partials) || PyTuple_GET_SIZE(partials) != node->count) {
+        if (partials)
+            PyErr_SetString(PyExc_TypeError, "an op's `partials` must be a tuple with an entry for each operand");
+        goto done;
+    }
+    if (node->count > 4 && (numbers = PyMem_New(double, node->count + 1)) == NULL) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    numbers[0] = node->data;
+    for (uint32_t k = 0; k < node->count; k++)
+        numbers[k + 1] = operands_of(node)[k]->data;
+    for (uint32_t k = 0; k < node->count; k++) {
+        Node *operand = operands_of(node)[k];
+        PyObject *rule = PyTuple_GET_ITEM(partials, k);
+        if (rule == Py_None || !takes_gradient(operand))
+            continue;
+        double partial;
+        PyObject *result = call_rule(rule, numbers, node->count + 1);
+        int bad = result == NULL || to_double(result, "the op's partial", &partial) < 0;
+        Py_XDECREF(result);
+        if (bad)
+            goto done;
+        operand->grad += node->grad * partial;
+    }
+    failed = 0;
+done:
+    if (numbers != few_numbers)
+        PyMem_Free(numbers);
+    Py_XDECREF(partials);
+    return failed;
+}
+
+static inline PyObject *closure_of(const Node *node)
+{
+    return node->extra ? node->extra->closure : NULL;
+}
+
+static inline int runs_python(const Node *node)
+{
+    return node->op == USER_RULE || closure_of(node) != NULL;
+}
+
+static int push(Node *node) /* by the node's rule, not by a user's closure */
+{
+    if (node->op == USER_RULE)
+        return push_user_rule(node);
+    if (node->op != NO_RULE)
+        builtin_backward(node);
+    return 0;
+}
+
+static int push_or_call(Node *node)
+{
+    PyObject *closure = closure_of(node);
+    if (closure == NULL)
+        return push(node);
+    Py_INCREF(closure); /* it may assign node._backward */
+    PyObject *result = PyObject_CallNoArgs(closure);
+    Py_DECREF(closure);
+    Py_XDECREF(result);
+    return result ? 0 : -1;
+}
+
+/* Nodes that still have to pass their gradient on. Their own is complete when all younger ones have. */
+typedef struct {
+    Node **nodes;
+    size_t count, capacity;
+} Pending;
+
+static int reserve(Pending *pending, size_t capacity)
+{
+    if (capacity <= pending->capacity)
+        return 0;
+    capacity = capacity > 2 * pending->capacity ? capacity : 2 * pending->capacity;
+    Node **nodes = PyMem_Resize(pending->nodes, Node *, capacity);
+    if (nodes == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    memset(nodes + pending->capacity, 0, (capacity - pending->capacity) * sizeof(Node *));
+    pending->nodes = nodes;
+    pending->capacity = capacity;
+    return 0;
+}
+
+static inline int passes_on(const Node *node)
+{
+    return node->count || closure_of(node);
+}
+
+/* The quick way, in one sweep. Nodes made one after another have nearly consecutive serials: lay them out by
+   age, the root at place 0. Whoever needs a node is younger, and has put it in its place before the sweep
+   comes by. Stops at a node that runs Python code or has operands much older than itself, and leaves what is
+   then pending to the general way. */
+static int sweep(Pending *pending, Node *root)
+{
+    size_t place = 0, done = 0;
+    if (reserve(pending, 256) < 0)
+        return -1;
+    pending->nodes[0] = root;
+    pending->count = 1;
+    for (; place < pending->count; place++) {
+        Node *node = pending->nodes[place];
+        if (node == NULL)
+            continue;
+        if (runs_python(node))
+            break;
+        Node **operands = operands_of(node);
+        for (uint32_t k = 0; k < node->count; k++) {
+            if (!passes_on(operands[k]))
+                continue;
+            uint64_t age = root->serial - operands[k]->serial;
+            if (age <= place || age / 16 > done + 8192)
+                goto stop;
+            if (age >= pending->count) {
+                if (reserve(pending, age + 1) < 0)
+                    return -1;
+                pending->count = age + 1;
+            }
+            if (pending->nodes[age] == NULL) {
+                pending->nodes[age] = operands[k];
+                operands[k]->grad = 0.0;
+            }
+        }
+        builtin_backward(node);
+        done++;
+    }
+stop:;
+    size_t left = 0;
+    for (; place < pending->count; place++)
+        if (pending->nodes[place])
+            pending->nodes[left++] = pending->nodes[place];
+    pending->count = left;
+    return 0;
+}
+
+static int younger_first(const void *a, const void *b)
+{
+    uint64_t left = (*(Node *const *)a)->serial, right = (*(Node *const *)b)->serial;
+    return (left < right) - (left > right);
+}
+
+/* The general way: find all nodes below the pending ones, sort, and only then run them, for Python code may
+   do anything: free nodes, build on them, call backward. So hold them all, unmarked, until the end. */
+static int finish(Pending *pending)
+{
+    int failed = 0;
+    for (size_t k = 0; k < pending->count; k++)
+        pending->nodes[k]->flags |= VISITED;
+    for (size_t done = 0; done < pending->count && !failed; done++) {
+        Node *node = pending->nodes[done];
+        for (uint32_t k = 0; k < node->count && !failed; k++) {
+            Node *operand = operands_of(node)[k];
+            if (operand->flags & VISITED || !passes_on(operand))
+                continue;
+            if ((failed = reserve(pending, pending->count + 1)) == 0) {
+                operand->flags |= VISITED;
+                operand->grad = 0.0;
+                pending->nodes[pending->count++] = operand;
+            }
+        }
+    }
+    for (size_t k = 0; k < pending->count; k++) {
+        pending->nodes[k]->flags &= (uint16_t)~VISITED;
+        Py_INCREF(pending->nodes[k]);
+    }
+    qsort(pending->nodes, pending->count, sizeof(Node *), younger_first);
+    for (size_t k = 0; k < pending->count && !failed; k++)
+        failed = push_or_call(pending->nodes[k]);
+    for (size_t k = 0; k < pending->count; k++)
+        Py_DECREF(pending->nodes[k]);
+    return failed;
+}
+
+static PyObject *value_backward(PyObject *self, PyObject *args, PyObject *names)
+{
+    static char *keywords[] = {"seed", NULL};
+    PyObject *number = NULL;
+    double seed = 1.0;
+    if (!PyArg_ParseTupleAndKeywords(args, names, "|O:backward", keywords, &number) ||
+        (number && to_double(number, "seed", &seed) < 0))
+        return NULL;
+    Pending pending = {NULL, 0, 0};
+    ((Node *)self)->grad = seed;
+    int failed = sweep(&pending, (Node *)self);
+    if (!failed && pending.count)
+        failed = finish(&pending);
+    PyMem_Free(pending.nodes);
+    if (failed)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *value_push(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    if (push((Node *)self) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Arithmetic. */
+
+static inline PyObject *no_number(void) /* not a number: let the other operand try */
+{
+    if (!PyErr_ExceptionMatches(PyExc_TypeError))
+        return NULL;
+    PyErr_Clear();
+    Py_RETURN_NOTIMPLEMENTED;
+}
+
+#define BINARY_OPERATOR(name)                                                                                 \
+    static PyObject *operator_##name(PyObject *left, PyObject *right)                                         \
+    {                                                                                                         \
+        Node *a = to_operand(left), *b = a ? to_operand(right) : NULL;                                        \
+        if (b == NULL) {                                                                                      \
+            Py_XDECREF(a);                                                                                    \
+            return no_number();                                                                               \
+        }                                                                                                     \
+        return binary(OP_##name, forward_##name(a->data, b->data), a, b);                                     \
+    }
+#define UNARY_OPERATOR(name)                                                                                  \
+    static PyObject *operator_##name(PyObject *self)                                                          \
+    {                                                                                                         \
+        return unary(OP_##name, forward_##name(((Node *)self)->data), self);                                  \
+    }
+
+BINARY_OPERATOR(add)
+BINARY_OPERATOR(sub)
+BINARY_OPERATOR(mul)
+BINARY_OPERATOR(div)
+BINARY_OPERATOR(pow)
+UNARY_OPERATOR(neg)
+UNARY_OPERATOR(abs)
+
+static PyObject *operator_power(PyObject *left, PyObject *right, PyObject *modulus)
+{
+    if (modulus != Py_None)
+        Py_RETURN_NOTIMPLEMENTED;
+    return operator_pow(left, right);
+}
+
+static PyObject *value_positive(PyObject *self)
+{
+    return Py_NewRef(self);
+}
+
+static int value_bool(PyObject *self)
+{
+    return ((Node *)self)->data != 0.0;
+}
+
+static PyObject *value_float(PyObject *Py_UNUSED(self))
+{
+    PyErr_SetString(PyExc_TypeError,
+                    "a Value does not turn into a float by itself, because its gradient would be lost: "
+                    "use chainrule's functions (chainrule.exp(v) for math.exp(v)), or v.data for the bare number");
+    return NULL;
+}
+
+static PyObject *value_compare(PyObject *self, PyObject *other, int comparison)
+{
+    double left = ((Node *)self)->data, right;
+    if (comparison == Py_EQ || comparison == Py_NE)
+        Py_RETURN_NOTIMPLEMENTED; /* identity, as for any object */
+    if (is_value(other))
+        right = ((Node *)other)->data;
+    else if (to_double(other, "data", &right) < 0)
+        return no_number();
+    Py_RETURN_RICHCOMPARE(left, right, comparison);
+}
+
+/* What a Value shows. */
+
+static PyObject *value_repr(PyObject *self)
+{
+    Node *node = (Node *)self;
+    PyObject *data = PyFloat_FromDouble(node->data), *grad = PyFloat_FromDouble(node->grad), *text = NULL;
+    PyObject *label = node->extra ? node->extra->label : NULL;
+    if (data && grad && label && PyUnicode_GET_LENGTH(label))
+        text = PyUnicode_FromFormat("Value(data=%R, grad=%R, label=%R)", data, grad, label);
+    else if (data && grad)
+        text = PyUnicode_FromFormat("Value(data=%R, grad=%R)", data, grad);
+    Py_XDECREF(data);
+    Py_XDECREF(grad);
+    return text;
+}
+
+static PyObject *value_format(PyObject *self, PyObject *spec)
+{
+    if (PyUnicode_Check(spec) && PyUnicode_GET_LENGTH(spec) == 0)
+        return PyObject_Repr(self);
+    PyObject *data = PyFloat_FromDouble(((Node *)self)->data);
+    PyObject *text = data ? PyObject_Format(data, spec) : NULL;
+    Py_XDECREF(data);
+    return text;
+}
+
+static PyObject *get_number(PyObject *self, void *field)
+{
+    return PyFloat_FromDouble(*(double *)((char *)self + (size_t)field));
+}
+
+static int set_number(PyObject *self, PyObject *number, const char *argument, double *field)
+{
+    (void)self;
+    if (number == NULL) {
+        PyErr_Format(PyExc_AttributeError, "`%s` cannot be deleted", argument);
+        return -1;
+    }
+    return to_double(number, argument, field);
+}
+
+static int set_data(PyObject *self, PyObject *number, void *Py_UNUSED(unused))
+{
+    return set_number(self, number, "data", &((Node *)self)->data);
+}
+
+static int set_grad(PyObject *self, PyObject *number, void *Py_UNUSED(unused))
+{
+    return set_number(self, number, "grad", &((Node *)self)->grad);
+}
+
+static PyObject *get_label(PyObject *self, void *Py_UNUSED(unused))
+{
+    Node *node = (Node *)self;
+    return node->extra && node->extra->label ? Py_NewRef(node->extra->label) : PyUnicode_FromString("");
+}
+
+static int set_label(PyObject *self, PyObject *text, void *Py_UNUSED(unused))
+{
+    return set_text((Node *)self, text, "label", offsetof(Extra, label));
+}
+
+static PyObject *get_rule(PyObject *self, void *Py_UNUSED(unused))
+{
+    Node *node = (Node *)self;
+    if (node->op == NO_RULE)
+        Py_RETURN_NONE;
+    return Py_NewRef(node->op == USER_RULE ? node->extra->rule : PyList_GET_ITEM(table, node->op));
+}
+
+static PyObject *get_op(PyObject *self, void *Py_UNUSED(unused))
+{
+    Node *node = (Node *)self;
+    if (node->op == NO_RULE || (node->extra && node->extra->tag))
+        return node->extra && node->extra->tag ? Py_NewRef(node->extra->tag) : PyUnicode_FromString("");
+    PyObject *rule = get_rule(self, NULL), *symbol = rule ? PyObject_GetAttrString(rule, "symbol") : NULL;
+    Py_XDECREF(rule);
+    return symbol;
+}
+
+static int set_op(PyObject *self, PyObject *text, void *Py_UNUSED(unused))
+{
+    return set_text((Node *)self, text, "_op", offsetof(Extra, tag));
+}
+
+static PyObject *get_operands(PyObject *self, void *Py_UNUSED(unused))
+{
+    Node *node = (Node *)self;
+    PyObject *operands = PyTuple_New(node->count);
+    for (uint32_t k = 0; operands && k < node->count; k++)
+        PyTuple_SET_ITEM(operands, k, Py_NewRef(operands_of(node)[k]));
+    return operands;
+}
+
+static PyObject *get_prev(PyObject *self, void *Py_UNUSED(unused))
+{
+    PyObject *operands = get_operands(self, NULL);
+    PyObject *set = operands ? PyFrozenSet_New(operands) : NULL;
+    Py_XDECREF(operands);
+    return set;
+}
+
+static PyObject *get_backward(PyObject *self, void *Py_UNUSED(unused))
+{
+    PyObject *closure = closure_of((Node *)self);
+    return closure ? Py_NewRef(closure) : PyObject_GetAttrString(self, "_push");
+}
+
+static int set_backward(PyObject *self, PyObject *closure, void *Py_UNUSED(unused))
+{
+    Node *node = (Node *)self;
+    if (closure == NULL || !PyCallable_Check(closure)) {
+        PyErr_Format(PyExc_TypeError, "`_backward` must be callable without arguments, got %s",
+                     closure ? Py_TYPE(closure)->tp_name : "nothing");
+        return -1;
+    }
+    if (extra_of(node) == NULL)
+        return -1;
+    Py_INCREF(closure);
+    Py_XSETREF(node->extra->closure, closure);
+    track(node);
+    return 0;
+}
+
+static PyObject *get_serial(PyObject *self, void *Py_UNUSED(unused))
+{
+    return PyLong_FromUnsignedLongLong(((Node *)self)->serial);
+}
+
+static PyObject *get_constant(PyObject *self, void *Py_UNUSED(unused))
+{
+    return PyBool_FromLong(((Node *)self)->flags & CONSTANT);
+}
+
+/* The type and the module. */
+
+static PyMethodDef value_methods[] = {
+    {"backward", (PyCFunction)(void (*)(void))value_backward, METH_VARARGS | METH_KEYWORDS,
+     PyDoc_STR("Set `grad` of every node below to the derivative of this one, times `seed` (1.0).\n\n"
+               ">>> x = Value(3.0)\n>>> (x * x).backward()\n>>> x.grad\n6.0\n")},
+    {"_push", value_push, METH_NOARGS, PyDoc_STR("Push this node's gradient into its operands.")},
+    {"_apply", value_apply, METH_VARARGS | METH_STATIC, PyDoc_STR("The node `rule(*operands)`.")},
+    {"__format__", value_format, METH_O, NULL},
+    OP_METHODS
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef value_attributes[] = {
+    {"data", get_number, set_data, PyDoc_STR("The number."), (void *)offsetof(Node, data)},
+    {"grad", get_number, set_grad, PyDoc_STR("The derivative by this number."), (void *)offsetof(Node, grad)},
+    {"label", get_label, set_label, PyDoc_STR("A name for people."), NULL},
+    {"_op", get_op, set_op, PyDoc_STR("A short tag for people."), NULL},
+    {"_prev", get_prev, NULL, PyDoc_STR("The operands as a set."), NULL},
+    {"_operands", get_operands, NULL, PyDoc_STR("The operands in order, with repeats."), NULL},
+    {"_rule", get_rule, NULL, PyDoc_STR("The row of the op table that made this node, or None."), NULL},
+    {"_backward", get_backward, set_backward, PyDoc_STR("Pushes the gradient on; assignable."), NULL},
+    {"_serial", get_serial, NULL, PyDoc_STR("Counts creations."), NULL},
+    {"_constant", get_constant, NULL, PyDoc_STR("Whether this is a plain number that met a Value."), NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyType_Slot value_slots[] = {
+    {Py_tp_doc, "A number with a gradient.\n\n"
+                ">>> a, b = Value(2.0), Value(-3.0)\n>>> (a * b + 10).backward()\n>>> a.grad, b.grad\n(-3.0, 2.0)\n"},
+    {Py_tp_new, value_new},
+    {Py_tp_init, value_init},
+    {Py_tp_dealloc, value_dealloc},
+    {Py_tp_traverse, value_traverse},
+    {Py_tp_clear, value_clear},
+    {Py_tp_repr, value_repr},
+    {Py_tp_hash, NULL}, /* object's, filled in below */
+    {Py_tp_richcompare, value_compare},
+    {Py_tp_methods, value_methods},
+    {Py_tp_getset, value_attributes},
+    {Py_nb_add, operator_add},
+    {Py_nb_subtract, operator_sub},
+    {Py_nb_multiply, operator_mul},
+    {Py_nb_true_divide, operator_div},
+    {Py_nb_power, operator_power},
+    {Py_nb_negative, operator_neg},
+    {Py_nb_positive, value_positive},
+    {Py_nb_absolute, operator_abs},
+    {Py_nb_bool, value_bool},
+    {Py_nb_float, value_float},
+    {0, NULL}};
+
+static PyType_Spec value_spec = {
+    .name = "chainrule._native.Value",
+    .basicsize = sizeof(Node),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .slots = value_slots,
+};
+
+static PyObject *bind(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *rows, *convert;
+    if (!PyArg_ParseTuple(args, "O!O:bind", &PyList_Type, &rows, &convert))
+        return NULL;
+    if (PyList_GET_SIZE(rows) < BUILTIN_OPS) {
+        PyErr_SetString(PyExc_ValueError, "the op table has fewer rows than the native engine was built with");
+        return NULL;
+    }
+    Py_XSETREF(table, Py_NewRef(rows));
+    Py_XSETREF(as_float, Py_NewRef(convert));
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef module_functions[] = {
+    {"bind", bind, METH_VARARGS, PyDoc_STR("Hand over the rows of the op table and the conversion of numbers.")},
+    {NULL, NULL, 0, NULL}};
+
+static struct PyModuleDef module_definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "chainrule._native",
+    .m_doc = "The native engine.",
+    .m_size = -1,
+    .m_methods = module_functions,
+};
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    for (PyType_Slot *slot = value_slots; slot->slot; slot++)
+        if (slot->slot == Py_tp_hash)
+            slot->pfunc = (void *)PyBaseObject_Type.tp_hash;
+    PyObject *module = PyModule_Create(&module_definition);
+    PyObject *type = module ? PyType_FromSpec(&value_spec) : NULL;
+    PyObject *priority = type ? PyFloat_FromDouble(-1.0) : NULL;
+    /* NumPy scalars leave arithmetic to Value; NumPy arrays go element by element. */
+    if (priority == NULL || PyObject_SetAttrString(type, "__array_priority__", priority) < 0 ||
+        PyModule_AddObjectRef(module, "Value", type) < 0 ||
+        PyModule_AddIntConstant(module, "TABLE_CHECKSUM", TABLE_CHECKSUM) < 0) {
+        Py_XDECREF(priority);
+        Py_XDECREF(type);
+        Py_XDECREF(module);
+        return NULL;
+    }
+    Py_DECREF(priority);
+    ValueType = (PyTypeObject *)type;
+    return module;
+}

@@ -1,0 +1,48 @@
+"""Which Value: the native one where it is built, else the Python one; `CHAINRULE_ENGINE` decides otherwise."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from chainrule import ops
+
+REBUILD = "build it with `pip install .` on a machine with a C compiler (`make build` in a checkout)"
+
+
+def _native() -> ModuleType:
+    module = import_module("chainrule._native")
+    with open(ops.__file__, "rb") as file:
+        checksum = zlib.crc32(file.read())
+    if checksum != module.TABLE_CHECKSUM:
+        raise ImportError(f"the native engine was built from another op table than {ops.__file__}: rebuild; {REBUILD}")
+    module.bind(list(ops.TABLE.values()), ops.as_float)
+    return module
+
+
+def _python() -> ModuleType:
+    return import_module("chainrule.engine")
+
+
+def _choose(request: str) -> tuple[str, ModuleType]:
+    if request == "python":
+        return "python", _python()
+    if request not in ("", "native"):
+        raise ImportError(f"`CHAINRULE_ENGINE` must be 'python' or 'native', got {request!r}")
+    try:
+        return "native", _native()
+    except ModuleNotFoundError:
+        if request == "native":
+            raise ImportError(f"CHAINRULE_ENGINE=native, but the native engine is not built: {REBUILD}") from None
+        return "python", _python()
+
+
+ENGINE, _module = _choose(os.environ.get("CHAINRULE_ENGINE", ""))
+
+if TYPE_CHECKING:
+    from chainrule.engine import Value as Value
+else:
+    Value = _module.Value

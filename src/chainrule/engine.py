@@ -1,0 +1,267 @@
+"""The whole idea, in plain Python: a number that remembers where it came from.
+
+A `Value` holds a number, the operands that produced it and the op-table row that did it. Arithmetic on
+Values builds a graph; `backward()` walks it from the result to the leaves and applies the chain rule once
+per edge:
+
+    operand.grad += node.grad * partial(node.data, *operands' data)
+
+The native engine (`_native.c`) is this class again, in C; one set of tests holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from chainrule import ops
+from chainrule.ops import Op, as_float
+
+if TYPE_CHECKING:
+    from chainrule._signatures import OpMethods
+else:
+    OpMethods = object
+
+_serial_numbers = count()
+
+
+class Value(OpMethods):
+    """A number with a gradient.
+
+    >>> a, b = Value(2.0), Value(-3.0)
+    >>> (a * b + 10).backward()
+    >>> a.grad, b.grad
+    (-3.0, 2.0)
+    """
+
+    __slots__ = (
+        "_closure",  # a hand-written backward, or None
+        "_constant",  # a plain number that met a Value: it takes no gradient
+        "_data",
+        "_grad",
+        "_label",
+        "_op",  # a short tag for people; never selects a rule
+        "_operands",  # in order, with repeats: x*x has (x, x)
+        "_rule",  # the row of the op table that made this node; None for a leaf or a hand-made node
+        "_serial",  # counts creations: a node is always younger than its operands
+    )
+
+    __array_priority__ = -1.0  # NumPy scalars leave arithmetic to Value; NumPy arrays go element by element
+
+    def __init__(self, data: Any, _children: Iterable[Value] = (), _op: str = "", label: str = "") -> None:
+        children = tuple(_children)
+        for child in children:
+            if not isinstance(child, Value):
+                raise TypeError(f"`_children` must be Values, got {type(child).__name__}: wrap numbers in Value(...)")
+        self._data = as_float(data)
+        self._grad = 0.0
+        self._operands = children
+        self._op = _text(_op, "_op")
+        self._rule: Op | None = None
+        self._closure: Callable[[], object] | None = None
+        self._constant = False
+        self._serial = next(_serial_numbers)
+        self._label = _text(label, "label")
+
+    @staticmethod
+    def _apply(rule: Op, operands: tuple[Any, ...]) -> Value:
+        """The node `rule(*operands)`; plain numbers among the operands become constants."""
+        nodes = tuple([o if isinstance(o, Value) else _constant(o) for o in operands])
+        return _node(rule.forward(*[node._data for node in nodes]), rule.symbol, nodes, rule)
+
+    # The backward pass.
+
+    def backward(self, seed: float = 1.0) -> None:
+        """Set `grad` of every node below to the derivative of this one, times `seed`.
+
+        Leaves accumulate: their new gradient is added to what they hold (see `zero_grad`). The nodes in
+        between start again from zero, so a second call is right too.
+
+        >>> x = Value(3.0)
+        >>> (x * x).backward()
+        >>> x.grad
+        6.0
+        """
+        newest_first = sorted(self._interior(), key=lambda node: node._serial, reverse=True)
+        for node in newest_first:
+            node._grad = 0.0
+        self._grad = as_float(seed, "seed")
+        for node in newest_first:
+            node._backward()
+
+    def _interior(self) -> set[Value]:
+        """This node and every node it depends on, less those that pass nothing on."""
+        found, pending = {self}, [self]
+        while pending:
+            for operand in pending.pop()._operands:
+                if operand not in found and (operand._operands or operand._closure):
+                    found.add(operand)
+                    pending.append(operand)
+        return found
+
+    @property
+    def _backward(self) -> Callable[[], object]:
+        """Pushes this node's gradient into its operands. Assign a function to write an op by hand."""
+        return self._closure or self._push
+
+    @_backward.setter
+    def _backward(self, closure: Callable[[], object]) -> None:
+        if not callable(closure):
+            raise TypeError(f"`_backward` must be callable without arguments, got {type(closure).__name__}")
+        self._closure = closure
+
+    def _push(self) -> None:
+        if self._rule is None:
+            return
+        numbers = [operand._data for operand in self._operands]
+        for operand, partial in zip(self._operands, self._rule.partials, strict=True):
+            if partial and not operand._constant:
+                operand._grad += self._grad * partial(self._data, *numbers)
+
+    # What a Value shows.
+
+    @property
+    def data(self) -> float:
+        """The number."""
+        return self._data
+
+    @data.setter
+    def data(self, number: Any) -> None:
+        self._data = as_float(number, "data")
+
+    @property
+    def grad(self) -> float:
+        """The derivative of whatever `backward()` was called on, with respect to this number."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, number: Any) -> None:
+        self._grad = as_float(number, "grad")
+
+    @property
+    def label(self) -> str:
+        """A name for people, shown in `repr` and in drawings."""
+        return self._label
+
+    @label.setter
+    def label(self, text: str) -> None:
+        self._label = _text(text, "label")
+
+    @property
+    def _prev(self) -> frozenset[Value]:
+        """The operands as a set."""
+        return frozenset(self._operands)
+
+    def __repr__(self) -> str:
+        label = f", label={self._label!r}" if self._label else ""
+        return f"Value(data={self._data!r}, grad={self._grad!r}{label})"
+
+    def __format__(self, spec: str) -> str:
+        return format(self._data, spec) if spec else repr(self)
+
+    def __float__(self) -> float:
+        raise TypeError(
+            "a Value does not turn into a float by itself, because its gradient would be lost: "
+            "use chainrule's functions (chainrule.exp(v) for math.exp(v)), or v.data for the bare number"
+        )
+
+    def __bool__(self) -> bool:
+        return self._data != 0.0
+
+    # Comparisons read the data. `==` does not: it asks whether two Values are the same node.
+
+    def __lt__(self, other: Any) -> bool:
+        return _compare(ops.lt, self, other)
+
+    def __le__(self, other: Any) -> bool:
+        return _compare(ops.le, self, other)
+
+    def __gt__(self, other: Any) -> bool:
+        return _compare(ops.gt, self, other)
+
+    def __ge__(self, other: Any) -> bool:
+        return _compare(ops.ge, self, other)
+
+    # Arithmetic.
+
+    def __add__(self, other: Any) -> Value:
+        return _binary(ops.add, self, other)
+
+    def __radd__(self, other: Any) -> Value:  # other + self
+        return _binary(ops.add, other, self)
+
+    def __sub__(self, other: Any) -> Value:
+        return _binary(ops.sub, self, other)
+
+    def __rsub__(self, other: Any) -> Value:  # other - self
+        return _binary(ops.sub, other, self)
+
+    def __mul__(self, other: Any) -> Value:
+        return _binary(ops.mul, self, other)
+
+    def __rmul__(self, other: Any) -> Value:  # other * self
+        return _binary(ops.mul, other, self)
+
+    def __truediv__(self, other: Any) -> Value:
+        return _binary(ops.div, self, other)
+
+    def __rtruediv__(self, other: Any) -> Value:  # other / self
+        return _binary(ops.div, other, self)
+
+    def __pow__(self, other: Any) -> Value:
+        return _binary(ops.pow_, self, other)
+
+    def __rpow__(self, other: Any) -> Value:  # other ** self
+        return _binary(ops.pow_, other, self)
+
+    def __neg__(self) -> Value:
+        return self._apply(ops.neg, (self,))
+
+    def __pos__(self) -> Value:
+        return self
+
+    def __abs__(self) -> Value:
+        return self._apply(ops.abs_, (self,))
+
+
+def _node(data: float, tag: str, operands: tuple[Value, ...], rule: Op | None, constant: bool = False) -> Value:
+    node = Value.__new__(Value)
+    node._data = data
+    node._grad = 0.0
+    node._operands = operands
+    node._op = tag
+    node._rule = rule
+    node._closure = None
+    node._constant = constant
+    node._serial = next(_serial_numbers)
+    node._label = ""
+    return node
+
+
+def _constant(number: Any) -> Value:
+    return _node(as_float(number, "operand"), "", (), None, constant=True)
+
+
+def _binary(rule: Op, left: Any, right: Any) -> Value:
+    try:
+        return Value._apply(rule, (left, right))
+    except TypeError:  # not a number: let the other operand try
+        return NotImplemented  # type: ignore[no-any-return]
+
+
+def _compare(rule: Op, left: Value, right: Any) -> bool:
+    try:
+        return bool(rule.forward(left._data, right._data if isinstance(right, Value) else as_float(right)))
+    except TypeError:
+        return NotImplemented  # type: ignore[no-any-return]
+
+
+def _text(text: Any, argument: str) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"`{argument}` must be a string, got {type(text).__name__}")
+    return text
+
+
+for _row in ops.TABLE.values():
+    ops.attach(Value, _row)

@@ -1,0 +1,161 @@
+"""Numerical derivatives: central differences, extrapolated to a step of zero.
+
+Halving a step halves nothing for free: a large step bends the curve, a small one drowns in rounding. Ridders'
+method takes a falling series of steps, fits the error's known powers of the step (Neville's tableau) and keeps
+the entry on which its neighbours agree best; the disagreement is the error estimate. Here the series is begun
+at several sizes, because no single first step suits `x**2` at 1e8, `log` at 1e-8 and `sin(1e6 * x)` at 0, and
+the same samples tell a corner from a smooth point.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from math import inf, isfinite, nan
+from typing import NamedTuple
+
+EPSILON = sys.float_info.epsilon
+SHRINK = 1.7  # not a power of two, lest the steps fall into step with a periodic function
+LEVELS = 9  # steps in one series
+SERIES = 8  # first steps to try, each 64 times smaller
+GOAL = 1e-10  # relative error at which no smaller first step is tried
+
+
+class Derivative(NamedTuple):
+    """A slope with its estimated error; `left` and `right` differ where the function has a corner.
+
+    >>> derivative(abs, 0.0).right
+    1.0
+    """
+
+    value: float
+    error: float
+    left: float
+    right: float
+
+    @property
+    def corner(self) -> bool:
+        """Whether the slope to the left is not the slope to the right."""
+        return self.left < self.right or self.left > self.right
+
+    @property
+    def settled(self) -> bool:
+        """Whether the value is known to a thousandth, or to nothing when it is about nothing."""
+        return self.error <= 1e-3 * max(abs(self.value), abs(self.left), abs(self.right)) + 1e-7
+
+    def agrees(self, slope: float, tolerance: float) -> bool:
+        """Whether `slope` is this derivative, to a relative tolerance and what rounding can explain.
+
+        At a corner every slope between left and right will do. The error estimate excuses at most one part in
+        a hundred: a slope further off than that is wrong or cannot be confirmed.
+
+        >>> derivative(lambda x: x * x, 3.0).agrees(6.0, tolerance=1e-7)
+        True
+        """
+        scale = max(abs(slope), abs(self.left), abs(self.right))
+        slack = tolerance * scale + min(4.0 * self.error, 0.01 * scale + tolerance) + 16 * EPSILON
+        return min(self.left, self.right) - slack <= slope <= max(self.left, self.right) + slack
+
+
+def derivative(f: Callable[[float], float], x: float) -> Derivative:
+    """The derivative of `f` at `x`, from values of `f` alone.
+
+    Where `f` is NaN or infinite on one side, the other side decides. Exceptions of arithmetic
+    (`math domain error`, division by zero) count as NaN.
+
+    >>> round(derivative(lambda x: x**3, 2.0).value, 9)
+    12.0
+    """
+    here = _sample(f, x)
+    smooth = corner = Derivative(nan, inf, nan, nan)
+    steps = _first_steps(x)
+    for step in steps:
+        found = _series(f, x, here, step)
+        if found.corner:
+            corner = min(corner, found, key=_doubt)
+        else:
+            smooth = min(smooth, found, key=_doubt)
+        if smooth.error <= GOAL * abs(smooth.value) + 8.0 * EPSILON * abs(here) / steps[0]:
+            break
+    # What looks like a corner from afar may be a bend: the smooth reading wins where it is sure of itself.
+    gap = abs(corner.right - corner.left)
+    return corner if isfinite(gap) and not smooth.error <= 1e-3 * gap else smooth
+
+
+def _first_steps(x: float) -> list[float]:
+    """Steps on the scale of 1 and on that of x, the largest first."""
+    scales = [0.11 * abs(x)] if abs(x) >= 1.0 else [0.11, 0.11 * abs(x)] if 0.0 < abs(x) < 0.1 else [0.11]
+    return [scale / 64**k for k in range(SERIES) for scale in scales]
+
+
+def _doubt(slope: Derivative) -> tuple[bool, float]:
+    """Sorts the surer first: those with some correct digits by the number of these, then by the error itself."""
+    relative = slope.error / abs(slope.value) if slope.value else inf
+    return (False, relative) if relative <= 1e-3 else (True, slope.error)
+
+
+def _series(f: Callable[[float], float], x: float, here: float, step: float) -> Derivative:
+    """The derivative as seen by steps that fall from `step`."""
+    left: list[float] = []  # difference quotients, one a step
+    right: list[float] = []
+    central: list[float] = []
+    noise: list[float] = []  # what rounding of f can do to them
+    best = Derivative(nan, inf, nan, nan)
+    for _ in range(LEVELS):
+        step = (x + step) - x  # both neighbours are then floats, equally far away
+        above, below = x + step, x - step
+        if above == x or below == x:
+            break
+        f_above, f_below = _sample(f, above), _sample(f, below)
+        noise.append(EPSILON * max(abs(here), *(abs(v) for v in (f_above, f_below) if isfinite(v)), 0.0) / step)
+        right.append((f_above - here) / (above - x))
+        left.append((here - f_below) / (x - below))
+        central.append((f_above - f_below) / (above - below))
+        found = _read(left, right, central, noise)
+        step /= SHRINK
+        if len(noise) > 3 and not found.error < 0.7 * best.error:
+            return found if found.error < best.error else best
+        if len(noise) > 2 and found.error <= GOAL * 1e-2 * abs(found.value):
+            return found
+        best = found
+    return best
+
+
+def _read(
+    left: Sequence[float], right: Sequence[float], central: Sequence[float], noise: Sequence[float]
+) -> Derivative:
+    """What difference quotients say: of both sides where there are both, else of the one."""
+    if not all(map(isfinite, central)):
+        side = right if all(map(isfinite, right)) else left
+        slope, error = _limit(side, noise, SHRINK)
+        return Derivative(slope, error, slope, slope)
+    slope, error = _limit(central, noise, SHRINK**2)  # odd powers of the step cancel
+    gap, doubt = _limit([r - q for q, r in zip(left, right, strict=True)], noise, SHRINK)
+    if abs(gap) > 10.0 * doubt and abs(gap) > 1e-6 * abs(slope):
+        (minus, minus_error), (plus, plus_error) = _limit(left, noise, SHRINK), _limit(right, noise, SHRINK)
+        return Derivative(slope, max(minus_error, plus_error), minus, plus)
+    return Derivative(slope, error, slope, slope)
+
+
+def _limit(quotients: Sequence[float], noise: Sequence[float], ratio: float) -> tuple[float, float]:
+    """Neville's extrapolation to step 0 of quotients whose error is a series in 1/ratio, and its error."""
+    best, error = nan, inf
+    above: list[float] = []
+    for quotient, rounding in zip(quotients, noise, strict=True):
+        row, factor = [quotient], ratio
+        for shorter in above:
+            entry = row[-1] + (row[-1] - shorter) / (factor - 1.0)
+            spread = max(abs(entry - row[-1]), abs(entry - shorter)) + rounding
+            if spread < error:
+                best, error = entry, spread
+            row.append(entry)
+            factor *= ratio
+        above = row
+    return best, error
+
+
+def _sample(f: Callable[[float], float], x: float) -> float:
+    try:
+        return f(x)
+    except (ArithmeticError, ValueError):
+        return nan

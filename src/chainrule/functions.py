@@ -1,0 +1,97 @@
+"""Functions built from the ops of the table, and the decorator that adds an op to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from chainrule import ops
+from chainrule._value import Value
+from chainrule.ops import Op, Rule
+
+Scalar = Value | float
+
+
+def op(*partials: Rule | None, name: str = "", symbol: str = "") -> Callable[[Rule], Op]:
+    """Turn a function of numbers into an op, given its derivative by each operand.
+
+    Each partial is called as `partial(out, *operands)`; `None` passes no gradient. The op works on Values and
+    numbers, and becomes a method of Value. Written with chainrule's functions and `+ - *`, the same rule
+    serves every reader of the op table; written with `math`, it runs eagerly only.
+
+    >>> @op(lambda out, x: 3.0 * x * x)
+    ... def cube(x):
+    ...     return x * x * x
+    >>> v = Value(2.0)
+    >>> cube(v).backward()
+    >>> v.grad
+    12.0
+    """
+
+    def register(forward: Rule) -> Op:
+        arity = forward.__code__.co_argcount
+        row_name = name or forward.__name__
+        if len(partials) != arity:
+            raise TypeError(f"`{row_name}` takes {arity} operands and so needs {arity} partials, got {len(partials)}")
+        if not row_name.isidentifier() or hasattr(Value, row_name):
+            raise ValueError(f"`name` must be an identifier that Value does not use yet, got {row_name!r}")
+        row = ops.register(Op(row_name, forward, partials, doc=forward.__doc__ or "", symbol=symbol))
+        ops.attach(Value, row)
+        return row
+
+    return register
+
+
+def dot(a: Iterable[Scalar], b: Iterable[Scalar]) -> Any:
+    """The sum of products of two vectors of equal length.
+
+    >>> dot([1.0, 2.0], [3.0, 4.0])
+    11.0
+    """
+    return sum((x * y for x, y in zip(a, b, strict=True)), 0.0)
+
+
+def mean(values: Iterable[Scalar]) -> Any:
+    """The average.
+
+    >>> mean([1.0, 2.0, 6.0])
+    3.0
+    """
+    items = list(values)
+    if not items:
+        raise ValueError("`values` is empty, and the mean of nothing is not defined")
+    return sum(items, 0.0) / len(items)
+
+
+def logsumexp(values: Iterable[Scalar]) -> Any:
+    """log(Σ exp(v)), shifted by the largest value so that it never overflows.
+
+    >>> logsumexp([1000.0, 1000.0])
+    1000.6931471805599
+    """
+    shift, shifted = _shift(values)
+    return ops.log(sum(map(ops.exp, shifted), 0.0)) + shift
+
+
+def softmax(values: Iterable[Scalar]) -> list[Any]:
+    """exp(v) / Σ exp(v) for each value: positive numbers that sum to 1, at any scale.
+
+    >>> softmax([1000.0, 1000.0])
+    [0.5, 0.5]
+    """
+    exponentials = [ops.exp(v) for v in _shift(values)[1]]
+    total = sum(exponentials, 0.0)
+    return [ops.div(e, total) for e in exponentials]
+
+
+def _shift(values: Iterable[Scalar]) -> tuple[float, Sequence[Scalar]]:
+    """The largest finite-or-not value as a plain number, and all values less it.
+
+    The shift cancels out of the result, so it takes no part in the gradient.
+    """
+    items = list(values)
+    if not items:
+        raise ValueError("`values` is empty; give at least one")
+    largest = max(v.data if isinstance(v, Value) else v for v in items)
+    shift = largest if abs(largest) != ops.INF else 0.0
+    return shift, [v - shift for v in items]

@@ -1,0 +1,254 @@
+"""Neurons, layers and networks: lists of Values and the sums they make.
+
+With the default arguments these are micrograd's classes, down to the order in which random numbers are drawn.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from chainrule import ops
+from chainrule._arguments import whole_number
+from chainrule._value import Value
+
+__all__ = ["INITIALISERS", "MLP", "Layer", "Module", "Neuron", "Sequential"]
+
+Activation = str | Callable[[Value], Value]
+Initialiser = str | Callable[[random.Random, int, int], float]
+Rng = Any  # a random.Random, an integer seed, or None
+
+# weight = rule(rng, number of inputs, number of outputs)
+INITIALISERS: dict[str, Callable[[random.Random, int, int], float]] = {
+    "uniform": lambda rng, nin, nout: rng.uniform(-1, 1),
+    "xavier": lambda rng, nin, nout: rng.uniform(-1, 1) * math.sqrt(6 / (nin + nout)),
+    "he": lambda rng, nin, nout: rng.gauss(0, math.sqrt(2 / nin)),
+}
+
+
+class Module:
+    """Something with parameters: whatever Values and Modules its attributes hold, also inside lists and dicts.
+
+    >>> class Scale(Module):
+    ...     def __init__(self):
+    ...         self.factor = Value(2.0)
+    ...     def __call__(self, x):
+    ...         return self.factor * x
+    >>> Scale().named_parameters()
+    [('factor', Value(data=2.0, grad=0.0))]
+    """
+
+    def named_parameters(self) -> list[tuple[str, Value]]:
+        """Every parameter once, with the path of attributes and indices that leads to it."""
+        seen: set[Value] = set()
+        return [(name, p) for name, p in _walk(vars(self), "") if not (p in seen or seen.add(p))]  # type: ignore[func-returns-value]
+
+    def parameters(self) -> list[Value]:
+        """Every parameter once, in the order in which attributes were set."""
+        return [parameter for _, parameter in self.named_parameters()]
+
+    def zero_grad(self) -> None:
+        """Set every parameter's gradient to 0, as each training step must."""
+        for parameter in self.parameters():
+            parameter.grad = 0.0
+
+    def state(self) -> dict[str, float]:
+        """The parameters' numbers by name."""
+        return {name: parameter.data for name, parameter in self.named_parameters()}
+
+    def load_state(self, state: Mapping[str, float]) -> None:
+        """Set the parameters to a state of the same names; on an error nothing is changed."""
+        named = dict(self.named_parameters())
+        missing, unknown = named.keys() - state.keys(), state.keys() - named.keys()
+        if missing or unknown:
+            raise ValueError(
+                f"`state` does not fit this {type(self).__name__}: it lacks {_some(missing)} "
+                f"and has {_some(unknown)} besides; build the model with the shape it was saved with"
+            )
+        numbers = {name: ops.as_float(number, name) for name, number in state.items()}
+        for name, parameter in named.items():
+            parameter.data = numbers[name]
+
+
+class Neuron(Module):
+    """A weighted sum of inputs, plus a bias, through an activation.
+
+    >>> neuron = Neuron(2, rng=1)
+    >>> neuron
+    Neuron(2, activation='relu')
+    >>> len(neuron.parameters())
+    3
+    """
+
+    def __init__(
+        self,
+        nin: int,
+        nonlin: bool = True,
+        *,
+        activation: Activation = "relu",
+        init: Initialiser = "uniform",
+        rng: Rng = None,
+        nout: int = 1,
+    ) -> None:
+        whole_number(nin, "nin")
+        draw, rng = _initialiser(init), _generator(rng)
+        self.activation = activation if nonlin else "linear"
+        self._activate = _activation(self.activation)
+        self.w = [Value(draw(rng, nin, nout)) for _ in range(nin)]
+        self.b = Value(0.0)
+
+    @property
+    def nonlin(self) -> bool:
+        """Whether the activation is anything but linear."""
+        return self.activation != "linear"
+
+    def __call__(self, x: Sequence[Any]) -> Value:
+        if len(x) != len(self.w):
+            raise ValueError(f"`x` must have {len(self.w)} numbers, one for each weight; got {len(x)}")
+        total: Value = sum([wi * xi for wi, xi in zip(self.w, x, strict=True)], self.b)
+        return self._activate(total) if self._activate else total
+
+    def __repr__(self) -> str:
+        return f"Neuron({len(self.w)}, activation={self.activation!r})"
+
+
+class Layer(Module):
+    """Neurons that see the same inputs. One neuron gives a Value, several give a list.
+
+    >>> Layer(2, 3, rng=1)
+    Layer(2, 3, activation='relu')
+    """
+
+    def __init__(self, nin: int, nout: int, *, rng: Rng = None, **neuron: Any) -> None:
+        whole_number(nout, "nout")
+        rng = _generator(rng)
+        self.neurons = [Neuron(nin, rng=rng, nout=nout, **neuron) for _ in range(nout)]
+
+    def __call__(self, x: Any) -> Any:
+        inputs = x if isinstance(x, Sequence) or hasattr(x, "__len__") else [x]
+        outputs = [neuron(inputs) for neuron in self.neurons]
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def __repr__(self) -> str:
+        neuron = self.neurons[0]
+        return f"Layer({len(neuron.w)}, {len(self.neurons)}, activation={neuron.activation!r})"
+
+
+class MLP(Module):
+    """A multi-layer perceptron: `nin` inputs, then a layer for each entry of `nouts`.
+
+    >>> model = MLP(2, [16, 16, 1], rng=1337)
+    >>> model
+    MLP(2, [16, 16, 1], activation='relu', output='linear')
+    >>> len(model.parameters())
+    337
+    """
+
+    def __init__(
+        self,
+        nin: int,
+        nouts: Sequence[int],
+        *,
+        activation: Activation = "relu",
+        output: Activation = "linear",
+        init: Initialiser = "uniform",
+        rng: Rng = None,
+    ) -> None:
+        if not nouts:
+            raise ValueError("`nouts` is empty; give the size of at least one layer, as in MLP(2, [16, 1])")
+        rng = _generator(rng)
+        sizes, activations = [nin, *nouts], [activation] * (len(nouts) - 1) + [output]
+        self.layers = [
+            Layer(before, after, activation=act, init=init, rng=rng)
+            for before, after, act in zip(sizes, sizes[1:], activations, strict=False)
+        ]
+
+    def __call__(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+    def config(self) -> dict[str, Any]:
+        """What to call MLP with to get a model of this shape."""
+        first, last = self.layers[0].neurons[0], self.layers[-1].neurons[0]
+        hidden = first.activation if len(self.layers) > 1 else "relu"
+        sizes = [len(layer.neurons) for layer in self.layers]
+        return {"nin": len(first.w), "nouts": sizes, "activation": hidden, "output": last.activation}
+
+    def __repr__(self) -> str:
+        return "MLP({nin}, {nouts}, activation={activation!r}, output={output!r})".format(**self.config())
+
+
+class Sequential(Module):
+    """Modules, or plain functions, one after the other.
+
+    >>> model = Sequential(Layer(2, 4, rng=1), lambda h: sum(h))
+    >>> len(model.parameters())
+    12
+    """
+
+    def __init__(self, *steps: Callable[[Any], Any]) -> None:
+        for step in steps:
+            if not callable(step):
+                raise TypeError(f"`steps` must be modules or functions, got {type(step).__name__}")
+        self.steps = list(steps)
+
+    def __call__(self, x: Any) -> Any:
+        for step in self.steps:
+            x = step(x)
+        return x
+
+    def __repr__(self) -> str:
+        return f"Sequential({', '.join(map(repr, self.steps))})"
+
+
+def _walk(thing: Any, path: str) -> Iterator[tuple[str, Value]]:
+    if isinstance(thing, Value):
+        yield path, thing
+    elif isinstance(thing, Module):
+        yield from _walk(vars(thing), path)
+    elif isinstance(thing, Mapping):
+        for key, item in thing.items():
+            yield from _walk(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(thing, (list, tuple)):
+        for index, item in enumerate(thing):
+            yield from _walk(item, f"{path}.{index}" if path else str(index))
+
+
+def _activation(activation: Activation) -> Callable[[Value], Value] | None:
+    if activation == "linear":
+        return None
+    if callable(activation):
+        return activation
+    names = [row.name for row in ops.TABLE.values() if row.arity - len(row.defaults) == 1]
+    if activation not in names:
+        raise ValueError(f"`activation` must be a function, 'linear' or one of {', '.join(names)}; got {activation!r}")
+    method: Callable[[Value], Value] = getattr(Value, activation)
+    return method
+
+
+def _initialiser(init: Initialiser) -> Callable[[random.Random, int, int], float]:
+    if callable(init):
+        return init
+    if init not in INITIALISERS:
+        raise ValueError(f"`init` must be a function or one of {', '.join(INITIALISERS)}; got {init!r}")
+    return INITIALISERS[init]
+
+
+def _generator(rng: Rng) -> Any:
+    """The generator to draw from: Python's global one (seeded with `random.seed`) unless told otherwise."""
+    if rng is None:
+        return random
+    if isinstance(rng, random.Random) or rng is random:
+        return rng
+    if isinstance(rng, int):
+        return random.Random(rng)
+    raise TypeError(f"`rng` must be a random.Random or an integer seed, got {type(rng).__name__}")
+
+
+def _some(names: Any) -> str:
+    shown = sorted(names)[:3]
+    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(shown) + rest if shown else "nothing"

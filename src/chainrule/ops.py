@@ -1,0 +1,310 @@
+"""The op table: every operation, defined once.
+
+A row says what an op computes and how its result responds to each operand. The engines, the C code
+generator, the documentation and the tests all read these rows; none of them knows an op by itself.
+
+Rules are written over ops and the operators `+ - *`, never over a particular number type, so one rule
+serves floats, Values, C source text and whatever else can carry `_apply(op, operands)`:
+
+    tanh = op("tanh", _float(math.tanh), (lambda out, x: 1.0 - out * out,), ...)
+
+A row marked with `c` is *primitive*: its forward is a function of Python floats, and `c` says how C spells
+it. Every other forward is composed of primitives. Results follow IEEE 754 as PyTorch does
+(`log(0) = -inf`, `1/0 = inf`, overflow to inf, NaN outside the domain); `math`'s exceptions end here.
+
+This file imports nothing of the package, so that the build can load it by path.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+Rule = Callable[..., Any]
+Interval = tuple[float, float]
+
+TABLE: dict[str, Op] = {}
+
+
+class Op:
+    """One row of the table. Calling it applies the op to numbers, Values, or anything with `_apply`.
+
+    >>> TABLE["mul"](2.0, 3.0)
+    6.0
+    """
+
+    def __init__(
+        self,
+        name: str,
+        forward: Rule,
+        partials: tuple[Rule | None, ...],
+        *,
+        doc: str = "",
+        symbol: str = "",
+        c: str = "",
+        domain: tuple[Interval, ...] = (),
+        aliases: tuple[str, ...] = (),
+    ) -> None:
+        self.name = name
+        self.forward = forward
+        self.arity: int = forward.__code__.co_argcount
+        self.parameters: tuple[str, ...] = forward.__code__.co_varnames[: self.arity]
+        self.defaults: tuple[float, ...] = forward.__defaults__ or ()  # of the last operands
+        self.partials = partials  # one an operand, called as partial(out, *operands); None passes no gradient
+        self.symbol = symbol or name
+        self.c = c
+        self.domain = domain or ((-3.0, 3.0),) * self.arity  # where tests sample each operand
+        self.aliases = aliases
+        self.code = -1  # its place in the table, once registered
+        self.__doc__ = doc
+
+    def __call__(self, *operands: Any, **named: Any) -> Any:
+        if named or len(operands) != self.arity:
+            operands = self.bind(operands, named)
+        for operand in operands:
+            if type(operand) is not float and hasattr(operand, "_apply"):
+                return operand._apply(self, operands)
+        return self.forward(*map(as_float, operands, self.parameters))
+
+    def __repr__(self) -> str:
+        return f"<op {self.signature}>"
+
+    @property
+    def signature(self) -> str:
+        """The call with its operands' names, as in `leaky_relu(x, slope=0.01)`."""
+        required = self.arity - len(self.defaults)
+        optional = zip(self.parameters[required:], self.defaults, strict=True)
+        operands = [*self.parameters[:required], *(f"{name}={value}" for name, value in optional)]
+        return f"{self.name}({', '.join(operands)})"
+
+    def bind(self, operands: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        """All operands in order, from a call that named some or left out those with defaults."""
+        given = dict(zip(self.parameters[self.arity - len(self.defaults) :], self.defaults, strict=True))
+        given.update(zip(self.parameters, operands, strict=False))
+        given.update(named)
+        if len(operands) > self.arity or len(given) != self.arity or set(given) != set(self.parameters):
+            got = [repr(operand) for operand in operands] + [f"{k}={v!r}" for k, v in named.items()]
+            raise TypeError(f"the call should look like {self.signature}; got {self.name}({', '.join(got)})")
+        return tuple(given[name] for name in self.parameters)
+
+
+def as_float(number: Any, argument: str = "data") -> float:
+    """`number` as a float, if it is a real number: int, float, bool, Fraction or a NumPy scalar.
+
+    >>> as_float(True)
+    1.0
+    """
+    if type(number) is float:
+        return number
+    if isinstance(number, numbers.Real) or _is_numpy_boolean(number):
+        try:
+            return float(number)
+        except OverflowError:
+            raise OverflowError(f"`{argument}` is too large for a float") from None
+    remedy = "give a real number (int, float, bool, Fraction or a NumPy scalar)"
+    if isinstance(number, str):
+        remedy = "convert the text with float(...) first"
+    elif isinstance(number, complex):
+        remedy = "only real numbers have a place here; take .real or .imag"
+    elif hasattr(number, "_apply"):
+        remedy = "it is a node of a graph already; use it as it is, or take its .data"
+    elif hasattr(number, "__len__") or hasattr(number, "shape"):
+        remedy = "give one number at a time, as in [Value(x) for x in xs]; take .item() of a one-element array"
+    raise TypeError(f"`{argument}` must be a real number, got {_describe(number)}: {remedy}")
+
+
+def _is_numpy_boolean(number: Any) -> bool:
+    """NumPy registers its scalars as `numbers.Real`, except its booleans."""
+    kind = type(number)
+    return kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_")
+
+
+def _describe(thing: Any) -> str:
+    kind = type(thing).__name__
+    return f"{kind} {thing!r}" if isinstance(thing, (str, complex)) and len(repr(thing)) <= 40 else kind
+
+
+def register(row: Op) -> Op:
+    """Add a row to the table."""
+    for name in (row.name, *row.aliases):
+        if name in TABLE:
+            raise ValueError(f"an op called {name!r} exists already; choose another name")
+    row.code = len(TABLE)
+    TABLE[row.name] = row
+    return row
+
+
+def op(name: str, forward: Rule, partials: tuple[Rule | None, ...], doc: str, **options: Any) -> Op:
+    """A row of the table below; `doc` is written as "what it is | call = result"."""
+    row = register(Op(name, forward, partials, **options))
+    summary, _, example = doc.partition(" | ")
+    row.__doc__ = f"`{row.signature}`: {summary}.\n\n>>> {example.replace(' = ', chr(10))}\n"
+    return row
+
+
+def attach(value_class: type, row: Op) -> None:
+    """Make `row` a method of a class that has `_apply`, under its name and NumPy's."""
+
+    def method(self: Any, *operands: Any, **named: Any) -> Any:
+        return self._apply(row, row.bind((self, *operands), named))
+
+    method.__name__, method.__qualname__, method.__doc__ = row.name, f"Value.{row.name}", row.__doc__
+    for name in (row.name, *row.aliases):
+        setattr(value_class, name, method)
+
+
+# Float forwards: `math`, with IEEE results where it would raise.
+
+INF, NAN = math.inf, math.nan
+
+
+def _float(
+    function: Callable[[float], float],
+    poles: dict[float, float] | None = None,
+    overflow: Callable[[float], float] = lambda x: INF,
+) -> Rule:
+    def forward(x: float) -> float:
+        try:
+            return function(x)
+        except ValueError:
+            return poles.get(x, NAN) if poles else NAN
+        except OverflowError:
+            return overflow(x)
+
+    return forward
+
+
+def _div(a: float, b: float) -> float:
+    try:
+        return a / b
+    except ZeroDivisionError:
+        return NAN if a == 0.0 or a != a else math.copysign(INF, a) * math.copysign(1.0, b)
+
+
+def _pow(base: float, exponent: float) -> float:
+    try:
+        return math.pow(base, exponent)
+    except (OverflowError, ValueError):
+        odd = abs(math.fmod(exponent, 2.0)) == 1.0
+        infinite = base == 0.0 or exponent == math.floor(exponent) or base > 0.0
+        return (math.copysign(INF, base) if odd else INF) if infinite else NAN
+
+
+# fmt: off
+# Ops that rules above their own rows refer to.
+div: Op; pow_: Op; eq: Op; ge: Op; gt: Op; le: Op; lt: Op; where: Op; log: Op; cos: Op; sin: Op; cosh: Op; sinh: Op  # noqa: E702
+
+# Arithmetic.
+add = op("add", lambda a, b: a + b, (lambda out, a, b: 1.0, lambda out, a, b: 1.0),
+         "the sum a + b; passes the gradient through | add(2.0, 3.0) = 5.0", symbol="+", c="{} + {}")
+sub = op("sub", lambda a, b: a - b, (lambda out, a, b: 1.0, lambda out, a, b: -1.0),
+         "the difference a - b | sub(2.0, 3.0) = -1.0", symbol="-", c="{} - {}")
+mul = op("mul", lambda a, b: a * b, (lambda out, a, b: b, lambda out, a, b: a),
+         "the product a * b; each factor's derivative is the other | mul(2.0, 3.0) = 6.0", symbol="*", c="{} * {}")
+div = op("div", _div, (lambda out, a, b: div(1.0, b), lambda out, a, b: -div(out, b)),
+         "the quotient a / b | div(1.0, 4.0) = 0.25", symbol="/", c="{} / {}", domain=((-3.0, 3.0), (0.5, 3.0)))
+neg = op("neg", lambda x: -x, (lambda out, x: -1.0,),
+         "-x | neg(2.0) = -2.0", c="-{}")
+pow_ = op("pow", _pow, (
+              lambda out, base, exponent: where(eq(exponent, 0.0), 0.0, exponent * pow_(base, exponent - 1.0)),
+              lambda out, base, exponent: where(eq(base, 0.0) * ge(exponent, 0.0), 0.0, out * log(base))),
+          "base ** exponent, with the gradient of both | pow(2.0, 3.0) = 8.0",
+          symbol="**", c="pow({}, {})", domain=((0.2, 3.0), (-2.0, 3.0)))
+abs_ = op("abs", lambda x: math.fabs(x), (lambda out, x: gt(x, 0.0) - lt(x, 0.0),),
+          "the absolute value; derivative 0 at 0 | abs(-2.0) = 2.0", c="fabs({})", aliases=("fabs",))
+
+# Comparisons: 1.0 or 0.0, and no gradient.
+lt = op("lt", lambda a, b: float(a < b), (None, None),
+        "1.0 where a < b, else 0.0 | lt(1.0, 2.0) = 1.0", symbol="<", c="(double)({} < {})")
+le = op("le", lambda a, b: float(a <= b), (None, None),
+        "1.0 where a <= b, else 0.0 | le(2.0, 2.0) = 1.0", symbol="<=", c="(double)({} <= {})")
+gt = op("gt", lambda a, b: float(a > b), (None, None),
+        "1.0 where a > b, else 0.0 | gt(1.0, 2.0) = 0.0", symbol=">", c="(double)({} > {})")
+ge = op("ge", lambda a, b: float(a >= b), (None, None),
+        "1.0 where a >= b, else 0.0 | ge(1.0, 2.0) = 0.0", symbol=">=", c="(double)({} >= {})")
+eq = op("eq", lambda a, b: float(a == b), (None, None),
+        "1.0 where a == b, else 0.0 | eq(2.0, 2.0) = 1.0", symbol="==", c="(double)({} == {})")
+ne = op("ne", lambda a, b: float(a != b), (None, None),
+        "1.0 where a != b, else 0.0 | ne(2.0, 2.0) = 0.0", symbol="!=", c="(double)({} != {})")
+
+# Choices.
+where = op("where", lambda condition, a, b: a if condition != 0.0 else b,
+           (None,
+            lambda out, condition, a, b: ne(condition, 0.0),
+            lambda out, condition, a, b: eq(condition, 0.0)),
+           "a where the condition is not 0, else b; only the chosen side has a gradient"
+           " | where(1 > 2, 10.0, 20.0) = 20.0", c="{} != 0.0 ? {} : {}")
+maximum = op("maximum", lambda a, b: where(gt(b, a) + ne(b, b), b, a),
+             (lambda out, a, b: gt(a, b) + 0.5 * eq(a, b), lambda out, a, b: gt(b, a) + 0.5 * eq(a, b)),
+             "the larger of two; equal operands share the gradient; NaN wins | maximum(1.0, 2.0) = 2.0")
+minimum = op("minimum", lambda a, b: where(lt(b, a) + ne(b, b), b, a),
+             (lambda out, a, b: lt(a, b) + 0.5 * eq(a, b), lambda out, a, b: lt(b, a) + 0.5 * eq(a, b)),
+             "the smaller of two; equal operands share the gradient; NaN wins | minimum(1.0, 2.0) = 1.0")
+clip = op("clip", lambda x, low, high: minimum(maximum(x, low), high),
+          (lambda out, x, low, high: ge(x, low) * le(x, high),
+           lambda out, x, low, high: lt(x, low) * lt(low, high),
+           lambda out, x, low, high: gt(x, high) + lt(high, low) - gt(x, high) * lt(high, low)),
+          "x kept within [low, high]; derivative 1 inside, bounds included | clip(7.0, -1.0, 1.0) = 1.0",
+          domain=((-3.0, 3.0), (-2.0, -0.5), (0.5, 2.0)))
+
+# Exponentials and logarithms.
+exp = op("exp", _float(math.exp), (lambda out, x: out,),
+         "e to the x, its own derivative | exp(0.0) = 1.0", c="exp({})")
+expm1 = op("expm1", _float(math.expm1), (lambda out, x: out + 1.0,),
+           "exp(x) - 1, exact near 0 | expm1(1e-20) = 1e-20", c="expm1({})")
+log = op("log", _float(math.log, {0.0: -INF}), (lambda out, x: div(1.0, x),),
+         "the natural logarithm | log(1.0) = 0.0", c="log({})", domain=((0.1, 5.0),))
+log1p = op("log1p", _float(math.log1p, {-1.0: -INF}), (lambda out, x: div(1.0, 1.0 + x),),
+           "log(1 + x), exact near 0 | log1p(1e-20) = 1e-20", c="log1p({})", domain=((-0.9, 5.0),))
+sqrt = op("sqrt", _float(math.sqrt), (lambda out, x: div(0.5, out),),
+          "the square root | sqrt(9.0) = 3.0", c="sqrt({})", domain=((0.1, 5.0),))
+
+# Trigonometry.
+sin = op("sin", _float(math.sin), (lambda out, x: cos(x),), "the sine | sin(0.0) = 0.0", c="sin({})")
+cos = op("cos", _float(math.cos), (lambda out, x: -sin(x),), "the cosine | cos(0.0) = 1.0", c="cos({})")
+tan = op("tan", _float(math.tan), (lambda out, x: 1.0 + out * out,),
+         "the tangent | tan(0.0) = 0.0", c="tan({})", domain=((-1.4, 1.4),))
+asin = op("asin", _float(math.asin), (lambda out, x: div(1.0, sqrt((1.0 - x) * (1.0 + x))),),
+          "the inverse sine | asin(0.0) = 0.0", c="asin({})", domain=((-0.9, 0.9),), aliases=("arcsin",))
+acos = op("acos", _float(math.acos), (lambda out, x: -div(1.0, sqrt((1.0 - x) * (1.0 + x))),),
+          "the inverse cosine | acos(1.0) = 0.0", c="acos({})", domain=((-0.9, 0.9),), aliases=("arccos",))
+atan = op("atan", _float(math.atan), (lambda out, x: div(1.0, 1.0 + x * x),),
+          "the inverse tangent | atan(0.0) = 0.0", c="atan({})", aliases=("arctan",))
+atan2 = op("atan2", lambda y, x: math.atan2(y, x),
+           (lambda out, y, x: div(x, x * x + y * y), lambda out, y, x: -div(y, x * x + y * y)),
+           "the angle of the point (x, y) | atan2(0.0, 1.0) = 0.0", c="atan2({}, {})", aliases=("arctan2",))
+
+# Hyperbolic functions.
+sinh = op("sinh", _float(math.sinh, overflow=lambda x: math.copysign(INF, x)), (lambda out, x: cosh(x),),
+          "the hyperbolic sine | sinh(0.0) = 0.0", c="sinh({})")
+cosh = op("cosh", _float(math.cosh), (lambda out, x: sinh(x),),
+          "the hyperbolic cosine | cosh(0.0) = 1.0", c="cosh({})")
+tanh = op("tanh", _float(math.tanh), (lambda out, x: 1.0 - out * out,),
+          "the hyperbolic tangent, right for every float | tanh(1000.0) = 1.0", c="tanh({})")
+
+# The error function.
+TWO_OVER_SQRT_PI, SQRT_HALF, ONE_OVER_SQRT_TWO_PI = 1.1283791670955126, 0.7071067811865476, 0.3989422804014327
+erf = op("erf", _float(math.erf), (lambda out, x: TWO_OVER_SQRT_PI * exp(-(x * x)),),
+         "the error function | erf(0.0) = 0.0", c="erf({})")
+erfc = op("erfc", _float(math.erfc), (lambda out, x: -TWO_OVER_SQRT_PI * exp(-(x * x)),),
+          "1 - erf(x), exact in the tail | erfc(0.0) = 1.0", c="erfc({})")
+
+# Activations.
+sigmoid = op("sigmoid", lambda x: div(1.0, 1.0 + exp(-x)), (lambda out, x: out * (1.0 - out),),
+             "1 / (1 + exp(-x)) | sigmoid(0.0) = 0.5")
+relu = op("relu", lambda x: where(lt(x, 0.0), 0.0, x), (lambda out, x: 1.0 - le(x, 0.0),),
+          "x where positive, else 0; derivative 0 at 0 | relu(-2.0) = 0.0")
+leaky_relu = op("leaky_relu", lambda x, slope=0.01: where(gt(x, 0.0), x, x * slope),
+                (lambda out, x, slope: where(gt(x, 0.0), 1.0, slope),
+                 lambda out, x, slope: where(gt(x, 0.0), 0.0, x)),
+                "x where positive, else slope * x | leaky_relu(-2.0) = -0.02")
+softplus = op("softplus", lambda x: maximum(x, 0.0) + log1p(exp(-abs_(x))), (lambda out, x: sigmoid(x),),
+              "log(1 + exp(x)) without overflow | softplus(1000.0) = 1000.0")
+silu = op("silu", lambda x: x * sigmoid(x), (lambda out, x: sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x))),),
+          "x * sigmoid(x), also called swish | silu(0.0) = 0.0")
+gelu = op("gelu", lambda x: x * (0.5 * erfc(-x * SQRT_HALF)),
+          (lambda out, x: 0.5 * erfc(-x * SQRT_HALF) + x * (ONE_OVER_SQRT_TWO_PI * exp(-0.5 * (x * x))),),
+          "x times the normal distribution function at x | gelu(0.0) = 0.0")
+# fmt: on

@@ -1,0 +1,441 @@
+"""Optimizers: gradients in, better parameters out, with the semantics of `torch.optim`.
+
+An optimizer is an update rule as data. A subclass of `Optimizer` names the numbers that it remembers for each
+parameter (`slots`), those that change from step to step (`scalars`), and the rule itself:
+
+    update(data, grad, *slots, **scalars) -> (data, *slots)
+
+A rule is written with `+ - *` and ops, and never branches on the numbers it is given: it serves floats, Values
+and whatever else can carry `_apply`. Settings such as `momentum` are fixed numbers; a rule may branch on those.
+
+A learning rate is a number or a schedule: any function from the step, counted from 0, to a number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from chainrule import ops
+from chainrule._arguments import setting, whole_number
+from chainrule._value import Value
+from chainrule.ops import as_float
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "Optimizer",
+    "RMSprop",
+    "clip_grad_norm",
+    "clip_grad_value",
+    "constant",
+    "cosine",
+    "exponential",
+    "linear",
+    "step_decay",
+    "warmup",
+]
+
+Schedule = Callable[[int], float]
+
+
+class Optimizer:
+    """What all optimizers share; a subclass gives `slots` and `update`, and `scalars` if it needs more than `lr`.
+
+    >>> class SignDescent(Optimizer):
+    ...     def update(self, data, grad, *, lr):
+    ...         return (data - lr * (ops.gt(grad, 0.0) - ops.lt(grad, 0.0)),)
+    >>> w = Value(3.0)
+    >>> (w * w).backward()
+    >>> SignDescent([w], lr=0.5).step()
+    >>> w.data
+    2.5
+    """
+
+    slots: tuple[str, ...] = ()  # what the rule remembers for each parameter, 0.0 before the first step
+
+    def __init__(self, parameters: Iterable[Value], lr: float | Schedule) -> None:
+        self.parameters = _parameters(parameters)
+        self.lr = lr
+        self.steps = 0
+        self.buffers = {slot: [0.0] * len(self.parameters) for slot in self.slots}
+        self.rate()  # an unusable `lr` is best refused here
+
+    def update(self, data: Any, grad: Any, *slots: Any, **scalars: Any) -> tuple[Any, ...]:
+        """The rule for one parameter: its data and slots after a step, from those before it.
+
+        >>> SGD([Value(1.0)], lr=0.1).update(1.0, 5.0, 0.0, lr=0.1)
+        (0.5, 5.0)
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no rule: define `update(self, data, grad, *slots, lr)`")
+
+    def scalars(self) -> dict[str, float]:
+        """The numbers that the coming step uses for every parameter alike.
+
+        >>> SGD([Value(1.0)], lr=0.1).scalars()
+        {'lr': 0.1}
+        """
+        return {"lr": self.rate()}
+
+    def rate(self) -> float:
+        """The learning rate of the coming step.
+
+        >>> SGD([Value(1.0)], lr=linear(0.1, 0.0, steps=10)).rate()
+        0.1
+        """
+        return setting(self.lr(self.steps) if callable(self.lr) else self.lr, "lr", "0.01, or a schedule of such")
+
+    def step(self) -> None:
+        """Move every parameter by its gradient.
+
+        >>> w = Value(1.0)
+        >>> (3.0 * w).backward()
+        >>> SGD([w], lr=0.25).step()
+        >>> w.data
+        0.25
+        """
+        scalars = self.scalars()
+        columns = [self.buffers[slot] for slot in self.slots]
+        for i, parameter in enumerate(self.parameters):
+            remembered = [column[i] for column in columns]
+            parameter.data, *remembered = self.update(parameter.data, parameter.grad, *remembered, **scalars)
+            for column, number in zip(columns, remembered, strict=True):
+                column[i] = number
+        self.steps += 1
+
+    def zero_grad(self) -> None:
+        """Forget the gradients, which would otherwise add up from step to step.
+
+        >>> w = Value(1.0)
+        >>> (3.0 * w).backward()
+        >>> SGD([w], lr=0.1).zero_grad()
+        >>> w.grad
+        0.0
+        """
+        for parameter in self.parameters:
+            parameter.grad = 0.0
+
+    def state(self) -> dict[str, int | list[float]]:
+        """A copy of all that the past steps left behind, as plain numbers; the settings are not part of it.
+
+        >>> SGD([Value(1.0)], lr=0.1, momentum=0.9).state()
+        {'steps': 0, 'velocity': [0.0]}
+        """
+        return {"steps": self.steps, **{slot: list(column) for slot, column in self.buffers.items()}}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state()` gave, with the same parameters in the same order.
+
+        >>> optimizer = SGD([Value(1.0)], lr=0.1, momentum=0.9)
+        >>> optimizer.load_state({"steps": 7, "velocity": [0.5]})
+        >>> optimizer.steps
+        7
+        """
+        name, expected = type(self).__name__, {"steps", *self.slots}
+        if set(state) != expected:
+            raise ValueError(
+                f"`state` must hold {sorted(expected)} to suit {name}, got {sorted(state)}: "
+                "load it into the kind of optimizer that it came from"
+            )
+        steps = whole_number(state["steps"], "steps", 0)
+        buffers = {slot: [as_float(number, slot) for number in state[slot]] for slot in self.slots}
+        for slot, column in buffers.items():
+            if len(column) != len(self.parameters):
+                raise ValueError(
+                    f"`state` has {len(column)} numbers in {slot!r}, but there are {len(self.parameters)} parameters: "
+                    "load it into an optimizer of the model that it came from"
+                )
+        self.steps, self.buffers = steps, buffers
+
+    def __repr__(self) -> str:
+        inner = ("parameters", "steps", "buffers")
+        settings = [f"{name}={value!r}" for name, value in vars(self).items() if name not in inner]
+        return f"{type(self).__name__}({', '.join([f'{len(self.parameters)} parameters', *settings])})"
+
+
+class SGD(Optimizer):
+    """Gradient descent: `data - lr * grad`, or with `momentum` along a velocity that adds up gradients.
+
+        velocity = momentum * velocity + grad
+        data = data - lr * velocity                          plain
+        data = data - lr * (grad + momentum * velocity)      nesterov: as if one step ahead
+
+    `weight_decay` adds `weight_decay * data` to the gradient.
+
+    >>> SGD([Value(1.0), Value(2.0)], lr=0.1, momentum=0.9)
+    SGD(2 parameters, lr=0.1, momentum=0.9, nesterov=False, weight_decay=0.0)
+    """
+
+    slots = ("velocity",)
+
+    def __init__(
+        self,
+        parameters: Iterable[Value],
+        lr: float | Schedule,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(parameters, lr)
+        self.momentum = setting(momentum, "momentum", "0.9")
+        self.nesterov = nesterov
+        self.weight_decay = setting(weight_decay, "weight_decay", "0.0001")
+        if nesterov and not momentum:
+            raise ValueError("`nesterov` looks ahead along the momentum, and `momentum` is 0: choose one such as 0.9")
+
+    def update(self, data: Any, grad: Any, velocity: Any, *, lr: Any) -> tuple[Any, ...]:
+        """The rule for one parameter."""
+        grad = _decayed(grad, data, self.weight_decay)
+        velocity = self.momentum * velocity + grad if self.momentum else grad
+        direction = grad + self.momentum * velocity if self.nesterov else velocity
+        return data - lr * direction, velocity
+
+
+class RMSprop(Optimizer):
+    """Steps scaled by the root of the running mean square of each parameter's gradient.
+
+        v = alpha * v + (1 - alpha) * grad²
+        velocity = momentum * velocity + grad / (√v + eps)
+        data = data - lr * velocity
+
+    `weight_decay` adds `weight_decay * data` to the gradient.
+
+    >>> RMSprop([Value(1.0), Value(2.0)])
+    RMSprop(2 parameters, lr=0.01, alpha=0.99, eps=1e-08, weight_decay=0.0, momentum=0.0)
+    """
+
+    slots = ("v", "velocity")
+
+    def __init__(
+        self,
+        parameters: Iterable[Value],
+        lr: float | Schedule = 0.01,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+    ) -> None:
+        super().__init__(parameters, lr)
+        self.alpha = setting(alpha, "alpha", "0.99", below=1.0)
+        self.eps = setting(eps, "eps", "1e-8")
+        self.weight_decay = setting(weight_decay, "weight_decay", "0.0001")
+        self.momentum = setting(momentum, "momentum", "0.9")
+
+    def update(self, data: Any, grad: Any, v: Any, velocity: Any, *, lr: Any) -> tuple[Any, ...]:
+        """The rule for one parameter."""
+        grad = _decayed(grad, data, self.weight_decay)
+        v = self.alpha * v + (1.0 - self.alpha) * (grad * grad)
+        direction = ops.div(grad, ops.sqrt(v) + self.eps)
+        velocity = self.momentum * velocity + direction if self.momentum else direction
+        return data - lr * velocity, v, velocity
+
+
+class _Moments(Optimizer):
+    """What Adam and AdamW share: running means of the gradient and of its square, freed of their bias to 0."""
+
+    slots = ("m", "v")
+
+    def __init__(
+        self,
+        parameters: Iterable[Value],
+        lr: float | Schedule,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+    ) -> None:
+        super().__init__(parameters, lr)
+        self.betas = _betas(betas)
+        self.eps = setting(eps, "eps", "1e-8")
+        self.weight_decay = setting(weight_decay, "weight_decay", "0.01")
+
+    def scalars(self) -> dict[str, float]:
+        """The step size and the scale of √v, both with the bias correction of the coming step."""
+        correction1, correction2 = (1.0 - beta ** (self.steps + 1) for beta in self.betas)
+        return {"rate": self.rate() / correction1, "scale": math.sqrt(correction2)}
+
+    def descend(self, data: Any, grad: Any, m: Any, v: Any, rate: Any, scale: Any) -> tuple[Any, ...]:
+        """One step without weight decay."""
+        beta1, beta2 = self.betas
+        m = beta1 * m + (1.0 - beta1) * grad
+        v = beta2 * v + (1.0 - beta2) * (grad * grad)
+        return data - rate * ops.div(m, ops.div(ops.sqrt(v), scale) + self.eps), m, v
+
+
+class Adam(_Moments):
+    """Momentum and scaling at once (Kingma and Ba 2015); the step t counts from 1.
+
+        m = β₁ * m + (1 - β₁) * grad
+        v = β₂ * v + (1 - β₂) * grad²
+        data = data - lr * m / (1 - β₁ᵗ) / (√(v / (1 - β₂ᵗ)) + eps)
+
+    `weight_decay` adds `weight_decay * data` to the gradient.
+
+    >>> Adam([Value(1.0), Value(2.0)])
+    Adam(2 parameters, lr=0.001, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.0)
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Value],
+        lr: float | Schedule = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(parameters, lr, betas, eps, weight_decay)
+
+    def update(self, data: Any, grad: Any, m: Any, v: Any, *, rate: Any, scale: Any) -> tuple[Any, ...]:
+        """The rule for one parameter."""
+        return self.descend(data, _decayed(grad, data, self.weight_decay), m, v, rate, scale)
+
+
+class AdamW(_Moments):
+    """Adam, with weight decay apart from the gradient: first `data = (1 - lr * weight_decay) * data`.
+
+    >>> AdamW([Value(1.0), Value(2.0)])
+    AdamW(2 parameters, lr=0.001, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01)
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Value],
+        lr: float | Schedule = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(parameters, lr, betas, eps, weight_decay)
+
+    def scalars(self) -> dict[str, float]:
+        """Those of Adam, and the share of the data that stays."""
+        return {**super().scalars(), "keep": 1.0 - self.rate() * self.weight_decay}
+
+    def update(self, data: Any, grad: Any, m: Any, v: Any, *, rate: Any, scale: Any, keep: Any) -> tuple[Any, ...]:
+        """The rule for one parameter."""
+        return self.descend(data * keep, grad, m, v, rate, scale)
+
+
+def constant(lr: float) -> Schedule:
+    """The same rate at every step.
+
+    >>> constant(0.1)(1000)
+    0.1
+    """
+    rate = setting(lr, "lr", "0.01")
+    return lambda step: rate
+
+
+def linear(start: float, end: float, steps: int) -> Schedule:
+    """A straight line from `start` at step 0 to `end` at step `steps`, and `end` from there on.
+
+    >>> linear(1.0, 0.0, steps=4)(1)
+    0.75
+    """
+    first, last = setting(start, "start", "0.1"), setting(end, "end", "0.01")
+    length = whole_number(steps, "steps")
+    return lambda step: first + (last - first) * step / length if step < length else last
+
+
+def step_decay(start: float, every: int, factor: float = 0.1) -> Schedule:
+    """A staircase: `start`, multiplied by `factor` after each `every` steps.
+
+    >>> step_decay(1.0, every=10, factor=0.5)(25)
+    0.25
+    """
+    first, width, decay = setting(start, "start", "0.1"), whole_number(every, "every"), setting(factor, "factor", "0.1")
+    return lambda step: first * ops.pow_(decay, step // width)
+
+
+def exponential(start: float, factor: float) -> Schedule:
+    """`start`, multiplied by `factor` after each step.
+
+    >>> exponential(1.0, factor=0.5)(3)
+    0.125
+    """
+    return step_decay(start, 1, factor)
+
+
+def cosine(start: float, end: float, steps: int) -> Schedule:
+    """Half a cosine wave from `start` at step 0 down to `end` at step `steps`, and `end` from there on.
+
+    >>> cosine(1.0, 0.0, steps=10)(5)
+    0.5
+    """
+    first, last = setting(start, "start", "0.1"), setting(end, "end", "0.01")
+    length = whole_number(steps, "steps")
+    return lambda step: last + (first - last) * (1.0 + math.cos(math.pi * min(step, length) / length)) / 2.0
+
+
+def warmup(schedule: float | Schedule, steps: int) -> Schedule:
+    """A straight rise to the first rate of `schedule` in `steps` equal steps; then `schedule`, from its start.
+
+    >>> warmup(constant(1.0), steps=4)(0)
+    0.25
+    """
+    after = schedule if callable(schedule) else constant(schedule)
+    length = whole_number(steps, "steps")
+    return lambda step: after(0) * (step + 1) / length if step < length else after(step - length)
+
+
+def clip_grad_norm(parameters: Iterable[Value], max_norm: float) -> float:
+    """Scale all gradients alike so that their norm √Σgrad² is at most `max_norm`; return the norm from before.
+
+    >>> w = Value(1.0)
+    >>> (4.0 * w).backward()
+    >>> clip_grad_norm([w], max_norm=1.0)
+    4.0
+    """
+    limit = _limit(max_norm, "max_norm")
+    clipped = _parameters(parameters)
+    norm = math.hypot(*[parameter.grad for parameter in clipped])
+    scale = ops.minimum(limit / (norm + 1e-6), 1.0)  # as PyTorch has it; NaN stays NaN
+    for parameter in clipped:
+        parameter.grad *= scale
+    return norm
+
+
+def clip_grad_value(parameters: Iterable[Value], limit: float) -> None:
+    """Keep each gradient within [-limit, limit].
+
+    >>> w = Value(1.0)
+    >>> (4.0 * w).backward()
+    >>> clip_grad_value([w], limit=1.0)
+    >>> w.grad
+    1.0
+    """
+    bound = _limit(limit, "limit")
+    for parameter in _parameters(parameters):
+        parameter.grad = ops.clip(parameter.grad, -bound, bound)
+
+
+def _decayed(grad: Any, data: Any, weight_decay: float) -> Any:
+    return grad + weight_decay * data if weight_decay else grad
+
+
+def _parameters(parameters: Iterable[Value]) -> list[Value]:
+    """As a list, with a Value that is used in several places listed once."""
+    remedy = "give a list of Values, such as model.parameters()"
+    if not hasattr(parameters, "__iter__"):
+        raise TypeError(f"`parameters` must be Values, got one {type(parameters).__name__}: {remedy}")
+    found = list(parameters)
+    if not found:
+        raise ValueError(f"`parameters` is empty: {remedy}")
+    for parameter in found:
+        if not isinstance(parameter, Value):
+            raise TypeError(f"`parameters` must be Values, got a {type(parameter).__name__} among them: {remedy}")
+    return list(dict.fromkeys(found))
+
+
+def _betas(betas: Any) -> tuple[float, float]:
+    if not hasattr(betas, "__len__") or len(betas) != 2:
+        raise TypeError(f"`betas` must be two numbers, got {betas!r}: choose a pair such as (0.9, 0.999)")
+    return setting(betas[0], "betas[0]", "0.9", below=1.0), setting(betas[1], "betas[1]", "0.999", below=1.0)
+
+
+def _limit(number: Any, argument: str) -> float:
+    limit = as_float(number, argument)
+    if not limit >= 0.0:
+        raise ValueError(f"`{argument}` must be at least 0, got {limit!r}: choose one such as 1.0")
+    return limit

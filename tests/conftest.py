@@ -1,0 +1,20 @@
+"""Fixtures: `Value` runs a test on every engine that is built."""
+
+import chainrule
+import pytest
+from chainrule import closures, engine
+
+ENGINES = {"python": engine.Value}
+if chainrule.ENGINE == "native":
+    ENGINES["native"] = chainrule.Value
+
+
+@pytest.fixture(params=ENGINES)
+def Value(request):
+    return ENGINES[request.param]
+
+
+@pytest.fixture(params=[*ENGINES, "closures"])
+def AnyValue(request):
+    """The engines, and the class that learners build."""
+    return ENGINES.get(request.param, closures.Value)
