@@ -121,7 +121,7 @@ def _number(number: float) -> str:
 
 
 def _ratio(ratio: float, noisy: bool) -> str:
-    text = f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
+    text = f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.1g}"
     return f"{text} tie" if noisy and 1 / TIE < ratio < TIE and ratio != 1.0 else text
 
 

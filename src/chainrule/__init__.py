@@ -10,11 +10,12 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from chainrule import data, losses, nn, ops, optim
+from chainrule import ops
 from chainrule._value import ENGINE, Value
 from chainrule.functions import dot, logsumexp, mean, op, softmax
 
 if TYPE_CHECKING:
+    from chainrule import data, losses, nn, optim
     from chainrule._signatures import *
     from chainrule.checks import gradcheck
     from chainrule.files import load, save
@@ -24,8 +25,17 @@ __version__ = "0.1.0"
 
 globals().update(ops.TABLE)  # every row of the op table is a function: chainrule.exp, chainrule.tanh, ...
 
-# Imported when first used, so that `import chainrule` stays light.
-_LATER = {"fit": "training", "gradcheck": "checks", "load": "files", "save": "files"}
+# Imported when first used, so that `import chainrule` stays light: name -> module, and the attribute in it if any.
+_LATER = {
+    "data": ("data", ""),
+    "fit": ("training", "fit"),
+    "gradcheck": ("checks", "gradcheck"),
+    "load": ("files", "load"),
+    "losses": ("losses", ""),
+    "nn": ("nn", ""),
+    "optim": ("optim", ""),
+    "save": ("files", "save"),
+}
 
 __all__ = [
     "ENGINE",
@@ -50,9 +60,10 @@ __all__ += list(ops.TABLE)
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'chainrule' has no attribute {name!r}")
-    value = getattr(import_module(f"chainrule.{_LATER[name]}"), name)
-    globals()[name] = value
-    return value
+    module_name, attribute = _LATER[name]
+    module = import_module(f"chainrule.{module_name}")
+    globals()[name] = getattr(module, attribute) if attribute else module
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

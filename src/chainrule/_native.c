@@ -86,19 +86,48 @@ static inline PyObject *unary(int op, double data, PyObject *operand);
 
 /* Making nodes. */
 
-/* A training step frees a graph and builds the same again. Python gives the memory back to the system in
-   between, one arena (1 MB) at a time, and taking it anew costs a fifth of the step. So one node in 8192, which
-   is about one an arena, is not freed but stays as a pin, up to 16 pins. */
-enum { PIN_EVERY = 8192, MOST_PINS = 16 };
+/* An object that the collector can track has a head of two words in front; zeros mean "not tracked". Nodes get
+   theirs here rather than from PyObject_GC_New, which counts every allocation as a reason to collect: a million
+   nodes without a cycle are no reason. */
+typedef struct {
+    uintptr_t next, previous;
+} CollectorHead;
 
-static void free_node(Node *node)
+static inline Node *allocate(void)
 {
+    CollectorHead *head = PyObject_Malloc(sizeof(CollectorHead) + sizeof(Node));
+    if (head == NULL)
+        return (Node *)PyErr_NoMemory();
+    *head = (CollectorHead){0, 0};
+    return (Node *)PyObject_Init((PyObject *)(head + 1), ValueType);
+}
+
+/* A training step frees a graph and builds the same again. In between, Python would give the memory back to the
+   system, one arena of 1 MB at a time, and taking it anew costs a fifth of the step. So in each of the first few
+   arenas one dead node is kept, which holds the arena. */
+enum { MOST_PINS = 16, ARENA_BITS = 20 };
+
+static int becomes_pin(const Node *node)
+{
+    static uintptr_t arenas[MOST_PINS];
     static int pins;
+    uintptr_t arena = (uintptr_t)node >> ARENA_BITS;
+    for (int k = 0; k < pins; k++)
+        if (arenas[k] == arena)
+            return 0;
+    if (pins == MOST_PINS)
+        return 0;
+    arenas[pins++] = arena;
+    return 1;
+}
+
+static inline void release(Node *node)
+{
     PyTypeObject *type = Py_TYPE(node);
-    if (node->serial % PIN_EVERY == 0 && pins < MOST_PINS && type == ValueType)
-        pins++;
-    else
+    if (type != ValueType)
         type->tp_free(node);
+    else if (node->serial % 1024 || !becomes_pin(node))
+        PyObject_Free((CollectorHead *)node - 1);
     Py_DECREF(type);
 }
 
@@ -107,7 +136,7 @@ static Node *new_node(double data, int op, uint32_t count)
     Node **many = NULL;
     if (count > INLINE_OPERANDS && (many = PyMem_Calloc(count, sizeof(Node *))) == NULL)
         return (Node *)PyErr_NoMemory();
-    Node *node = PyObject_GC_New(Node, ValueType);
+    Node *node = allocate();
     if (node == NULL) {
         PyMem_Free(many);
         return NULL;
@@ -431,7 +460,7 @@ static void value_dealloc(PyObject *self)
             Py_XDECREF(node->extra->rule);
             PyMem_Free(node->extra);
         }
-        free_node(node);
+        release(node);
     }
     burying = 0;
 }

@@ -19,8 +19,8 @@ import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from math import isfinite, nan
-from types import FrameType
+from math import inf, isfinite, nan
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from chainrule._value import Value
@@ -28,7 +28,7 @@ from chainrule.finite_differences import Derivative, derivative
 from chainrule.ops import Op, as_float
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-LOCAL_TOLERANCE = 1e-6  # for the chain rule at one node, which is measured and not only computed
+MEASURED = 1e-6  # relative error that a number put together from measurements may have
 
 
 class Row(NamedTuple):
@@ -88,17 +88,17 @@ class Report:
         return len(self.rows)
 
     def __str__(self) -> str:
-        table = [("input", "value", "analytic", "numerical", "error", "")]
+        table = [["input", "value", "analytic", "numerical", "error", ""]]
         for row in self.rows:
             numbers = [f"{number:.10g}" for number in (row.value, row.analytic, row.numerical)]
-            table.append((row.name, *numbers, f"{row.error:.0e}", "ok" if row.ok else "WRONG"))  # type: ignore[arg-type]
+            table.append([row.name, *numbers, f"{row.error:.0e}", "ok" if row.ok else "WRONG"])
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [
-            "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:5], widths[1:5]), line[5]]).rstrip()
-            for line in table
+            "  ".join([name.ljust(widths[0]), *map(str.rjust, numbers, widths[1:5]), verdict]).rstrip()
+            for name, *numbers, verdict in table
         ]
         agreeing = sum(row.ok for row in self.rows)
-        lines += [f"{agreeing} of {len(self)} derivatives agree to {self.tolerance:g}."]
+        lines.append(f"{agreeing} of {len(self)} derivatives agree to {self.tolerance:g}.")
         lines += [f"{row.name}: {row.note}." for row in self.rows if row.note]
         return "\n".join([*lines, self.diagnosis] if self.diagnosis else lines)
 
@@ -117,7 +117,7 @@ def gradcheck(f: Callable[..., Any], *inputs: Any, tolerance: float = 1e-7) -> R
 
     >>> print(gradcheck(lambda a, b: a * b + a, 2.0, 3.0))
     input  value  analytic  numerical  error
-    a          2         4          4  2e-14  ok
+    a          2         4          4  1e-14  ok
     b          3         2          2  1e-14  ok
     2 of 2 derivatives agree to 1e-07.
     """
@@ -130,7 +130,7 @@ def gradcheck(f: Callable[..., Any], *inputs: Any, tolerance: float = 1e-7) -> R
     if not wrong:
         return Report(rows, tolerance)
     worst = max(wrong, key=lambda index: _distance(rows[index]))
-    return Report(rows, tolerance, _Diagnosis(experiment, worst).sentence())
+    return Report(rows, tolerance, _Diagnosis(experiment, worst, rows[worst], tolerance).sentence())
 
 
 def _row(experiment: _Experiment, index: int, analytic: float, tolerance: float) -> Row:
@@ -138,7 +138,7 @@ def _row(experiment: _Experiment, index: int, analytic: float, tolerance: float)
     numerical = derivative(lambda number: experiment.result(index, number), x)
     ok = numerical.agrees(analytic, tolerance)
     note = ""
-    if numerical.corner:
+    if numerical.corner and not _about(numerical.left, numerical.right):
         sides = f"left {numerical.left:.6g}, right {numerical.right:.6g}"
         note = f"not differentiable here? The one-sided derivatives differ: {sides}"
     elif not ok and not numerical.settled:
@@ -170,15 +170,10 @@ class _Experiment:
             raise ValueError("`inputs` holds no number; give at least one after `f`")
         self.names = [name for name, _ in flat]
         self.given = [item for _, item in flat]
-        self.numbers = [
-            as_float(item.data if _is_value(item) else item, name)
-            for name, item in zip(self.names, self.given, strict=True)
-        ]
+        self.numbers = [as_float(item.data if _is_value(item) else item, name) for name, item in flat]
         for name, number in zip(self.names, self.numbers, strict=True):
             if not isfinite(number):
-                raise ValueError(
-                    f"`{name}` is {number}, and there is no derivative to measure there; give a finite number"
-                )
+                raise ValueError(f"`{name}` is {number}, where there is no derivative to measure; give a finite number")
         self.own = [item for item in self.given if _is_value(item)]  # the caller's Values
         self.kind: type = type(self.own[0]) if self.own else Value
 
@@ -243,7 +238,8 @@ def _flatten(name: str, item: Any) -> Iterator[tuple[str, Any]]:
 
 def _rebuild(item: Any, supply: Iterator[Any]) -> Any:
     if isinstance(item, list | tuple):
-        return type(item)([_rebuild(part, supply) for part in item])
+        parts = [_rebuild(part, supply) for part in item]
+        return tuple(parts) if isinstance(item, tuple) else parts
     return next(supply)
 
 
@@ -286,23 +282,26 @@ class _Creations:
         mark = "_serial" if self.serial else "__init__"
         self.owner: Any = [kind, *(base for base in kind.__mro__[:-1] if mark in vars(base))][-1]
         self.methods = {getattr(member, "__code__", None) for base in kind.__mro__ for member in vars(base).values()}
+        self.hooked = False
         self.made: list[Any] = []
         self.lines: list[tuple[int, str, int]] = []  # creations so far when this file's line had its turn
 
     def __enter__(self) -> _Creations:
         self.first = self.count()
-        self.init = self.owner.__init__
+        init = self.init = self.owner.__init__
 
         def recording(node: Any, *args: Any, **kwargs: Any) -> None:
             self.made.append(node)
-            self.init(node, *args, **kwargs)
+            init(node, *args, **kwargs)
 
         if not self.serial:
-            self.owner.__init__ = recording
+            with suppress(TypeError):  # a class written in C keeps its constructor
+                self.owner.__init__ = recording
+                self.hooked = True
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self.serial:
+        if self.hooked:
             self.owner.__init__ = self.init
         self.numbers = {id(node): k for k, node in enumerate(self.made, 1)}
 
@@ -337,7 +336,7 @@ class _Creations:
 
     def _is_users(self, frame: FrameType) -> bool:
         """Neither chainrule's nor a method of the Value class: `a * b` is of interest, not `__mul__`."""
-        return frame.f_code not in self.methods and not frame.f_code.co_filename.startswith(PACKAGE)
+        return frame.f_code not in self.methods and not _is_ours(frame.f_code)
 
     def place(self, node: Any) -> str:
         """Where the user's code made `node`, as "demo.py:12 (`out = a * b`)"."""
@@ -348,6 +347,7 @@ class _Creations:
             return ""
         _, file, line = self.lines[k - 1]
         text = linecache.getline(file, line).strip()
+        text = text if len(text) <= 60 else text[:57] + "..."
         return f"{_short(file)}:{line}" + (f" (`{text}`)" if text else "")
 
 
@@ -402,7 +402,8 @@ class _Graph:
 
     def describe_operand(self, node: Any, operand: Any) -> str:
         operands = self.operands(node)
-        count = "its operand" if len(operands) == 1 else f"operand {operands.index(operand) + 1}"
+        rank = [other is operand for other in operands].index(True) + 1
+        count = "its operand" if len(operands) == 1 else f"operand {rank}"
         name = self.names.get(id(operand)) or getattr(operand, "label", "")
         return f"{count} (`{name}`)" if name else count
 
@@ -413,17 +414,30 @@ class _Graph:
 class _Diagnosis:
     """Finds the node, or else the walk, to which the derivative by input `index` owes its error."""
 
-    def __init__(self, experiment: _Experiment, index: int) -> None:
+    def __init__(self, experiment: _Experiment, index: int, row: Row, tolerance: float) -> None:
         self.experiment = experiment
         self.index = index
-        self.input = experiment.names[index]
+        self.row = row
+        self.input = row.name
+        self.tolerance = 0.1 * tolerance  # what is wrong at one node may be diluted in the total
         self.other_path = False  # whether f took one beside these inputs, so that nodes could not be compared
-        self.samples: dict[tuple[int, float], list[float]] = {}
+        self.sampled = -1
+        self.samples: dict[float, list[float]] = {}  # every node's data, by the number that input `sampled` is
 
     def sentence(self) -> str:
         with self.run(lines=True) as self.graph, _unchanged(self.graph.nodes):
             self.carriers = self.graph.carriers()
-            found = self.outdated() or self.wrong_rule() or self.cut() or self.wrong_walk() or self.nothing()
+            self.complete, self.size = self.complete_gradients()
+            if not (self.graph.made.serial or self.graph.made.hooked):
+                return f"No op can be singled out, because `{self.experiment.kind.__name__}` is not written in Python."
+            found = (
+                self.outdated()
+                or self.not_finite()
+                or self.wrong_rule()
+                or self.cut()
+                or self.wrong_walk()
+                or self.nothing()
+            )
         return found[0].upper() + found[1:]
 
     @contextmanager
@@ -435,9 +449,21 @@ class _Diagnosis:
             yield _Graph(self.experiment, leaves, out, made)
 
     def nothing(self) -> str:
+        for node, operands in self.graph.interior():
+            if id(node) in self.carriers and self.on_corner(node, operands):
+                return (
+                    f"{self.graph.describe(node)} stands on a corner, where its slope is a choice and the chain rule "
+                    f"need not hold; check with `{self.input}` a little beside."
+                )
         if self.other_path:
             return f"`f` builds a graph of another shape when `{self.input}` moves, so no op can be singled out."
         return "every op's rule and the walk over them hold at these inputs, so doubt the numerical derivative first."
+
+    def on_corner(self, node: Any, operands: list[Any]) -> bool:
+        if getattr(node, "_rule", None) is not None:
+            return any(_local_slope(node, operand).corner for operand in operands)
+        parts = [self.movement(operand, self.index) for operand in operands]
+        return self.movement(node, self.index).corner and not any(part.corner for part in parts)
 
     # Nodes that cannot carry the gradient.
 
@@ -445,7 +471,16 @@ class _Diagnosis:
         """A node from before f: it does not follow when the inputs move."""
         for node, operands in self.graph.interior():
             if self.graph.made.number(node) <= 0 and any(id(operand) in self.graph.names for operand in operands):
-                return f"{self.graph.describe(node)} was made from an input before `f` ran: build it inside `f`."
+                return f"{self.graph.describe(node)} was made from an input before `f` ran; build it inside `f`."
+        return ""
+
+    def not_finite(self) -> str:
+        """The first node that makes NaN or infinity of finite numbers, where the gradient is neither."""
+        for node, operands in self.graph.interior() if not isfinite(self.row.analytic) else ():
+            for operand, partial in zip(operands, _push(node, operands), strict=True):
+                if not isfinite(partial):
+                    name = self.graph.describe_operand(node, operand)
+                    return f"{self.graph.describe(node)} is {node.data:.6g} here, and d out/d {name} is {partial:.6g}."
         return ""
 
     def cut(self) -> str:
@@ -455,8 +490,8 @@ class _Diagnosis:
                 movement = self.movement(node, self.index)
                 if movement.settled and abs(movement.value) > 10.0 * movement.error:
                     return (
-                        f"{self.graph.describe(node)} moves with `{self.input}` but has no operands, so no gradient gets "
-                        f"through: compute with Values rather than their `.data`, and name the operands in `_children`."
+                        f"{self.graph.describe(node)} moves with `{self.input}` but has no operands, so the gradient "
+                        "stops there: compute with Values, not their `.data`, and name the operands in `_children`."
                     )
         return ""
 
@@ -476,11 +511,12 @@ class _Diagnosis:
         return ""
 
     def not_accumulating(self, node: Any, operands: list[Any], partials: list[float]) -> str:
-        held = 1.0 + max(abs(partial) for partial in partials if isfinite(partial))
+        held = 1.0 + max((abs(partial) for partial in partials if isfinite(partial)), default=0.0)
         for operand, partial, total in zip(operands, partials, _push(node, operands, held=held), strict=True):
-            if isfinite(partial) and not _close(total, held + partial):
-                rule, name = _backward_of(node), self.graph.describe_operand(node, operand)
-                return f"{rule} overwrites the gradient of {name}; add to it, with `+=` in place of `=`"
+            if not _close(total, held + partial):
+                verb = "overwrites" if _close(total, partial) else "spoils"
+                name = self.graph.describe_operand(node, operand)
+                return f"{_backward_of(node)} {verb} the gradient that {name} holds; add to it, with `+=`"
         return ""
 
     def not_proportional(self, node: Any, operands: list[Any], partials: list[float]) -> str:
@@ -488,10 +524,8 @@ class _Diagnosis:
         if all(_close(twice, 2.0 * once) for once, twice in zip(partials, doubled, strict=True)):
             return ""
         same = all(map(_close, partials, doubled))
-        habit = (
-            "passes on the same whatever gradient reaches it" if same else "is not proportional to the gradient it gets"
-        )
-        return f"{_backward_of(node)} {habit}; multiply by `out.grad`, once"
+        habit = "is the same whatever gradient it gets" if same else "is not proportional to the gradient it gets"
+        return f"what {_backward_of(node)} passes on {habit}; multiply by `out.grad`, once"
 
     def wrong_partial(self, node: Any, operands: list[Any], partials: list[float]) -> str:
         broken, slopes = "", []
@@ -501,36 +535,45 @@ class _Diagnosis:
             slopes = self.slopes(node, operands, partials)
         wrong = [
             (operand, slope, partial)
-            for operand, slope, partial in zip(operands, slopes, partials, strict=bool(slopes))
-            if id(operand) in self.carriers and slope.settled and not slope.agrees(partial, LOCAL_TOLERANCE)
+            for operand, slope, partial in zip(operands, slopes, partials, strict=False)
+            if id(operand) in self.carriers and slope.settled and not slope.agrees(partial, self.tolerance)
         ]
-        if not wrong:
-            return broken
         faults = [
             f"d out/d {self.graph.describe_operand(node, operand)} should be {_slope_text(slope)}, "
             f"but {_rule_of(node, operand)} gives {partial:.6g}"
             for operand, slope, partial in wrong
         ]
-        return "; ".join(faults) + _hint([slope.value for _, slope, _ in wrong], [partial for _, _, partial in wrong])
+        hint = _hint([slope.value for _, slope, _ in wrong], [partial for _, _, partial in wrong])
+        return "; ".join(faults) + hint if wrong else broken
 
     def broken_chain_rule(self, node: Any, operands: list[Any], partials: list[float]) -> str:
-        """How the node fails to move as its operands and their partials demand, when the input moves."""
+        """How the node's movement under the input differs from what its operands and partials make of it."""
         movement = self.movement(node, self.index)
         parts = [self.movement(operand, self.index) for operand in operands]
-        demanded = sum(partial * part.value for partial, part in zip(partials, parts, strict=True))
-        terms = [abs(partial * part.value) for partial, part in zip(partials, parts, strict=True)]
+
+        def combine(numbers: Iterable[float]) -> float:
+            return sum(partial * number for partial, number in zip(partials, numbers, strict=True))
+
+        left, right = combine(part.left for part in parts), combine(part.right for part in parts)
+        size = abs(movement.value) + sum(
+            abs(partial * part.value) for partial, part in zip(partials, parts, strict=True)
+        )
         doubt = movement.error + sum(abs(partial) * part.error for partial, part in zip(partials, parts, strict=True))
-        size = abs(movement.value) + sum(terms)
-        corner = movement.corner or any(part.corner for part in parts)
-        if corner or not doubt <= 0.01 * size or abs(movement.value - demanded) <= LOCAL_TOLERANCE * size + 4.0 * doubt:
+        gap = min(abs(movement.left - left), abs(movement.right - right))
+        if self.on_corner(node, operands) or not doubt <= 0.01 * size or gap <= self.tolerance * size + 4.0 * doubt:
             return ""
-        rates = f"it moves {movement.value:.6g} times as fast as `{self.input}`"
+        # The nodes' gaps, each times the node's gradient, add up to the total error.
+        if gap * self.size[self.graph.position[id(node)]] < 0.1 * _distance(self.row) / len(self.graph.nodes):
+            return ""
+        rate = f"it moves {movement.value:.6g} times as fast as `{self.input}`"
         if not any(part.value for part in parts):
-            return f"{rates}, yet none of its operands moves: one is missing from its `_children`"
-        return f"{rates}, yet by its operands and {_backward_of(node)} it should move {demanded:.6g} times as fast"
+            return f"{rate}, yet none of its operands moves: one is missing from its `_children`"
+        swapped = len(parts) == 2 and _about(movement.value, combine(part.value for part in reversed(parts)))
+        hint = " (the partials look swapped)" if swapped else ""
+        return f"{rate}, but its operands' movements and {_backward_of(node)} make that {left:.6g}{hint}"
 
     def slopes(self, node: Any, operands: list[Any], partials: list[float]) -> list[Derivative]:
-        """The partials that explain the node's movements under every input; empty if several sets do."""
+        """The partials that explain how the node moves under every input; none if several sets do."""
         unknown = [k for k, operand in enumerate(operands) if id(operand) in self.carriers]
         equations: list[list[float]] = []
         for index in sorted(range(len(self.experiment.numbers)), key=lambda index: index != self.index):
@@ -540,8 +583,10 @@ class _Diagnosis:
             if all(map(isfinite, equation)):
                 equations.append(equation)
             if solution := _solve(equations, len(unknown)):
-                values = dict(zip(unknown, solution, strict=True))
-                return [_exactly(values.get(k, partial)) for k, partial in enumerate(partials)]
+                found = [*partials]
+                for k, slope in zip(unknown, solution, strict=True):
+                    found[k] = slope
+                return [Derivative(slope, MEASURED * abs(slope), slope, slope) for slope in found]
         return []
 
     def movement(self, node: Any, index: int) -> Derivative:
@@ -550,30 +595,151 @@ class _Diagnosis:
         return derivative(lambda number: self.sample(index, number)[k], self.experiment.numbers[index])
 
     def sample(self, index: int, number: float) -> list[float]:
-        """Every node's data with input `index` at `number`."""
+        """Every node's data with input `index` at `number`; NaN where f takes another path."""
         if self.sampled != index:
             self.sampled, self.samples = index, {}
         if number not in self.samples:
             with self.run(index, number) as graph:
                 same = graph.shape() == self.graph.shape()
-                self.samples[number] = [float(node.data) if same else nan for node in self.graph.nodes]
+                here = graph if same else self.graph
+                self.samples[number] = [float(node.data) if same else nan for node in here.nodes]
                 self.other_path |= not same
         return self.samples[number]
 
     # The walk over the nodes.
 
     def wrong_walk(self) -> str:
-        complete, size = self.complete_gradients()
         heard: dict[int, list[float]] = {}
-        with self.run() as graph, _unchanged(graph.nodes):
+        with self.run() as graph, _unchanged(graph.nodes), suppress(AttributeError):  # no assigning to `_backward`
             for node, _ in graph.interior():
                 if graph.made.number(node) > 0:
                     _listen(node, heard.setdefault(graph.position[id(node)], []))
             _backward_pass(graph.out, graph.leaves)
         for k in sorted(heard, reverse=True):
-            slack = LOCAL_TOLERANCE * size[k]
-            if heard[k] != [complete[k]] and not (len(heard[k]) == 1 and abs(heard[k][0] - complete[k]) <= slack):
-                fault = self.walk_fault(self.graph.nodes[k], heard[k], complete[k])
-                if fault:
-                    return f"every op's own rule is right, but the walk of `backward()` is wrong: {fault}."
+            right = len(heard[k]) == 1 and abs(heard[k][0] - self.complete[k]) <= self.tolerance * self.size[k]
+            if not right and 0.0 < self.size[k] < inf:
+                fault = self.walk_fault(self.graph.nodes[k], heard[k], self.complete[k])
+                return f"every op's own rule is right, but the order of the backward pass is wrong: {fault}."
         return ""
+
+    def complete_gradients(self) -> tuple[list[float], list[float]]:
+        """What every node's gradient should come to, and the sum of the sizes of its contributions."""
+        complete = [float(node is self.graph.out) for node in self.graph.nodes]
+        size = complete[:]
+        for node, operands in reversed(self.graph.interior()):
+            k = self.graph.position[id(node)]
+            for operand, partial in zip(operands, _push(node, operands), strict=True):
+                complete[self.graph.position[id(operand)]] += complete[k] * partial
+                size[self.graph.position[id(operand)]] += size[k] * abs(partial)
+        return complete, size
+
+    def walk_fault(self, node: Any, heard: list[float], complete: float) -> str:
+        name = self.graph.describe(node)
+        if not heard:
+            return f"it never reaches {name}"
+        if node is self.graph.out and not _close(heard[0], 1.0):
+            return f"it starts with a gradient of {heard[0]:.6g} at the result, where it should be 1"
+        if len(heard) > 1:
+            return f"it calls the _backward of {name} {len(heard)} times, where once is right"
+        return (
+            f"{name} passed on a gradient of {heard[0]:.6g} before it was complete, which is {complete:.6g}; "
+            "a node's turn comes after that of every node that uses it"
+        )
+
+
+def _push(node: Any, operands: Sequence[Any], grad: float = 1.0, held: float = 0.0) -> list[float]:
+    """What the operands' gradients are after `node` passes on `grad`, if they held `held` before."""
+    for operand in operands:
+        operand.grad = held
+    node.grad = grad
+    node._backward()
+    return [float(operand.grad) for operand in operands]
+
+
+def _listen(node: Any, heard: list[float]) -> None:
+    """Make `node` note in `heard` which gradient it has each time it passes it on."""
+    backward = node._backward
+
+    def listening() -> None:
+        heard.append(float(node.grad))
+        backward()
+
+    node._backward = listening
+
+
+def _local_slope(node: Any, operand: Any) -> Derivative:
+    """The derivative of a table op by one operand, wherever that stands, measured."""
+
+    def moved(x: float) -> float:
+        return float(node._rule.forward(*[x if other is operand else other.data for other in node._operands]))
+
+    return derivative(moved, operand.data)
+
+
+def _solve(equations: list[list[float]], unknowns: int) -> list[float]:
+    """The solution of equations [*coefficients, right-hand side], or nothing if they leave a choice."""
+    rows = [row[:] for row in equations]
+    for k in range(unknowns):
+        rows[k:] = sorted(rows[k:], key=lambda row: -abs(row[k]))
+        if len(rows) <= k or abs(rows[k][k]) <= 1e-3 * max(map(abs, equations[0]), default=0.0):
+            return []
+        for j, row in enumerate(rows):
+            if j != k:
+                rows[j] = [entry - row[k] / rows[k][k] * pivot for entry, pivot in zip(row, rows[k], strict=True)]
+    return [rows[k][-1] / rows[k][k] for k in range(unknowns)]
+
+
+# Words.
+
+
+def _slope_text(slope: Derivative) -> str:
+    return f"between {slope.left:.6g} and {slope.right:.6g}" if slope.corner else f"{slope.value:.6g}"
+
+
+def _hint(right: list[float], given: list[float]) -> str:
+    """A guess at the slip that gives `given` in place of `right`."""
+    if len(right) == 2 and all(map(_about, right, reversed(given))):
+        return " (the partials look swapped)"
+    if not right or not all(given) or not all(right):
+        return ""
+    ratio = right[0] / given[0]
+    if not all(_about(a, ratio * b) for a, b in zip(right, given, strict=True)):
+        return ""
+    if _about(ratio, -1.0):
+        return " (the sign looks wrong)"
+    for factor, habit in ((ratio, "is missing"), (1.0 / ratio, "is too many")):
+        if abs(factor) > 1.5 and _about(factor, round(factor)):
+            return f" (it looks as if a factor {round(factor)} {habit})"
+    return ""
+
+
+def _backward_of(node: Any) -> str:
+    return f"its _backward{_definition(node._backward)}"
+
+
+def _rule_of(node: Any, operand: Any) -> str:
+    rule = getattr(node, "_rule", None)
+    if rule is None or _definition(node._backward):
+        return _backward_of(node)
+    rank = [other is operand for other in node._operands].index(True)
+    return f"its rule{_definition(rule.partials[rank])}"
+
+
+def _definition(function: Any) -> str:
+    """Where the user wrote `function`, if he did."""
+    code = getattr(function, "__code__", None)
+    return f" ({_short(code.co_filename)}:{code.co_firstlineno})" if code and not _is_ours(code) else ""
+
+
+def _is_ours(code: CodeType) -> bool:
+    return code.co_filename.startswith(PACKAGE)
+
+
+def _close(a: float, b: float) -> bool:
+    """Equal but for rounding; what is not finite gets the benefit of the doubt."""
+    return not isfinite(a - b) or abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+
+
+def _about(a: float, b: float) -> bool:
+    """Equal as far as a measured number can tell."""
+    return abs(a - b) <= MEASURED * max(abs(a), abs(b))

@@ -52,6 +52,8 @@ class Derivative(NamedTuple):
         >>> derivative(lambda x: x * x, 3.0).agrees(6.0, tolerance=1e-7)
         True
         """
+        if not isfinite(slope):
+            return False
         scale = max(abs(slope), abs(self.left), abs(self.right))
         slack = tolerance * scale + min(4.0 * self.error, 0.01 * scale + tolerance) + 16 * EPSILON
         return min(self.left, self.right) - slack <= slope <= max(self.left, self.right) + slack
@@ -131,9 +133,9 @@ def _read(
         return Derivative(slope, error, slope, slope)
     slope, error = _limit(central, noise, SHRINK**2)  # odd powers of the step cancel
     gap, doubt = _limit([r - q for q, r in zip(left, right, strict=True)], noise, SHRINK)
-    if abs(gap) > 10.0 * doubt and abs(gap) > 1e-6 * abs(slope):
+    if abs(gap) > 10.0 * doubt and abs(gap) > 1e-10 * abs(slope):
         (minus, minus_error), (plus, plus_error) = _limit(left, noise, SHRINK), _limit(right, noise, SHRINK)
-        return Derivative(slope, max(minus_error, plus_error), minus, plus)
+        return Derivative((minus + plus) / 2.0, max(minus_error, plus_error), minus, plus)
     return Derivative(slope, error, slope, slope)
 
 

@@ -64,7 +64,12 @@ class Op:
         if named or len(operands) != self.arity:
             operands = self.bind(operands, named)
         for operand in operands:
-            if type(operand) is not float and hasattr(operand, "_apply"):
+            if type(operand) is not float:
+                break
+        else:
+            return self.forward(*operands)
+        for operand in operands:
+            if hasattr(operand, "_apply"):
                 return operand._apply(self, operands)
         return self.forward(*map(as_float, operands, self.parameters))
 
@@ -81,10 +86,10 @@ class Op:
 
     def bind(self, operands: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         """All operands in order, from a call that named some or left out those with defaults."""
+        positional = dict(zip(self.parameters, operands, strict=False))
         given = dict(zip(self.parameters[self.arity - len(self.defaults) :], self.defaults, strict=True))
-        given.update(zip(self.parameters, operands, strict=False))
-        given.update(named)
-        if len(operands) > self.arity or len(given) != self.arity or set(given) != set(self.parameters):
+        given |= positional | named
+        if len(operands) > self.arity or positional.keys() & named.keys() or given.keys() != set(self.parameters):
             got = [repr(operand) for operand in operands] + [f"{k}={v!r}" for k, v in named.items()]
             raise TypeError(f"the call should look like {self.signature}; got {self.name}({', '.join(got)})")
         return tuple(given[name] for name in self.parameters)
@@ -144,11 +149,13 @@ def op(name: str, forward: Rule, partials: tuple[Rule | None, ...], doc: str, **
     return row
 
 
-def attach(value_class: type, row: Op) -> None:
+def attach(value_class: Any, row: Op) -> None:
     """Make `row` a method of a class that has `_apply`, under its name and NumPy's."""
 
-    def method(self: Any, *operands: Any, **named: Any) -> Any:
-        return self._apply(row, row.bind((self, *operands), named))
+    def method(*operands: Any, **named: Any) -> Any:
+        if named or len(operands) != row.arity:
+            operands = row.bind(operands, named)
+        return value_class._apply(row, operands)
 
     method.__name__, method.__qualname__, method.__doc__ = row.name, f"Value.{row.name}", row.__doc__
     for name in (row.name, *row.aliases):
@@ -237,10 +244,10 @@ where = op("where", lambda condition, a, b: a if condition != 0.0 else b,
            "a where the condition is not 0, else b; only the chosen side has a gradient"
            " | where(1 > 2, 10.0, 20.0) = 20.0", c="{} != 0.0 ? {} : {}")
 maximum = op("maximum", lambda a, b: where(gt(b, a) + ne(b, b), b, a),
-             (lambda out, a, b: gt(a, b) + 0.5 * eq(a, b), lambda out, a, b: gt(b, a) + 0.5 * eq(a, b)),
+             (lambda out, a, b: 1.0 - lt(a, b) - 0.5 * eq(a, b), lambda out, a, b: 1.0 - lt(b, a) - 0.5 * eq(a, b)),
              "the larger of two; equal operands share the gradient; NaN wins | maximum(1.0, 2.0) = 2.0")
 minimum = op("minimum", lambda a, b: where(lt(b, a) + ne(b, b), b, a),
-             (lambda out, a, b: lt(a, b) + 0.5 * eq(a, b), lambda out, a, b: lt(b, a) + 0.5 * eq(a, b)),
+             (lambda out, a, b: 1.0 - gt(a, b) - 0.5 * eq(a, b), lambda out, a, b: 1.0 - gt(b, a) - 0.5 * eq(a, b)),
              "the smaller of two; equal operands share the gradient; NaN wins | minimum(1.0, 2.0) = 1.0")
 clip = op("clip", lambda x, low, high: minimum(maximum(x, low), high),
           (lambda out, x, low, high: ge(x, low) * le(x, high),
@@ -273,8 +280,9 @@ acos = op("acos", _float(math.acos), (lambda out, x: -div(1.0, sqrt((1.0 - x) * 
 atan = op("atan", _float(math.atan), (lambda out, x: div(1.0, 1.0 + x * x),),
           "the inverse tangent | atan(0.0) = 0.0", c="atan({})", aliases=("arctan",))
 atan2 = op("atan2", lambda y, x: math.atan2(y, x),
-           (lambda out, y, x: div(x, x * x + y * y), lambda out, y, x: -div(y, x * x + y * y)),
-           "the angle of the point (x, y) | atan2(0.0, 1.0) = 0.0", c="atan2({}, {})", aliases=("arctan2",))
+           (lambda out, y, x: where(eq(x * x + y * y, 0.0), 0.0, div(x, x * x + y * y)),
+            lambda out, y, x: where(eq(x * x + y * y, 0.0), 0.0, -div(y, x * x + y * y))),
+           "the angle of the point (x, y); derivatives 0 at the origin | atan2(0.0, 1.0) = 0.0", c="atan2({}, {})", aliases=("arctan2",))
 
 # Hyperbolic functions.
 sinh = op("sinh", _float(math.sinh, overflow=lambda x: math.copysign(INF, x)), (lambda out, x: cosh(x),),

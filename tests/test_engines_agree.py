@@ -1,0 +1,94 @@
+"""Random programs: the engines agree to the last bit, and with PyTorch and mpmath as far as the program allows."""
+
+import math
+import struct
+
+import chainrule
+import mpmath
+import pytest
+import torch
+import torch_ops
+from chainrule import engine
+from conftest import ENGINES
+from expressions import CONTINUOUS, programs, run, tame_numbers
+from hypothesis import HealthCheck, assume, given, settings
+
+relaxed = settings(deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def bits(number):
+    return "nan" if math.isnan(number) else struct.pack("<d", number)
+
+
+def results(Value, program, seed=1.0):
+    leaves, nodes = run(program, Value, lambda row, operands: Value._apply(row, tuple(operands)))
+    nodes[-1].backward(seed)
+    return [v.data for v in nodes], [v.grad for v in nodes], [v.grad for v in leaves]
+
+
+@pytest.mark.skipif("native" not in ENGINES, reason="needs the native engine")
+@given(program=programs())
+@settings(relaxed, max_examples=300)
+def test_python_and_native_agree_to_the_last_bit(program):
+    for python, native in zip(results(engine.Value, program), results(ENGINES["native"], program), strict=True):
+        assert list(map(bits, python)) == list(map(bits, native))
+
+
+@given(program=programs(rows=CONTINUOUS, numbers=tame_numbers, most_nodes=200))
+@settings(relaxed, max_examples=100)
+def test_values_and_gradients_against_pytorch(program):
+    data, grads, leaf_grads = results(chainrule.Value, program)
+    assume(all(math.isfinite(x) and abs(x) < 1e6 for x in data + grads))
+
+    def tensor(number):
+        return number if torch.is_tensor(number) else torch.tensor(float(number), dtype=torch.float64)
+
+    leaves, nodes = run(
+        program, torch_ops.leaf, lambda row, operands: torch_ops.FUNCTIONS[row.name](*map(tensor, operands))
+    )
+    if nodes[-1].requires_grad:
+        nodes[-1].backward()
+    # An error of one ulp in any node reaches the result magnified by that node's gradient.
+    reach = sum(abs(x * g) for x, g in zip(data, grads, strict=True))
+    assert abs(data[-1] - nodes[-1].item()) <= 1e-12 * max(1.0, reach)
+    for ours, theirs in zip(leaf_grads, leaves, strict=True):
+        expected = 0.0 if theirs.grad is None else theirs.grad.item()
+        assert abs(ours - expected) <= 1e-9 * max(1.0, reach, *map(abs, grads))
+
+
+MPMATH = {
+    "clip": lambda x, low, high: min(max(x, low), high),
+    "maximum": max,
+    "minimum": min,
+    "relu": lambda x: max(x, mpmath.mpf(0)),
+    "leaky_relu": lambda x, slope: x if x > 0 else slope * x,
+    "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
+    "silu": lambda x: x / (1 + mpmath.exp(-x)),
+    "softplus": lambda x: mpmath.log1p(mpmath.exp(x)),
+    "gelu": lambda x: x * mpmath.ncdf(x),
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "neg": lambda x: -x,
+    "abs": abs,
+}
+
+
+@given(program=programs(rows=CONTINUOUS, numbers=tame_numbers, most_nodes=60))
+@settings(relaxed, max_examples=60)
+def test_values_against_mpmath(program):
+    data, grads, _ = results(chainrule.Value, program)
+    assume(all(math.isfinite(x) and abs(x) < 1e6 for x in data + grads))
+    with mpmath.workdps(50):
+
+        def apply(row, operands):
+            function = MPMATH.get(row.name) or getattr(mpmath, row.name)
+            return function(*map(mpmath.mpf, operands))
+
+        try:
+            exact = run(program, mpmath.mpf, apply)[1][-1]
+        except (TypeError, ValueError):  # outside a domain by less than a rounding error
+            assume(False)
+        assume(not isinstance(exact, mpmath.mpc))
+        reach = sum(abs(x * g) for x, g in zip(data, grads, strict=True))
+        assert abs(mpmath.mpf(data[-1]) - exact) <= 1e-14 * max(1.0, reach)

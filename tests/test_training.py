@@ -1,0 +1,166 @@
+"""`fit` is the five-line loop, with batches, metrics, early stopping and a history around it."""
+
+import random
+
+import pytest
+from chainrule import Value, data, fit, losses, nn, optim
+from chainrule.data import Dataset
+from chainrule.training import History, early_stopping
+
+
+def small_model(rng=3):
+    return nn.MLP(2, [4, 1], activation="tanh", rng=rng)
+
+
+def quiet(model, *args, **options):
+    return fit(model, *args, progress=False, **options)
+
+
+def test_fit_is_the_five_line_loop():
+    examples = data.xor()
+    by_hand, fitted = small_model(), small_model()
+    optimizer, curve = optim.SGD(by_hand.parameters(), lr=0.1), []
+    for _ in range(20):
+        loss = losses.mean_square([by_hand(x) for x in examples.inputs], examples.targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        curve.append(loss.data)
+    history = quiet(
+        fitted, losses.mean_square, examples, epochs=20, optimizer=optim.SGD(fitted.parameters(), lr=0.1)
+    )
+    assert history.loss == curve
+    assert fitted.state() == by_hand.state()
+
+
+def test_batches_cover_the_data_and_rng_shuffles():
+    examples = data.moons(n=10, seed=1)
+    seen = []
+
+    def loss(predictions, targets):
+        seen.append(len(predictions))
+        return losses.hinge(predictions, targets)
+
+    orders = []
+    for rng in (None, random.Random(1), random.Random(1), random.Random(2)):
+        model = small_model()
+        quiet(model, loss, examples, epochs=2, batch_size=4, rng=rng)
+        orders.append(model.state())
+    assert seen[:6] == [4, 4, 2, 4, 4, 2]
+    assert orders[1] == orders[2] != orders[3]
+
+
+def test_the_loss_of_an_epoch_is_the_mean_over_its_examples():
+    examples = data.moons(n=10, seed=1)
+    frozen = optim.SGD([Value(0.0)], lr=0.1)  # trains something else: the model stays as it is
+    whole = quiet(small_model(), losses.hinge, examples, epochs=1, optimizer=frozen)
+    parts = quiet(small_model(), losses.hinge, examples, epochs=1, batch_size=3, optimizer=frozen)
+    assert parts.loss[0] == pytest.approx(whole.loss[0], rel=1e-14)
+
+
+def test_metrics_validation_and_penalty_are_recorded():
+    train, test = data.split(data.moons(n=20, seed=1), 0.7)
+    history = quiet(
+        small_model(), losses.hinge, train, validation=test, metrics=[losses.accuracy], penalty=losses.l2(0.1), epochs=3
+    )
+    assert list(history.columns) == ["loss", "accuracy", "validation_loss", "validation_accuracy"]
+    assert all(len(column) == 3 for column in history.columns.values())
+    bare = quiet(small_model(), losses.hinge, train, epochs=1)
+    weights = small_model().parameters()
+    assert history.loss[0] == pytest.approx(bare.loss[0] + 0.1 * sum(w.data**2 for w in weights))
+
+
+def test_adam_is_the_default_optimizer():
+    first, second = small_model(), small_model()
+    quiet(first, losses.mean_square, data.xor(), epochs=5)
+    adam = optim.Adam(second.parameters(), lr=0.01)
+    quiet(second, losses.mean_square, data.xor(), epochs=5, optimizer=adam)
+    assert first.state() == second.state()
+
+
+def test_callbacks_see_the_run_and_can_stop_it():
+    epochs = []
+
+    def callback(training):
+        epochs.append((training.epoch, len(training.history)))
+        if training.epoch == 2:
+            training.stop("enough")
+
+    history = quiet(small_model(), losses.mean_square, data.xor(), callbacks=[callback])
+    assert epochs == [(0, 1), (1, 2), (2, 3)]
+    assert history.stopped == "enough"
+    assert "stopped: enough" in repr(history)
+
+
+def test_early_stopping_restores_the_best_state():
+    model = small_model()
+    states = []
+    wild = optim.SGD(model.parameters(), lr=1.0)
+    history = quiet(
+        model,
+        losses.mean_square,
+        data.xor(),
+        optimizer=wild,
+        callbacks=[lambda training: states.append(training.model.state()), early_stopping(patience=3)],
+        epochs=200,
+    )
+    assert history.stopped.startswith("loss has not fallen below")
+    best = min(range(len(history)), key=history.loss.__getitem__)
+    assert len(history) == best + 1 + 3
+    assert model.state() == states[best]
+
+
+def test_early_stopping_watches_the_validation_loss_or_what_it_is_told():
+    train, test = data.split(data.moons(n=20, seed=1), 0.5)
+    options = {"validation": test, "epochs": 2}
+    with pytest.raises(KeyError, match="`monitor` must be one of loss, validation_loss; got 'accuracy'"):
+        quiet(small_model(), losses.hinge, train, callbacks=[early_stopping(monitor="accuracy")], **options)
+    history = quiet(
+        small_model(), losses.hinge, train, callbacks=[early_stopping(patience=1, least_gain=10.0)], **options
+    )
+    assert history.stopped.startswith("validation_loss has not fallen")
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_with_a_warning():
+    model = nn.MLP(1, [1], rng=0)
+    optimizer = optim.SGD(model.parameters(), lr=1e200)
+    with pytest.warns(RuntimeWarning, match="the loss became .* in epoch .*smaller learning rate"):
+        history = quiet(model, losses.mean_square, Dataset([[1.0], [2.0]], [1.0, 5.0]), optimizer=optimizer)
+    assert len(history) < 10
+
+
+def test_history_reads_well():
+    history = quiet(small_model(), losses.mean_square, data.xor(), epochs=5)
+    assert len(history) == 5
+    assert history["loss"] is history.loss
+    assert history.last == {"loss": history.loss[-1]}
+    assert repr(history).startswith("History(5 epochs, loss ")
+    assert history.seconds > 0
+    with pytest.raises(KeyError, match="no column 'accuracy'; there are loss"):
+        history["accuracy"]
+    assert repr(History()) == "History(0 epochs)"
+
+
+def test_the_progress_bar_shows_the_loss(capsys):
+    fit(small_model(), losses.mean_square, data.xor(), epochs=3)
+    out = capsys.readouterr().out
+    assert "3/3" in out
+    assert "loss 0." in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((3, losses.hinge, data.xor()), TypeError, "`model` must be an nn.Module that can be called, got int"),
+        ((nn.Module(), losses.hinge, data.xor()), TypeError, "`model` must be an nn.Module that can be called"),
+        ((small_model(), "hinge", data.xor()), TypeError, "`loss` must be a function .* got 'hinge'"),
+        ((small_model(), losses.hinge, [[1.0]]), TypeError, "`data` must be a Dataset, got list"),
+        ((small_model(), losses.hinge, Dataset([], [])), ValueError, "`data` is empty"),
+        ((small_model(), lambda p, t: 1.0, data.xor()), TypeError, "`loss` must return a Value, got float"),
+    ],
+)
+def test_wrong_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        quiet(*arguments)
+    with pytest.raises(ValueError, match="`epochs` must be an int of at least 1, got 0"):
+        quiet(small_model(), losses.hinge, data.xor(), epochs=0)

@@ -1,0 +1,651 @@
+"""What a Value promises, on every engine."""
+
+import gc
+import math
+import subprocess
+import sys
+from decimal import Decimal
+from fractions import Fraction
+
+import chainrule
+import numpy as np
+import pytest
+from chainrule import ops
+
+
+class TestConstruction:
+    def test_a_new_value_is_a_leaf_with_a_zero_gradient(self, Value):
+        v = Value(2.0)
+        assert (v.data, v.grad, v._prev, v._op, v.label) == (2.0, 0.0, frozenset(), "", "")
+
+    @pytest.mark.parametrize("number", [3, True, Fraction(1, 4), np.float64(2.5), np.float32(0.5), np.int64(7)])
+    def test_real_numbers_become_floats(self, Value, number):
+        v = Value(number)
+        assert type(v.data) is float
+        assert v.data == float(number)
+
+    def test_numpy_booleans_and_small_floats_become_floats(self, Value):
+        assert [Value(x).data for x in (np.bool_(True), np.float16(0.5), np.uint8(255))] == [1.0, 0.5, 255.0]
+
+    @pytest.mark.parametrize(
+        ("thing", "advice"),
+        [
+            ("2.0", "float"),
+            (None, "real number"),
+            (1 + 2j, ".real"),
+            ([1.0], "one number at a time"),
+            (np.array([1.0]), ".item()"),
+            (np.array(1.0), ".item()"),
+            (np.complex128(1j), ".real"),
+            (Decimal("1.5"), "real number"),
+            (object(), "real number"),
+        ],
+    )
+    def test_anything_else_is_a_type_error_that_says_what_to_do(self, Value, thing, advice):
+        with pytest.raises(TypeError, match="`data` must be a real number, got") as error:
+            Value(thing)
+        assert advice in str(error.value)
+
+    def test_a_value_is_not_data(self, Value):
+        with pytest.raises(TypeError, match=r"node of a graph already.*\.data"):
+            Value(Value(1.0))
+
+    def test_a_number_beyond_floats_is_an_overflow_error(self, Value):
+        with pytest.raises(OverflowError, match="`data` is too large"):
+            Value(10**400)
+        with pytest.raises(OverflowError, match="`operand` is too large"):
+            Value(1.0) + 10**400
+
+    def test_data_is_required(self, Value):
+        with pytest.raises(TypeError, match="data"):
+            Value()
+
+    def test_the_four_arguments_of_the_sources(self, Value):
+        a, b = Value(1.0), Value(2.0, label="b")
+        v = Value(3.0, (a, b), "+", "sum")
+        assert (v._prev, v._operands, v._op, v.label, b.label) == ({a, b}, (a, b), "+", "sum", "b")
+        assert Value(1.0, _children=[a], _op="f")._operands == (a,)
+        assert Value(1.0, {a, b}, "f")._prev == {a, b}
+        assert Value(0.0, (a, b, a, b), "many")._operands == (a, b, a, b)
+
+    def test_children_must_be_values_and_tags_strings(self, Value):
+        with pytest.raises(TypeError, match="`_children` must be Values, got float"):
+            Value(1.0, (2.0,))
+        with pytest.raises(TypeError, match="`_op` must be a string, got int"):
+            Value(1.0, (), 3)
+        with pytest.raises(TypeError, match="`label` must be a string, got int"):
+            Value(1.0, label=3)
+
+    def test_a_second_init_starts_afresh(self, Value):
+        a = Value(1.0)
+        v = Value(2.0, (a,), "f", "v")
+        v.__init__(5.0)
+        assert (v.data, v._operands, v._op, v.label) == (5.0, (), "", "")
+
+
+class TestAttributes:
+    def test_data_and_grad_are_assignable_numbers(self, Value):
+        v = Value(1.0)
+        v.data -= 0.25
+        v.grad = 3
+        assert (v.data, v.grad) == (0.75, 3.0)
+        assert type(v.grad) is float
+
+    @pytest.mark.parametrize("name", ["data", "grad"])
+    def test_nonsense_is_refused_and_nothing_changes(self, Value, name):
+        v = Value(1.0)
+        before = getattr(v, name)
+        for nonsense in ("text", None, np.zeros(1), 1j):
+            with pytest.raises(TypeError, match=f"`{name}` must be a real number"):
+                setattr(v, name, nonsense)
+        assert getattr(v, name) == before
+        with pytest.raises(AttributeError):
+            delattr(v, name)
+
+    def test_label_and_tag_are_assignable_strings(self, Value):
+        v = Value(1.0) + 2.0
+        assert v._op == "+"
+        v.label, v._op = "total", "plus"
+        assert (v.label, v._op) == ("total", "plus")
+        with pytest.raises(TypeError, match="`label` must be a string, got NoneType"):
+            v.label = None
+
+    def test_an_unknown_attribute_is_an_error(self, Value):
+        with pytest.raises(AttributeError):
+            Value(1.0).name = "x"
+
+    def test_repr_shows_data_and_grad(self, Value):
+        assert repr(Value(2)) == "Value(data=2.0, grad=0.0)"
+        assert repr(Value(2, label="a")) == "Value(data=2.0, grad=0.0, label='a')"
+
+    def test_format_reads_the_data(self, Value):
+        assert f"{Value(math.pi):.4f}" == "3.1416"
+        assert f"{Value(2.0)}" == str(Value(2.0)) == "Value(data=2.0, grad=0.0)"
+
+    def test_tags_are_the_ops_symbols(self, Value):
+        a, b = Value(2.0), Value(3.0)
+        tags = [v._op for v in (a + b, a - b, a * b, a / b, a**b, -a, a.tanh(), a.relu())]
+        assert tags == ["+", "-", "*", "/", "**", "neg", "tanh", "relu"]
+
+    def test_operands_keep_order_and_repeats(self, Value):
+        x, y = Value(1.0), Value(2.0)
+        assert (x * x)._operands == (x, x)
+        assert (x * x)._prev == {x}
+        assert (y - x)._operands == (y, x)
+        assert (1 - x)._operands[1] is x
+        assert chainrule.where(x, y, 3.0)._operands[:2] == (x, y)
+
+    def test_serials_count_creations(self, Value):
+        a = Value(1.0)
+        b = 2.0 * a
+        assert a._serial < b._operands[0]._serial < b._serial
+
+    def test_plain_numbers_become_constants(self, Value):
+        a = Value(1.0)
+        two, same = (2.0 * a)._operands
+        assert two._constant
+        assert not same._constant
+        assert same is a
+
+
+class TestArithmetic:
+    def test_all_operators_and_their_reflected_forms(self, Value):
+        a = Value(4.0)
+        results = [a + 2, 2 + a, a - 2, 2 - a, a * 2, 2 * a, a / 2, 2 / a, a**2, 2**a, -a, +a, abs(-a)]
+        assert [r.data for r in results] == [6, 6, 2, -2, 8, 8, 2, 0.5, 16, 16, -4, 4, 4]
+
+    def test_pow_has_the_gradient_of_base_and_exponent(self, Value):
+        base, exponent = Value(3.0), Value(2.0)
+        (base**exponent).backward()
+        assert base.grad == 6.0
+        assert exponent.grad == 9.0 * math.log(3.0)
+
+    def test_a_number_as_exponent_takes_no_gradient_and_makes_no_nan(self, Value):
+        x = Value(-2.0)
+        y = x**3
+        y.backward()
+        assert x.grad == 12.0
+        assert y._operands[1].grad == 0.0
+
+    def test_ieee_results_and_no_exceptions(self, Value):
+        zero, one = Value(0.0), Value(1.0)
+        assert (one / zero).data == math.inf
+        assert (-one / zero).data == -math.inf
+        assert math.isnan((zero / zero).data)
+        assert zero.log().data == -math.inf
+        assert math.isnan((-one).log().data)
+        assert Value(1000.0).exp().data == math.inf
+        assert math.isnan((Value(-8.0) ** 0.5).data)
+        assert (Value(1e200) ** 3).data == math.inf
+        assert (Value(-1e200) ** 3).data == -math.inf
+        assert (zero**-1).data == math.inf
+        assert (Value(-0.0) ** -1).data == -math.inf
+        assert (Value(-0.0) ** -2).data == math.inf
+
+    def test_sum_of_values(self, Value):
+        values = [Value(float(k)) for k in range(5)]
+        total = sum(values)
+        total.backward()
+        assert total.data == 10.0
+        assert [v.grad for v in values] == [1.0] * 5
+
+    @pytest.mark.parametrize("thing", ["a", None, [1.0], 1j, {}, object()])
+    def test_arithmetic_with_something_else_is_a_type_error(self, Value, thing):
+        for operation in (lambda v: v + thing, lambda v: thing - v, lambda v: v * thing, lambda v: v**thing):
+            with pytest.raises(TypeError):
+                operation(Value(1.0))
+
+    def test_the_other_operand_may_know_how(self, Value):
+        class Metres:
+            def __radd__(self, other):
+                return "metres"
+
+        assert Value(1.0) + Metres() == "metres"
+
+    def test_pow_with_a_modulus_is_a_type_error(self, Value):
+        with pytest.raises(TypeError):
+            pow(Value(2.0), 2, 3)
+
+    def test_methods_take_operands_by_position_and_by_name(self, Value):
+        v = Value(-2.0)
+        assert v.leaky_relu().data == -0.02
+        assert v.leaky_relu(0.5).data == v.leaky_relu(slope=0.5).data == -1.0
+        assert v.clip(-1, 1).data == v.clip(low=-1, high=1).data == -1.0
+        for call in (lambda: v.tanh(1), lambda: v.clip(1), lambda: v.clip(1, middle=2), lambda: v.exp(x=1)):
+            with pytest.raises(TypeError, match="the call should look like"):
+                call()
+
+    def test_math_functions_refuse_a_value(self, Value):
+        with pytest.raises(TypeError, match=r"chainrule\.exp\(v\).*v\.data"):
+            math.exp(Value(1.0))
+        with pytest.raises(TypeError, match=r"v\.data"):
+            float(Value(1.0))
+
+
+class TestComparison:
+    def test_order_reads_the_data(self, Value):
+        a, b = Value(1.0), Value(2.0)
+        assert (a < b, a <= 1, b > a, 3 >= b, a > b, 0.5 < a) == (True, True, True, True, False, True)
+        assert max([a, b]) is b
+        assert not Value(math.nan) < 1
+        with pytest.raises(TypeError):
+            a < "x"  # noqa: B015
+
+    def test_equality_and_hash_are_identity(self, Value):
+        a, b = Value(1.0), Value(1.0)
+        assert a == a
+        assert a != b
+        assert a != 1.0
+        assert len({a, b, a}) == 2
+
+    def test_truth_is_being_nonzero(self, Value):
+        assert Value(0.5)
+        assert not Value(0.0)
+
+
+class TestBackward:
+    def test_a_seed_scales_all_gradients(self, Value):
+        a, b = Value(2.0), Value(3.0)
+        (a * b).backward(10)
+        assert (a.grad, b.grad) == (30.0, 20.0)
+        (a * b).backward(seed=-10.0)
+        assert (a.grad, b.grad) == (0.0, 0.0)
+        with pytest.raises(TypeError, match="`seed` must be a real number"):
+            (a * b).backward("1")
+
+    def test_a_second_call_is_right(self, Value):
+        x = Value(3.0)
+        y = x * x
+        z = y * y
+        z.backward()
+        assert (x.grad, y.grad, z.grad) == (108.0, 18.0, 1.0)
+        z.backward()
+        assert (x.grad, y.grad, z.grad) == (216.0, 18.0, 1.0)
+
+    def test_a_part_can_go_first(self, Value):
+        x = Value(3.0)
+        y = x * x
+        z = y * 2.0
+        y.backward()
+        z.backward()
+        assert (x.grad, y.grad) == (18.0, 2.0)
+
+    def test_backward_of_a_leaf_sets_its_gradient(self, Value):
+        x = Value(3.0)
+        x.backward()
+        x.backward()
+        assert x.grad == 1.0
+
+    def test_leaves_changed_after_building_are_read_at_backward(self, Value):
+        a, b = Value(2.0), Value(3.0)
+        c = a * b
+        b.data = 5.0
+        c.backward()
+        assert (c.data, a.grad) == (6.0, 5.0)
+
+    @pytest.mark.parametrize("gap", [10, 1_000, 400_000])
+    def test_nodes_far_apart_in_age(self, Value, gap):
+        x = Value(3.0)
+        y = x * x
+        for _ in range(gap):
+            Value(0.0)
+        z = (y + x) * y  # 2x³ ... (x² + x) x²
+        z.backward()
+        assert x.grad == 4 * 27 + 3 * 9
+
+    def test_wide_sums(self, Value):
+        x = Value(1.5)
+        terms = [x * float(k) for k in range(1000)]
+        sum(reversed(terms)).backward()
+        assert x.grad == 499500.0
+
+    @pytest.mark.slow
+    def test_a_chain_of_a_million_nodes(self, Value):
+        x = Value(1.0)
+        v = x
+        for _ in range(1_000_000):
+            v = v + x
+        v.backward()
+        assert (v.data, x.grad) == (1_000_001.0, 1_000_001.0)
+        del v
+
+    def test_a_chain_too_deep_for_recursion(self, Value):
+        x = Value(1.0)
+        v = x
+        for _ in range(50_000):
+            v = v * x
+        v.backward()
+        assert x.grad == 50_001.0
+        del v
+
+    def test_comparisons_and_conditions_pass_no_gradient(self, Value):
+        x = Value(2.0)
+        chainrule.where(chainrule.gt(x, 1.0), 3.0 * x, x).backward()
+        assert x.grad == 3.0
+
+
+def cube_by_hand(Value, x):
+    """An op in the manner of micrograd, written by hand."""
+    out = Value(x.data**3, (x,), "cube")
+
+    def _backward():
+        x.grad += 3 * x.data**2 * out.grad
+
+    out._backward = _backward
+    return out
+
+
+class TestHandWrittenBackward:
+    def test_a_hand_written_op_takes_part(self, Value):
+        x = Value(2.0)
+        y = cube_by_hand(Value, x * 2) + x
+        y.backward()
+        assert (y.data, x.grad) == (66.0, 97.0)
+        y.backward()
+        assert x.grad == 194.0
+
+    def test_backward_pieces_can_be_called_one_by_one(self, Value):
+        # the lecture goes through the graph by hand like this
+        a, b = Value(2.0), Value(-3.0)
+        c = a * b
+        d = c.tanh()
+        d.grad = 1.0
+        d._backward()
+        c._backward()
+        a._backward()  # a leaf's is a no-op
+        t = math.tanh(-6.0)
+        assert (c.grad, a.grad, b.grad) == (1 - t * t, -3.0 * (1 - t * t), 2.0 * (1 - t * t))
+
+    def test_an_assigned_function_is_what_is_read_and_called(self, Value):
+        calls = []
+        v = Value(1.0) * 2.0
+        v._backward = lambda: calls.append(v.grad)
+        v._backward()
+        v.backward()
+        assert calls == [0.0, 1.0]
+        with pytest.raises(TypeError, match="`_backward` must be callable"):
+            v._backward = 3
+
+    def test_a_closure_on_a_leaf_is_called(self, Value):
+        calls = []
+        leaf = Value(1.0)
+        leaf._backward = lambda: calls.append(leaf.grad)
+        (leaf * 5.0).backward()
+        assert calls == [5.0]
+
+    def test_a_node_made_by_hand_without_a_closure_stops_the_gradient(self, Value):
+        x = Value(2.0)
+        out = Value(4.0, (x,), "*")  # a tag never selects a rule
+        (out * 3.0).backward()
+        assert (out.grad, x.grad, out._rule) == (3.0, 0.0, None)
+
+    def test_hand_written_ops_are_collected(self, Value):
+        class Token:
+            alive = 0
+
+            def __init__(self):
+                Token.alive += 1
+
+            def __del__(self):
+                Token.alive -= 1
+
+        def build():
+            token, x = Token(), Value(2.0)
+            out = Value(4.0, (x,), "op")
+
+            def _backward():
+                x.grad += out.grad + 0 * id(token)
+
+            out._backward = _backward
+            total = out * 3.0 + x
+            total.backward()
+            return x.grad
+
+        for _ in range(10):
+            assert build() == 4.0
+        gc.collect()
+        assert Token.alive == 0
+
+    def test_an_error_in_a_closure_comes_out_and_leaves_a_usable_graph(self, Value):
+        x = Value(2.0)
+        bad = Value(1.0, (x,), "bad")
+        y = bad * x
+
+        def _backward():
+            raise RuntimeError("mine")
+
+        bad._backward = _backward
+        with pytest.raises(RuntimeError, match="mine"):
+            y.backward()
+        bad._backward = lambda: None
+        x.grad = 0.0
+        y.backward()
+        assert x.grad == 1.0
+
+    def test_a_closure_may_build_and_call_backward(self, Value):
+        x, other = Value(2.0), Value(5.0)
+        out = Value(8.0, (x,), "op")
+
+        def _backward():
+            (other * other).backward()
+            x.grad += 12.0 * out.grad
+            out._backward = lambda: None  # even this
+
+        out._backward = _backward
+        (out + 1.0).backward()
+        assert (x.grad, other.grad) == (12.0, 10.0)
+
+    def test_a_closure_may_rewrite_the_graph(self, Value):
+        x = Value(2.0)
+        inner = x * 3.0
+        out = Value(6.0, (inner,), "op")
+        holder = [out * 1.0]
+        root = holder[0] * 1.0
+
+        def _backward():
+            holder.clear()
+            inner.__init__(1.0)
+            gc.collect()
+
+        out._backward = _backward
+        root.backward()
+        assert x.grad == 0.0
+
+
+class TestUserOps:
+    @pytest.fixture
+    def register(self, Value):
+        names = []
+
+        def register(name, forward, *partials):
+            row = ops.register(ops.Op(name, forward, partials))
+            ops.attach(Value, row)
+            names.append(name)
+            return row
+
+        yield register
+        for name in names:
+            del ops.TABLE[name]
+            delattr(Value, name)
+
+    def test_a_new_op_is_a_function_and_a_method(self, Value, register):
+        cube = register("cube", lambda x: x * x * x, lambda out, x: 3.0 * x * x)
+        x = Value(2.0)
+        y = cube(x) + x.cube()
+        y.backward()
+        assert (cube(2), y.data, x.grad, y._operands[0]._op, y._operands[0]._rule) == (8.0, 16.0, 24.0, "cube", cube)
+
+    def test_many_operands_defaults_and_missing_partials(self, Value, register):
+        def forward(a, b, c, d, e=2.0):
+            return a * b + c * d + e
+
+        pick = [lambda out, a, b, c, d, e: b, None, lambda out, a, b, c, d, e: d, None, lambda out, *operands: 1.0]
+        row = register("mix", forward, *pick)
+        values = [Value(float(k)) for k in range(1, 5)]
+        out = row(*values)
+        out.backward()
+        assert out.data == 16.0
+        assert [v.grad for v in values] == [2.0, 0.0, 4.0, 0.0]
+
+    def test_an_error_inside_a_rule_comes_out(self, Value, register):
+        row = register("broken", lambda x: 1.0, lambda out, x: "text")
+        x = Value(1.0)
+        y = row(x)
+        with pytest.raises(TypeError):
+            y.backward()
+
+    def test_an_error_inside_forward_comes_out(self, Value, register):
+        def forward(x):
+            raise LookupError("mine")
+
+        row = register("failing", forward, None)
+        with pytest.raises(LookupError, match="mine"):
+            row(Value(1.0))
+
+
+class TestSubclasses:
+    def test_a_subclass_may_add_state_and_methods(self, Value):
+        class Weight(Value):
+            def __init__(self, data, name):
+                super().__init__(data, label=name)
+                self.history = []
+
+            def nudge(self, amount):
+                self.history.append(self.data)
+                self.data += amount
+
+        w = Weight(2.0, "w")
+        w.nudge(1.0)
+        y = w * w
+        y.backward()
+        assert (w.history, w.label, w.grad) == ([2.0], "w", 6.0)
+        assert type(y) is Value
+        assert isinstance(w, Value)
+
+    def test_a_cycle_through_a_subclass_is_collected(self, Value):
+        class Tagged(Value):
+            alive = 0
+
+            def __del__(self):
+                Tagged.alive -= 1
+
+        def build():
+            v = Tagged(1.0)
+            Tagged.alive += 1
+            v.output = v * 2.0
+
+        build()
+        gc.collect()
+        assert Tagged.alive == 0
+
+    def test_methods_can_be_attached_to_the_class(self, Value):
+        Value.double = lambda self: self + self
+        try:
+            x = Value(4.0)
+            x.double().backward()
+            assert x.grad == 2.0
+        finally:
+            del Value.double
+
+    def test_a_method_of_the_class_can_be_replaced(self, Value):
+        # as the lecture does with tanh, op by op
+        original = Value.tanh
+
+        def by_exp(self):
+            e = (2 * self).exp()
+            return (e - 1) / (e + 1)
+
+        Value.tanh = by_exp
+        try:
+            x = Value(0.5)
+            x.tanh().backward()
+            assert x.grad == pytest.approx(1 - math.tanh(0.5) ** 2, rel=1e-14)
+        finally:
+            Value.tanh = original
+
+
+class TestNumPy:
+    def test_scalars_on_either_side(self, Value):
+        v = Value(3.0)
+        for scalar in (np.float64(2), np.int64(2), np.float32(2)):
+            for result in (scalar * v, v * scalar):
+                assert type(result) is Value
+                assert result.data == 6.0
+        assert type(np.float64(2) - v) is Value
+        assert (np.float64(2) ** v).data == 8.0
+        assert (np.int64(1) < v) is True or (np.int64(1) < v) == True  # noqa: E712
+
+    def test_object_arrays(self, Value):
+        a = np.array([Value(1.0), Value(2.0)])
+        A = np.array([[Value(1.0), Value(2.0)], [Value(3.0), Value(4.0)]])
+        assert a.dtype == object
+        assert [v.data for v in np.exp(a)] == [math.exp(1.0), math.exp(2.0)]
+        assert [v.data for v in A @ a] == [5.0, 11.0]
+        assert [v.data for v in A @ np.array([1.0, 1.0])] == [3.0, 7.0]
+        assert [v.data for v in a * 2 + 1] == [3.0, 5.0]
+        assert [v.data for v in np.array([1.0, 2.0]) * Value(3.0)] == [3.0, 6.0]
+        assert [v.data for v in Value(3.0) * np.array([1.0, 2.0])] == [3.0, 6.0]
+        total = (A @ a).sum()
+        total.backward()
+        assert [v.grad for v in a] == [4.0, 6.0]
+
+    @pytest.mark.parametrize("name", ["exp", "log", "sqrt", "sin", "cos", "tan", "arctan", "tanh", "log1p", "expm1"])
+    def test_functions_of_object_arrays(self, Value, name):
+        function = getattr(np, name)
+        (result,) = function(np.array([Value(0.5)]))
+        assert result.data == pytest.approx(function(0.5), rel=1e-15)
+
+    def test_numpy_names_are_aliases(self, Value):
+        half = np.array([Value(0.5)])
+        assert np.arcsin(half)[0].data == math.asin(0.5)
+        assert np.arccos(half)[0].data == math.acos(0.5)
+        assert np.arctan2(half, half)[0].data == math.atan2(0.5, 0.5)
+        assert np.absolute(-half)[0].data == np.fabs(-half)[0].data == 0.5
+        assert np.power(half, 2)[0].data == 0.25
+
+
+def run(code, **environment):
+    import os
+
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, check=False
+    )
+
+
+class TestEngineChoice:
+    def test_the_environment_chooses(self):
+        code = "import chainrule; print(chainrule.ENGINE, chainrule.Value.__module__)"
+        assert run(code, CHAINRULE_ENGINE="python").stdout == "python chainrule.engine\n"
+        if chainrule.ENGINE == "native":
+            assert run(code, CHAINRULE_ENGINE="native").stdout == "native chainrule._native\n"
+            assert run(code, CHAINRULE_ENGINE="").stdout == "native chainrule._native\n"
+
+    def test_an_unknown_engine_is_an_error(self):
+        assert "must be 'python' or 'native', got 'fast'" in run("import chainrule", CHAINRULE_ENGINE="fast").stderr
+
+    HIDE_NATIVE = """
+import sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name == "chainrule._native":
+            raise ModuleNotFoundError(name=name)
+sys.meta_path.insert(0, Hidden())
+import chainrule
+print(chainrule.ENGINE)
+"""
+
+    def test_without_the_native_engine_python_steps_in(self):
+        assert run(self.HIDE_NATIVE, CHAINRULE_ENGINE="").stdout == "python\n"
+
+    def test_asking_for_a_native_engine_that_is_not_built_is_an_error(self):
+        error = run(self.HIDE_NATIVE, CHAINRULE_ENGINE="native").stderr
+        assert "the native engine is not built" in error
+        assert "pip install" in error
+
+    @pytest.mark.skipif(chainrule.ENGINE != "native", reason="needs the native engine")
+    def test_a_native_engine_built_from_another_table_is_an_error(self):
+        code = "import chainrule.ops, zlib\nzlib.crc32 = lambda data: 1\nimport chainrule._value"
+        code = "import zlib\nzlib.crc32 = lambda data: 1\nimport chainrule"
+        error = run(code, CHAINRULE_ENGINE="").stderr
+        assert "built from another op table" in error
+        assert "rebuild" in error
