@@ -1,7 +1,8 @@
 """Fixtures: `Value` runs a test on every engine that is built."""
 
-import chainrule
 import pytest
+
+import chainrule
 from chainrule import closures, engine
 
 ENGINES = {"python": engine.Value}

@@ -2,8 +2,9 @@
 
 import math
 
-from chainrule.ops import TABLE
 from hypothesis import strategies as st
+
+from chainrule.ops import TABLE
 
 ROWS = list(TABLE.values())  # the rows as shipped
 CONTINUOUS = [row for row in ROWS if all(row.partials) and row.name not in ("pow", "tan", "div", "atan2")]

@@ -3,15 +3,16 @@
 import math
 import struct
 
-import chainrule
 import mpmath
 import pytest
 import torch
+from hypothesis import HealthCheck, assume, given, settings
+
+import chainrule
 import torch_ops
 from chainrule import engine
 from conftest import ENGINES
 from expressions import CONTINUOUS, programs, run, tame_numbers
-from hypothesis import HealthCheck, assume, given, settings
 
 relaxed = settings(deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+
 from chainrule import Value as EngineValue
 from chainrule import data, fit, losses, nn, optim
 

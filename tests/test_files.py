@@ -4,8 +4,9 @@ import os
 
 import numpy as np
 import pytest
-from chainrule import Value, load, nn, op, ops, save
 from safetensors.numpy import load_file, save_file
+
+from chainrule import Value, load, nn, op, ops, save
 
 
 class Line(nn.Module):
@@ -31,7 +32,9 @@ def test_any_module_comes_back_into_one_of_its_shape(tmp_path):
     save(Line(slope=0.1), path)
     line = load(path, Line())
     assert line.slope.data == 0.1
-    with pytest.raises(ValueError, match=r"holds a Line, whose shape only you know: build it, then load\(path, model\)"):
+    with pytest.raises(
+        ValueError, match=r"holds a Line, whose shape only you know: build it, then load\(path, model\)"
+    ):
         load(path)
 
 
@@ -111,7 +114,7 @@ def test_a_save_that_fails_leaves_the_old_file_and_no_litter(tmp_path, monkeypat
 
 
 def test_what_cannot_be_saved(tmp_path):
-    with pytest.raises(TypeError, match="`model` must be an nn.Module, got int"):
+    with pytest.raises(TypeError, match=r"`model` must be an nn\.Module, got int"):
         save(3, tmp_path / "f")
     with pytest.raises(FileNotFoundError, match="in a folder that does not exist"):
         save(Line(), tmp_path / "missing" / "f")

@@ -3,8 +3,9 @@
 import math
 import random
 
-import chainrule
 import pytest
+
+import chainrule
 from chainrule import Value, nn
 
 
@@ -173,7 +174,7 @@ class TestErrors:
             call()
 
     def test_wrong_types(self):
-        with pytest.raises(TypeError, match="`rng` must be a random.Random or an integer seed, got str"):
+        with pytest.raises(TypeError, match=r"`rng` must be a random\.Random or an integer seed, got str"):
             nn.MLP(2, [1], rng="seed")
         with pytest.raises(TypeError, match="`steps` must be modules or functions, got int"):
             nn.Sequential(3)

@@ -4,9 +4,10 @@ import itertools
 import math
 import random
 
-import chainrule
 import mpmath
 import pytest
+
+import chainrule
 import torch_ops
 from chainrule import c_text, ops
 

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+
 from chainrule import Value, data, fit, losses, nn, optim
 from chainrule.data import Dataset
 from chainrule.training import History, early_stopping
@@ -26,9 +27,7 @@ def test_fit_is_the_five_line_loop():
         loss.backward()
         optimizer.step()
         curve.append(loss.data)
-    history = quiet(
-        fitted, losses.mean_square, examples, epochs=20, optimizer=optim.SGD(fitted.parameters(), lr=0.1)
-    )
+    history = quiet(fitted, losses.mean_square, examples, epochs=20, optimizer=optim.SGD(fitted.parameters(), lr=0.1))
     assert history.loss == curve
     assert fitted.state() == by_hand.state()
 

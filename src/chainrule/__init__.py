@@ -15,7 +15,7 @@ from chainrule._value import ENGINE, Value
 from chainrule.functions import dot, logsumexp, mean, op, softmax
 
 if TYPE_CHECKING:
-    from chainrule import data, losses, nn, optim
+    from chainrule import data, losses, nn, optim, training
     from chainrule._signatures import *
     from chainrule.checks import gradcheck
     from chainrule.files import load, save
@@ -35,6 +35,7 @@ _LATER = {
     "nn": ("nn", ""),
     "optim": ("optim", ""),
     "save": ("files", "save"),
+    "training": ("training", ""),
 }
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "optim",
     "save",
     "softmax",
+    "training",
 ]
 __all__ += list(ops.TABLE)
 

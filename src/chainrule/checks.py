@@ -129,7 +129,7 @@ def gradcheck(f: Callable[..., Any], *inputs: Any, tolerance: float = 1e-7) -> R
     wrong = [index for index, row in enumerate(rows) if not row.ok]
     if not wrong:
         return Report(rows, tolerance)
-    worst = max(wrong, key=lambda index: _distance(rows[index]))
+    worst = max(wrong, key=lambda index: (not rows[index].note, _distance(rows[index])))  # the clearest case
     return Report(rows, tolerance, _Diagnosis(experiment, worst, rows[worst], tolerance).sentence())
 
 

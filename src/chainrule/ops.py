@@ -282,7 +282,8 @@ atan = op("atan", _float(math.atan), (lambda out, x: div(1.0, 1.0 + x * x),),
 atan2 = op("atan2", lambda y, x: math.atan2(y, x),
            (lambda out, y, x: where(eq(x * x + y * y, 0.0), 0.0, div(x, x * x + y * y)),
             lambda out, y, x: where(eq(x * x + y * y, 0.0), 0.0, -div(y, x * x + y * y))),
-           "the angle of the point (x, y); derivatives 0 at the origin | atan2(0.0, 1.0) = 0.0", c="atan2({}, {})", aliases=("arctan2",))
+           "the angle of the point (x, y); derivatives 0 at the origin | atan2(0.0, 1.0) = 0.0",
+           c="atan2({}, {})", aliases=("arctan2",))
 
 # Hyperbolic functions.
 sinh = op("sinh", _float(math.sinh, overflow=lambda x: math.copysign(INF, x)), (lambda out, x: cosh(x),),
