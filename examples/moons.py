@@ -4,7 +4,6 @@ Same points, same random weights, same 100 steps as the original, and so the sam
 """
 
 import random
-import tempfile
 from pathlib import Path
 
 from rich.console import Console
@@ -13,6 +12,7 @@ from rich.table import Table
 import chainrule
 from chainrule import data, losses, nn, optim
 
+MODEL = Path("moons.safetensors")
 PUBLISHED = {"loss, step 0": 0.8958441028683222, "loss, step 99": 0.010978370135492717, "accuracy": 1.0}
 
 
@@ -70,12 +70,10 @@ def main() -> None:
     console.print(f"{model}, {len(model.parameters())} parameters")
     console.print(results(history))
     console.print(boundary(model, points), highlight=False)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "moons.safetensors"
-        chainrule.save(model, path)
-        again = chainrule.load(path)
-        same = all(again(x).data == model(x).data for x in points.inputs)
-        console.print(f"saved to {path.name} ({path.stat().st_size:,} bytes) and loaded again: same answers: {same}")
+    chainrule.save(model, MODEL)
+    again = chainrule.load(MODEL)
+    same = all(again(x).data == model(x).data for x in points.inputs)
+    console.print(f"saved to {MODEL} ({MODEL.stat().st_size:,} bytes) and loaded again; same answers: {same}")
 
 
 if __name__ == "__main__":

@@ -2,12 +2,8 @@
 
 import pytest
 
-import chainrule
-from chainrule import closures, engine
-
-ENGINES = {"python": engine.Value}
-if chainrule.ENGINE == "native":
-    ENGINES["native"] = chainrule.Value
+from chainrule import closures
+from engines import ENGINES
 
 
 @pytest.fixture(params=ENGINES)

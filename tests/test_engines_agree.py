@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 import chainrule
 import torch_ops
 from chainrule import engine
-from conftest import ENGINES
+from engines import ENGINES
 from expressions import CONTINUOUS, programs, run, tame_numbers
 
 relaxed = settings(deadline=None, suppress_health_check=list(HealthCheck))

@@ -94,6 +94,41 @@ def test_c_text_spells_numbers_exactly():
     assert c_text.partials(ops.TABLE["lt"]) == [None, None]
 
 
+def copy_of_the_project(folder):
+    ignored = shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__", "_native_ops.h")
+    shutil.copytree(ROOT / "src", folder / "src", ignore=ignored)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+
+
+def wheel(folder, **environment):
+    """The wheel that pip builds in such an environment, and the engine that it gives when installed."""
+    copy_of_the_project(folder)
+    pip = [sys.executable, "-m", "pip", "-q"]
+    quietly = {"check": True, "capture_output": True, "cwd": folder}
+    environment = {**os.environ, **environment}
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", "dist", "."]
+    subprocess.run(build, env=environment, **quietly)
+    (path,) = (folder / "dist").iterdir()
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", folder / "site", path], **quietly)
+    code = "import sys; sys.path.insert(0, 'site'); import chainrule; print(chainrule.ENGINE, chainrule.__file__)"
+    engine_name, where = python(code, cwd=folder, env={**os.environ, "CHAINRULE_ENGINE": ""}).split()
+    assert Path(where) == folder / "site/chainrule/__init__.py"
+    return path.name, engine_name
+
+
+@pytest.mark.slow
+def test_a_pure_wheel_runs_everywhere(tmp_path):
+    name, engine_name = wheel(tmp_path, CHAINRULE_PURE="1")
+    assert name.endswith("-py3-none-any.whl")
+    assert engine_name == "python"
+
+
+@pytest.mark.slow
+def test_without_a_c_compiler_the_package_installs_and_works(tmp_path):
+    assert wheel(tmp_path, CC="no-such-compiler")[1] == "python"
+
+
 NEW_ROW = """
 cubed = op("cubed", lambda x: x * x * x, (lambda out, x: 3.0 * (x * x),), "x to the third | cubed(2.0) = 8.0")
 """
@@ -102,9 +137,7 @@ cubed = op("cubed", lambda x: x * x * x, (lambda out, x: 3.0 * (x * x),), "x to 
 @pytest.mark.slow
 @pytest.mark.skipif(chainrule.ENGINE != "native", reason="needs a C compiler")
 def test_a_row_added_to_the_table_is_all_that_a_new_op_needs(tmp_path):
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path)
+    copy_of_the_project(tmp_path)
     table = tmp_path / "src/chainrule/ops.py"
     table.write_text(table.read_text() + NEW_ROW)
     subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=tmp_path, check=True)

@@ -18,7 +18,7 @@
 #include <string.h>
 
 enum { NO_RULE = UINT16_MAX, USER_RULE = UINT16_MAX - 1 }; /* beside the table's codes: Node.op */
-enum { CONSTANT = 1, VISITED = 2, TRACKED = 4 };           /* Node.flags */
+enum { CONSTANT = 1, VISITED = 2, TRACKED = 4, COUNTED = 8 }; /* Node.flags */
 enum { INLINE_OPERANDS = 2 };
 
 typedef struct { /* what few nodes have */
@@ -88,18 +88,33 @@ static inline PyObject *unary(int op, double data, PyObject *operand);
 
 /* An object that the collector can track has a head of two words in front; zeros mean "not tracked". Nodes get
    theirs here rather than from PyObject_GC_New, which counts every allocation as a reason to collect: a million
-   nodes without a cycle are no reason. */
+   nodes without a cycle are no reason. While there are tracked nodes there can be cycles, and nodes count; and
+   because a small cycle can hold a large untracked graph, which the collector does not see, a full collection
+   runs for every 100 MB of nodes then. */
 typedef struct {
     uintptr_t next, previous;
 } CollectorHead;
 
+static size_t tracked_nodes;
+
 static inline Node *allocate(void)
 {
+    if (tracked_nodes) {
+        static uint32_t counted;
+        if (++counted % (1 << 20) == 0)
+            PyGC_Collect();
+        Node *node = PyObject_GC_New(Node, ValueType);
+        if (node)
+            node->flags = COUNTED;
+        return node;
+    }
     CollectorHead *head = PyObject_Malloc(sizeof(CollectorHead) + sizeof(Node));
     if (head == NULL)
         return (Node *)PyErr_NoMemory();
     *head = (CollectorHead){0, 0};
-    return (Node *)PyObject_Init((PyObject *)(head + 1), ValueType);
+    Node *node = (Node *)PyObject_Init((PyObject *)(head + 1), ValueType);
+    node->flags = 0;
+    return node;
 }
 
 /* A training step frees a graph and builds the same again. In between, Python would give the memory back to the
@@ -124,7 +139,7 @@ static int becomes_pin(const Node *node)
 static inline void release(Node *node)
 {
     PyTypeObject *type = Py_TYPE(node);
-    if (type != ValueType)
+    if (type != ValueType || node->flags & COUNTED)
         type->tp_free(node);
     else if (node->serial % 1024 || !becomes_pin(node))
         PyObject_Free((CollectorHead *)node - 1);
@@ -145,7 +160,6 @@ static Node *new_node(double data, int op, uint32_t count)
     node->grad = 0.0;
     node->serial = next_serial++;
     node->op = (uint16_t)op;
-    node->flags = 0;
     node->count = count;
     if (many)
         node->operands.many = many;
@@ -157,6 +171,7 @@ static inline void track(Node *node)
 {
     if (!(node->flags & TRACKED)) {
         node->flags |= TRACKED;
+        tracked_nodes++;
         PyObject_GC_Track(node);
     }
 }
@@ -342,6 +357,7 @@ static PyObject *value_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObje
     if (node) {
         node->op = NO_RULE;
         node->flags = TRACKED;
+        tracked_nodes++;
         node->serial = next_serial++;
     }
     return (PyObject *)node;
@@ -443,8 +459,10 @@ static void value_dealloc(PyObject *self)
     static Node *dead;
     static int burying;
     Node *node = (Node *)self;
-    if (node->flags & TRACKED)
+    if (node->flags & TRACKED) {
         PyObject_GC_UnTrack(self);
+        tracked_nodes--;
+    }
     node->next_dead = dead;
     dead = node;
     if (burying)

@@ -560,7 +560,8 @@ class _Diagnosis:
         )
         doubt = movement.error + sum(abs(partial) * part.error for partial, part in zip(partials, parts, strict=True))
         gap = min(abs(movement.left - left), abs(movement.right - right))
-        if self.on_corner(node, operands) or not doubt <= 0.01 * size or gap <= self.tolerance * size + 4.0 * doubt:
+        unclear = movement.corner != any(part.corner for part in parts)
+        if unclear or not doubt <= 0.01 * size or gap <= self.tolerance * size + 4.0 * doubt:
             return ""
         # The nodes' gaps, each times the node's gradient, add up to the total error.
         if gap * self.size[self.graph.position[id(node)]] < 0.1 * _distance(self.row) / len(self.graph.nodes):

@@ -79,15 +79,22 @@ def derivative(f: Callable[[float], float], x: float) -> Derivative:
             smooth = min(smooth, found, key=_doubt)
         if smooth.error <= GOAL * abs(smooth.value) + 8.0 * EPSILON * abs(here) / steps[0]:
             break
-    # What looks like a corner from afar may be a bend: the smooth reading wins where it is sure of itself.
+    # What looks like a corner from afar may be a bend: a slope between the two that is sure of itself wins.
     gap = abs(corner.right - corner.left)
-    return corner if isfinite(gap) and not smooth.error <= 1e-3 * gap else smooth
+    bend = smooth.error <= 1e-3 * gap and abs(smooth.value - corner.value) <= 0.6 * gap
+    return corner if isfinite(gap) and not bend else smooth
 
 
 def _first_steps(x: float) -> list[float]:
-    """Steps on the scale of 1 and on that of x, the largest first."""
-    scales = [0.11 * abs(x)] if abs(x) >= 1.0 else [0.11, 0.11 * abs(x)] if 0.0 < abs(x) < 0.1 else [0.11]
-    return [scale / 64**k for k in range(SERIES) for scale in scales]
+    """Falling steps on the scale of 1 or of x, whichever is larger, and early on a few on that of a small x.
+
+    A few only: steps far below 1 see the rounding of whatever of size 1 takes part in `f`.
+    """
+    scale = 0.11 * max(1.0, abs(x))
+    steps = [scale / 64**k for k in range(SERIES)]
+    if 0.0 < abs(x) < 0.1:
+        steps[1:1] = [0.11 * abs(x) / 64**k for k in range(3)]
+    return steps
 
 
 def _doubt(slope: Derivative) -> tuple[bool, float]:
@@ -133,9 +140,10 @@ def _read(
         return Derivative(slope, error, slope, slope)
     slope, error = _limit(central, noise, SHRINK**2)  # odd powers of the step cancel
     gap, doubt = _limit([r - q for q, r in zip(left, right, strict=True)], noise, SHRINK)
-    if abs(gap) > 10.0 * doubt and abs(gap) > 1e-10 * abs(slope):
-        (minus, minus_error), (plus, plus_error) = _limit(left, noise, SHRINK), _limit(right, noise, SHRINK)
-        return Derivative((minus + plus) / 2.0, max(minus_error, plus_error), minus, plus)
+    (minus, minus_error), (plus, plus_error) = _limit(left, noise, SHRINK), _limit(right, noise, SHRINK)
+    side_error = max(minus_error, plus_error)
+    if abs(gap) > 10.0 * max(doubt, side_error) and abs(gap) > 1e-10 * abs(slope):
+        return Derivative((minus + plus) / 2.0, side_error, minus, plus)
     return Derivative(slope, error, slope, slope)
 
 
