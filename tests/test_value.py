@@ -217,6 +217,11 @@ class TestArithmetic:
             with pytest.raises(TypeError, match="the call should look like"):
                 call()
 
+    def test_an_op_applied_to_the_wrong_number_of_operands_is_a_type_error(self, Value):
+        for operands in ((), (Value(1.0), 2.0)):
+            with pytest.raises(TypeError):
+                Value._apply(ops.TABLE["tanh"], operands)
+
     def test_math_functions_refuse_a_value(self, Value):
         with pytest.raises(TypeError, match=r"chainrule\.exp\(v\).*v\.data"):
             math.exp(Value(1.0))

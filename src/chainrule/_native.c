@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NO_RULE = UINT16_MAX, USER_RULE = UINT16_MAX - 1 }; /* beside the table's codes: Node.op */
+enum { NO_RULE = UINT16_MAX, USER_RULE = UINT16_MAX - 1 };    /* beside the table's codes: Node.op */
 enum { CONSTANT = 1, VISITED = 2, TRACKED = 4, COUNTED = 8 }; /* Node.flags */
 enum { INLINE_OPERANDS = 2 };
 
@@ -45,8 +45,9 @@ typedef struct Node {
 
 static PyTypeObject *ValueType;
 static uint64_t next_serial;
-static PyObject *table;    /* the rows of the op table, by code */
-static PyObject *as_float; /* ops.as_float, for numbers that are neither float nor int */
+static PyObject *table;     /* the rows of the op table, by code */
+static PyObject *as_float;  /* ops.as_float, for numbers that are neither float nor int */
+static PyObject *code_name; /* "code", the attribute of a row that says its place in the table */
 
 static inline Node **operands_of(Node *node)
 {
@@ -95,11 +96,17 @@ typedef struct {
     uintptr_t next, previous;
 } CollectorHead;
 
+#if defined(Py_GIL_DISABLED) || PY_VERSION_HEX >= 0x030E0000
+enum { OWN_HEADS = 0 }; /* not known to be laid out like that: leave it to Python */
+#else
+enum { OWN_HEADS = 1 };
+#endif
+
 static size_t tracked_nodes;
 
 static inline Node *allocate(void)
 {
-    if (tracked_nodes) {
+    if (tracked_nodes || !OWN_HEADS) {
         static uint32_t counted;
         if (++counted % (1 << 20) == 0)
             PyGC_Collect();
@@ -313,6 +320,11 @@ done:
 static PyObject *apply_method(int op, PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     PyObject *rule = PyList_GET_ITEM(table, op);
+    if (names == NULL && count + 1 == arities[op]) {
+        PyObject *all[MOST_OPERANDS] = {self};
+        memcpy(all + 1, args, (size_t)count * sizeof(PyObject *));
+        return apply(rule, op, all, count + 1);
+    }
     PyObject *given = PyTuple_New(count + 1), *named = PyDict_New(), *operands = NULL, *node = NULL;
     if (given == NULL || named == NULL)
         goto done;
@@ -332,18 +344,24 @@ done:
     return node;
 }
 
-static PyObject *value_apply(PyObject *Py_UNUSED(unused), PyObject *args)
+static PyObject *value_apply(PyObject *Py_UNUSED(unused), PyObject *const *args, Py_ssize_t count)
 {
-    PyObject *rule, *operands;
-    if (!PyArg_ParseTuple(args, "OO!:_apply", &rule, &PyTuple_Type, &operands))
+    if (count != 2 || !PyTuple_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "the call should look like _apply(rule, operands), with a tuple of operands");
         return NULL;
-    PyObject *code = PyObject_GetAttrString(rule, "code");
+    }
+    PyObject *rule = args[0], *operands = args[1];
+    PyObject *code = PyObject_GetAttr(rule, code_name);
     long op = code ? PyLong_AsLong(code) : -1;
     Py_XDECREF(code);
     if (op == -1 && PyErr_Occurred())
         return NULL;
     if (op < 0 || op >= BUILTIN_OPS || PyList_GET_ITEM(table, op) != rule)
         op = USER_RULE;
+    else if (PyTuple_GET_SIZE(operands) != arities[op]) {
+        PyErr_Format(PyExc_TypeError, "%R takes %d operands, got %zd", rule, arities[op], PyTuple_GET_SIZE(operands));
+        return NULL;
+    }
     return apply(rule, (int)op, &PyTuple_GET_ITEM(operands, 0), PyTuple_GET_SIZE(operands));
 }
 
@@ -924,7 +942,7 @@ static PyMethodDef value_methods[] = {
      PyDoc_STR("Set `grad` of every node below to the derivative of this one, times `seed` (1.0).\n\n"
                ">>> x = Value(3.0)\n>>> (x * x).backward()\n>>> x.grad\n6.0\n")},
     {"_push", value_push, METH_NOARGS, PyDoc_STR("Push this node's gradient into its operands.")},
-    {"_apply", value_apply, METH_VARARGS | METH_STATIC, PyDoc_STR("The node `rule(*operands)`.")},
+    {"_apply", (PyCFunction)(void (*)(void))value_apply, METH_FASTCALL | METH_STATIC, PyDoc_STR("The node `rule(*operands)`.")},
     {"__format__", value_format, METH_O, NULL},
     OP_METHODS
     {NULL, NULL, 0, NULL}};
@@ -1005,7 +1023,8 @@ PyMODINIT_FUNC PyInit__native(void)
     for (PyType_Slot *slot = value_slots; slot->slot; slot++)
         if (slot->slot == Py_tp_hash)
             slot->pfunc = (void *)PyBaseObject_Type.tp_hash;
-    PyObject *module = PyModule_Create(&module_definition);
+    code_name = PyUnicode_InternFromString("code");
+    PyObject *module = code_name ? PyModule_Create(&module_definition) : NULL;
     PyObject *type = module ? PyType_FromSpec(&value_spec) : NULL;
     PyObject *priority = type ? PyFloat_FromDouble(-1.0) : NULL;
     /* NumPy scalars leave arithmetic to Value; NumPy arrays go element by element. */

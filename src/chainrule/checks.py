@@ -434,8 +434,9 @@ class _Diagnosis:
                 self.outdated()
                 or self.not_finite()
                 or self.wrong_rule()
-                or self.cut()
                 or self.wrong_walk()
+                or self.corner()
+                or self.cut()
                 or self.nothing()
             )
         return found[0].upper() + found[1:]
@@ -449,21 +450,9 @@ class _Diagnosis:
             yield _Graph(self.experiment, leaves, out, made)
 
     def nothing(self) -> str:
-        for node, operands in self.graph.interior():
-            if id(node) in self.carriers and self.on_corner(node, operands):
-                return (
-                    f"{self.graph.describe(node)} stands on a corner, where its slope is a choice and the chain rule "
-                    f"need not hold; check with `{self.input}` a little beside."
-                )
         if self.other_path:
             return f"`f` builds a graph of another shape when `{self.input}` moves, so no op can be singled out."
         return "every op's rule and the walk over them hold at these inputs, so doubt the numerical derivative first."
-
-    def on_corner(self, node: Any, operands: list[Any]) -> bool:
-        if getattr(node, "_rule", None) is not None:
-            return any(_local_slope(node, operand).corner for operand in operands)
-        parts = [self.movement(operand, self.index) for operand in operands]
-        return self.movement(node, self.index).corner and not any(part.corner for part in parts)
 
     # Nodes that cannot carry the gradient.
 
@@ -475,7 +464,7 @@ class _Diagnosis:
         return ""
 
     def not_finite(self) -> str:
-        """The first node that makes NaN or infinity of finite numbers, where the gradient is neither."""
+        """The first node whose rule gives NaN or infinity, if the gradient came to that."""
         for node, operands in self.graph.interior() if not isfinite(self.row.analytic) else ():
             for operand, partial in zip(operands, _push(node, operands), strict=True):
                 if not isfinite(partial):
@@ -494,6 +483,21 @@ class _Diagnosis:
                         "stops there: compute with Values, not their `.data`, and name the operands in `_children`."
                     )
         return ""
+
+    def corner(self) -> str:
+        for node, operands in self.graph.interior():
+            if id(node) in self.carriers and self.on_corner(node, operands):
+                return (
+                    f"{self.graph.describe(node)} stands on a corner, where its slope is a choice and the chain rule "
+                    f"need not hold; check with `{self.input}` a little beside."
+                )
+        return ""
+
+    def on_corner(self, node: Any, operands: list[Any]) -> bool:
+        if getattr(node, "_rule", None) is not None:
+            return any(_local_slope(node, operand).corner for operand in operands)
+        parts = [self.movement(operand, self.index) for operand in operands]
+        return self.movement(node, self.index).corner and not any(part.corner for part in parts)
 
     # The rule of one node.
 
@@ -555,13 +559,14 @@ class _Diagnosis:
             return sum(partial * number for partial, number in zip(partials, numbers, strict=True))
 
         left, right = combine(part.left for part in parts), combine(part.right for part in parts)
-        size = abs(movement.value) + sum(
-            abs(partial * part.value) for partial, part in zip(partials, parts, strict=True)
-        )
-        doubt = movement.error + sum(abs(partial) * part.error for partial, part in zip(partials, parts, strict=True))
         gap = min(abs(movement.left - left), abs(movement.right - right))
+        size, doubt = abs(movement.value), movement.error
+        for partial, part in zip(partials, parts, strict=True):
+            size += abs(partial * part.value)
+            doubt += abs(partial) * part.error
+        tolerance = MEASURED if movement.corner else self.tolerance
         unclear = movement.corner != any(part.corner for part in parts)
-        if unclear or not doubt <= 0.01 * size or gap <= self.tolerance * size + 4.0 * doubt:
+        if unclear or not doubt <= 0.01 * size or gap <= tolerance * size + 16.0 * doubt:
             return ""
         # The nodes' gaps, each times the node's gradient, add up to the total error.
         if gap * self.size[self.graph.position[id(node)]] < 0.1 * _distance(self.row) / len(self.graph.nodes):

@@ -55,7 +55,7 @@ class Derivative(NamedTuple):
         if not isfinite(slope):
             return False
         scale = max(abs(slope), abs(self.left), abs(self.right))
-        slack = tolerance * scale + min(4.0 * self.error, 0.01 * scale + tolerance) + 16 * EPSILON
+        slack = tolerance * scale + min(16.0 * self.error, 0.01 * scale + tolerance) + 64 * EPSILON
         return min(self.left, self.right) - slack <= slope <= max(self.left, self.right) + slack
 
 
@@ -70,14 +70,15 @@ def derivative(f: Callable[[float], float], x: float) -> Derivative:
     """
     here = _sample(f, x)
     smooth = corner = Derivative(nan, inf, nan, nan)
+    least_doubt = {True: (True, inf), False: (True, inf)}  # of a corner, of a smooth point
     steps = _first_steps(x)
     for step in steps:
-        found = _series(f, x, here, step)
-        if found.corner:
-            corner = min(corner, found, key=_doubt)
-        else:
-            smooth = min(smooth, found, key=_doubt)
-        if smooth.error <= GOAL * abs(smooth.value) + 8.0 * EPSILON * abs(here) / steps[0]:
+        found, steepness = _series(f, x, here, step)
+        doubt = _doubt(found.error, max(steepness, abs(found.value)))
+        if doubt < least_doubt[found.corner]:
+            least_doubt[found.corner] = doubt
+            smooth, corner = (smooth, found) if found.corner else (found, corner)
+        if least_doubt[False] <= (False, GOAL) or smooth.error <= 8.0 * EPSILON * abs(here) / steps[0]:
             break
     # What looks like a corner from afar may be a bend: a slope between the two that is sure of itself wins.
     gap = abs(corner.right - corner.left)
@@ -97,14 +98,13 @@ def _first_steps(x: float) -> list[float]:
     return steps
 
 
-def _doubt(slope: Derivative) -> tuple[bool, float]:
+def _doubt(error: float, scale: float) -> tuple[bool, float]:
     """Sorts the surer first: those with some correct digits by the number of these, then by the error itself."""
-    relative = slope.error / abs(slope.value) if slope.value else inf
-    return (False, relative) if relative <= 1e-3 else (True, slope.error)
+    return (False, error / scale) if error < 1e-3 * scale else (True, error)
 
 
-def _series(f: Callable[[float], float], x: float, here: float, step: float) -> Derivative:
-    """The derivative as seen by steps that fall from `step`."""
+def _series(f: Callable[[float], float], x: float, here: float, step: float) -> tuple[Derivative, float]:
+    """The derivative as seen by steps that fall from `step`, and the steepest slope on the way."""
     left: list[float] = []  # difference quotients, one a step
     right: list[float] = []
     central: list[float] = []
@@ -123,11 +123,12 @@ def _series(f: Callable[[float], float], x: float, here: float, step: float) -> 
         found = _read(left, right, central, noise)
         step /= SHRINK
         if len(noise) > 3 and not found.error < 0.7 * best.error:
-            return found if found.error < best.error else best
-        if len(noise) > 2 and found.error <= GOAL * 1e-2 * abs(found.value):
-            return found
+            best = min(found, best, key=lambda slope: slope.error)
+            break
         best = found
-    return best
+        if len(noise) > 2 and found.error <= GOAL * 1e-2 * abs(found.value):
+            break
+    return best, max((abs(slope) for slope in central if isfinite(slope)), default=0.0)
 
 
 def _read(
