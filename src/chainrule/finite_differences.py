@@ -70,15 +70,16 @@ def derivative(f: Callable[[float], float], x: float) -> Derivative:
     """
     here = _sample(f, x)
     smooth = corner = Derivative(nan, inf, nan, nan)
-    least_doubt = {True: (True, inf), False: (True, inf)}  # of a corner, of a smooth point
+    resolved: list[Derivative] = []
     steps = _first_steps(x)
     for step in steps:
-        found, steepness = _series(f, x, here, step)
-        doubt = _doubt(found.error, max(steepness, abs(found.value)))
-        if doubt < least_doubt[found.corner]:
-            least_doubt[found.corner] = doubt
-            smooth, corner = (smooth, found) if found.corner else (found, corner)
-        if least_doubt[False] <= (False, GOAL) or smooth.error <= 8.0 * EPSILON * abs(here) / steps[0]:
+        found, is_resolved = _series(f, x, here, step)
+        if found.corner:
+            corner = min(corner, found, key=_doubt)
+        elif not any(abs(found.value - wide.value) > 16.0 * (found.error + wide.error) for wide in resolved):
+            smooth = min(smooth, found, key=_doubt)
+            resolved += [found] * is_resolved
+        if smooth.error <= GOAL * abs(smooth.value) + 8.0 * EPSILON * abs(here) / steps[0]:
             break
     # What looks like a corner from afar may be a bend: a slope between the two that is sure of itself wins.
     gap = abs(corner.right - corner.left)
@@ -98,24 +99,31 @@ def _first_steps(x: float) -> list[float]:
     return steps
 
 
-def _doubt(error: float, scale: float) -> tuple[bool, float]:
+def _doubt(slope: Derivative) -> tuple[bool, float]:
     """Sorts the surer first: those with some correct digits by the number of these, then by the error itself."""
-    return (False, error / scale) if error < 1e-3 * scale else (True, error)
+    scale = abs(slope.value)
+    return (False, slope.error / scale) if slope.error < 1e-3 * scale else (True, slope.error)
 
 
-def _series(f: Callable[[float], float], x: float, here: float, step: float) -> tuple[Derivative, float]:
-    """The derivative as seen by steps that fall from `step`, and the steepest slope on the way."""
+def _series(f: Callable[[float], float], x: float, here: float, first_step: float) -> tuple[Derivative, bool]:
+    """The derivative as seen by steps that fall from the first, and whether f's movement over that is resolved.
+
+    If it is, a smaller step that sees another slope sees the rounding inside `f`.
+    """
     left: list[float] = []  # difference quotients, one a step
     right: list[float] = []
     central: list[float] = []
     noise: list[float] = []  # what rounding of f can do to them
     best = Derivative(nan, inf, nan, nan)
+    step, extent = first_step, inf
     for _ in range(LEVELS):
         step = (x + step) - x  # both neighbours are then floats, equally far away
         above, below = x + step, x - step
         if above == x or below == x:
             break
         f_above, f_below = _sample(f, above), _sample(f, below)
+        if not noise:
+            extent = min(abs(f_above), abs(f_below), abs(f_above - here), abs(f_below - here))
         noise.append(EPSILON * max(abs(here), *(abs(v) for v in (f_above, f_below) if isfinite(v)), 0.0) / step)
         right.append((f_above - here) / (above - x))
         left.append((here - f_below) / (x - below))
@@ -128,7 +136,7 @@ def _series(f: Callable[[float], float], x: float, here: float, step: float) -> 
         best = found
         if len(noise) > 2 and found.error <= GOAL * 1e-2 * abs(found.value):
             break
-    return best, max((abs(slope) for slope in central if isfinite(slope)), default=0.0)
+    return best, best.error * first_step <= 1e-9 * extent < inf
 
 
 def _read(
