@@ -5,7 +5,9 @@ import textwrap
 from pathlib import Path
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
-BLOCKS = [textwrap.dedent(block) for block in re.findall(r"^ *```python\n(.*?)^ *```", README, re.DOTALL | re.MULTILINE)]
+BLOCKS = [
+    textwrap.dedent(block) for block in re.findall(r"^ *```python\n(.*?)^ *```", README, re.DOTALL | re.MULTILINE)
+]
 
 
 def test_every_example_runs(tmp_path, monkeypatch, capsys):

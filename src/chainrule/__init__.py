@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from chainrule import data, losses, nn, optim, training
     from chainrule._signatures import *
     from chainrule.checks import gradcheck
+    from chainrule.compiler import compile
     from chainrule.files import load, save
     from chainrule.training import fit
 
@@ -27,6 +28,7 @@ globals().update(ops.TABLE)  # every row of the op table is a function: chainrul
 
 # Imported when first used, so that `import chainrule` stays light: name -> module, and the attribute in it if any.
 _LATER = {
+    "compile": ("compiler", "compile"),
     "data": ("data", ""),
     "fit": ("training", "fit"),
     "gradcheck": ("checks", "gradcheck"),
@@ -41,6 +43,7 @@ _LATER = {
 __all__ = [
     "ENGINE",
     "Value",
+    "compile",
     "data",
     "dot",
     "fit",

@@ -1,10 +1,10 @@
 """Numerical derivatives: central differences, extrapolated to a step of zero.
 
-Halving a step halves nothing for free: a large step bends the curve, a small one drowns in rounding. Ridders'
-method takes a falling series of steps, fits the error's known powers of the step (Neville's tableau) and keeps
-the entry on which its neighbours agree best; the disagreement is the error estimate. Here the series is begun
-at several sizes, because no single first step suits `x**2` at 1e8, `log` at 1e-8 and `sin(1e6 * x)` at 0, and
-the same samples tell a corner from a smooth point.
+Over a large step the curve bends; over a small one its movement drowns in rounding. Ridders' method takes a
+falling series of steps, removes the error's known powers of the step one by one (Neville's tableau) and keeps
+the entry on which its neighbours agree best; their disagreement is the error estimate. Here the series is begun
+at several sizes, because no one first step suits `x**2` at 1e8, `log` at 1e-8 and `sin(1e6 * x)` at 0. The same
+samples tell a corner from a smooth point.
 """
 
 from __future__ import annotations
@@ -35,12 +35,20 @@ class Derivative(NamedTuple):
 
     @property
     def corner(self) -> bool:
-        """Whether the slope to the left is not the slope to the right."""
+        """Whether the slope to the left is not the slope to the right.
+
+        >>> derivative(abs, 0.0).corner
+        True
+        """
         return self.left < self.right or self.left > self.right
 
     @property
     def settled(self) -> bool:
-        """Whether the value is known to a thousandth, or to nothing when it is about nothing."""
+        """Whether the value is known to one part in a thousand, or to be about zero.
+
+        >>> derivative(lambda x: x**0.5, 0.0).settled
+        False
+        """
         return self.error <= 1e-3 * max(abs(self.value), abs(self.left), abs(self.right)) + 1e-7
 
     def agrees(self, slope: float, tolerance: float) -> bool:
@@ -62,8 +70,8 @@ class Derivative(NamedTuple):
 def derivative(f: Callable[[float], float], x: float) -> Derivative:
     """The derivative of `f` at `x`, from values of `f` alone.
 
-    Where `f` is NaN or infinite on one side, the other side decides. Exceptions of arithmetic
-    (`math domain error`, division by zero) count as NaN.
+    Where `f` is NaN or infinite on one side, the other side decides. Complex results and exceptions of
+    arithmetic (`math domain error`, division by zero) count as NaN.
 
     >>> round(derivative(lambda x: x**3, 2.0).value, 9)
     12.0
@@ -106,9 +114,10 @@ def _doubt(slope: Derivative) -> tuple[bool, float]:
 
 
 def _series(f: Callable[[float], float], x: float, here: float, first_step: float) -> tuple[Derivative, bool]:
-    """The derivative as seen by steps that fall from the first, and whether f's movement over that is resolved.
+    """The derivative as seen by steps that fall from the first, and whether they resolve it.
 
-    If it is, a smaller step that sees another slope sees the rounding inside `f`.
+    They do if the error is rounding's doing: nothing against f's movement, or against numbers of size 1, with some
+    digits right. Smaller steps that see another slope then see the rounding inside `f`.
     """
     left: list[float] = []  # difference quotients, one a step
     right: list[float] = []
@@ -136,7 +145,9 @@ def _series(f: Callable[[float], float], x: float, here: float, first_step: floa
         best = found
         if len(noise) > 2 and found.error <= GOAL * 1e-2 * abs(found.value):
             break
-    return best, best.error * first_step <= 1e-9 * extent < inf
+    wobble = best.error * first_step
+    some_digits = best.error < 1e-4 * abs(best.value)
+    return best, wobble <= 1e-10 * extent < inf or (some_digits and wobble <= 64.0 * EPSILON)
 
 
 def _read(
@@ -175,6 +186,6 @@ def _limit(quotients: Sequence[float], noise: Sequence[float], ratio: float) -> 
 
 def _sample(f: Callable[[float], float], x: float) -> float:
     try:
-        return f(x)
-    except (ArithmeticError, ValueError):
+        return float(f(x))
+    except (ArithmeticError, ValueError, TypeError):  # TypeError: (-1.0) ** 0.5 is complex
         return nan

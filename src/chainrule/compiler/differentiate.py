@@ -1,0 +1,132 @@
+"""Differentiation of an array program: the same chain rule, a whole statement at a time.
+
+The statement `out = f(x, …)` in some loops gives `dx += dout · ∂f/∂x` in the same loops. A loop that does not move x
+is one that the contributions are summed over, so it becomes a reduction; the rest are the loops of the new statement.
+Transposed products, as in the backward pass of a layer, come out of this by themselves.
+
+Working on statements rather than on scalar nodes keeps the compiler's work a third as large, and makes the backward
+pass as regular as the forward pass is.
+"""
+
+from __future__ import annotations
+
+from chainrule import ops
+from chainrule.compiler.program import (
+    Access,
+    Apply,
+    Array,
+    ArrayProgram,
+    Expression,
+    Number,
+    Shape,
+    Statement,
+    Term,
+    turns,
+)
+
+
+def differentiate(program: ArrayProgram) -> ArrayProgram:
+    """`program`, followed by statements for the derivative of its output by every parameter."""
+    parameters = program.leaves.get("parameter")
+    needed = _that_depend_on(parameters, program)
+    adjoints = {array: Array(f"d{array.name}", array.size, "adjoint") for array in needed}
+    backward: list[Statement] = []
+    started: set[Array] = set()
+    if program.output in adjoints:
+        seed = adjoints[program.output]
+        backward.append(Statement(Access(seed, 0, ()), (), [Term(Number(1.0))]))
+        started.add(seed)
+    for statement in reversed(program.statements):
+        if statement.target.array in adjoints and adjoints[statement.target.array] in started:
+            for contribution in _contributions(statement, adjoints):
+                backward += _begin(contribution, started)
+                backward.append(contribution)
+    result = ArrayProgram([*program.statements, *backward], program.leaves, program.output)
+    result.gradient = adjoints.get(parameters) if parameters else None
+    if result.gradient and result.gradient not in started:
+        result.statements.append(_zero(result.gradient))
+    return result
+
+
+def _that_depend_on(parameters: Array | None, program: ArrayProgram) -> list[Array]:
+    found = [parameters] if parameters else []
+    for statement in program.statements:
+        if any(access.array in found for access in statement.accesses()) and statement.target.array not in found:
+            found.append(statement.target.array)
+    return found
+
+
+def _contributions(statement: Statement, adjoints: dict[Array, Array]) -> list[Statement]:
+    """What the adjoint of a statement's target adds to the adjoints of the arrays it reads."""
+    found = []
+    target = statement.target
+    grad = Access(adjoints[target.array], target.base, target.strides)
+    for term in statement.terms:
+        inner = len(term.loops)
+        out, upstream = target.widened(inner), grad.widened(inner)
+        operands = term.expression.operands if isinstance(term.expression, Apply) else (term.expression,)
+        for k, operand in enumerate(operands):
+            if isinstance(operand, Access) and operand.array in adjoints:
+                partial = _partial(term.expression, k, out)
+                if partial is not None:
+                    value = _times(upstream, partial)
+                    found.append(_accumulate(operand, adjoints, value, statement.loops + term.loops, term.sign))
+    return found
+
+
+def _partial(expression: Expression, k: int, out: Access) -> Expression | None:
+    if not isinstance(expression, Apply):
+        return Number(1.0)
+    rule = expression.op.partials[k]
+    if rule is None:
+        return None
+    partial = rule(out, *expression.operands)
+    return partial if isinstance(partial, Expression) else Number(float(partial))
+
+
+def _times(upstream: Expression, partial: Expression) -> Expression:
+    if isinstance(partial, Number) and abs(partial.value) == 1.0:
+        return upstream if partial.value > 0 else -upstream
+    return Apply(ops.mul, (upstream, partial))
+
+
+def _accumulate(operand: Access, adjoints: dict[Array, Array], value: Expression, loops: Shape, sign: int) -> Statement:
+    """`d operand += value` in `loops`, those that do not move the operand turned into reductions."""
+    moving = [d for d, stride in enumerate(operand.strides) if stride or operand.table is not None]
+    still = [d for d in range(len(loops)) if d not in moving]
+    order = moving + still
+
+    def permuted(access: Access) -> Access:
+        return Access(access.array, access.base, [access.strides[d] for d in order], access.table)
+
+    target = Access(adjoints[operand.array], operand.base, [operand.strides[d] for d in moving], operand.table)
+    term = Term(value.map(permuted), tuple(loops[d] for d in still), sign)
+    return Statement(target, tuple(loops[d] for d in moving), [term], accumulate=True)
+
+
+def _begin(contribution: Statement, started: set[Array]) -> list[Statement]:
+    """Nothing, if the contribution is the first and covers its array: it can then store rather than add. Else zeros."""
+    array = contribution.target.array
+    if array in started:
+        return []
+    started.add(array)
+    if is_injective(contribution) and turns(contribution.loops) == array.size:
+        contribution.accumulate = False
+        return []
+    return [_zero(array)]
+
+
+def is_injective(statement: Statement) -> bool:
+    """Whether every turn of the loops writes an element of its own."""
+    if statement.target.table is not None:
+        return len(set(statement.target.table.tolist())) == len(statement.target.table)
+    reach = 0
+    for stride, extent in sorted(zip(map(abs, statement.target.strides), statement.loops, strict=True)):
+        if extent > 1 and stride <= reach:
+            return False
+        reach += stride * (extent - 1)
+    return True
+
+
+def _zero(array: Array) -> Statement:
+    return Statement(Access(array, 0, (1,)), (array.size,), [Term(Number(0.0))])

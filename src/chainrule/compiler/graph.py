@@ -1,0 +1,102 @@
+"""The graph of a Value, laid flat: one row a node, oldest first, operands by index.
+
+Leaves come in three kinds. *Parameters* are those that the gradient is wanted for, *inputs* are the other leaves, and
+*constants* are plain numbers that met a Value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from chainrule._value import Value
+
+KINDS = ("constant", "parameter", "input")
+
+
+REMEDY = "register the op with chainrule.op to compile it"
+
+
+class Graph:
+    """Nodes 0, 1, 2, …; `rules[i]` is the row of the op table that made node i, or the kind of leaf it is.
+
+    >>> a, b = Value(2.0), Value(3.0)
+    >>> print(trace(a * b + 1.0, wrt=[a]))
+    0  parameter           2.0
+    1  input               3.0
+    2  *          0 1      6.0
+    3  constant            1.0
+    4  +          2 3      7.0
+    """
+
+    def __init__(self, rules: list[Any], operands: list[tuple[int, ...]], nodes: list[Value]) -> None:
+        self.rules = rules
+        self.operands = operands
+        self.nodes = nodes  # the Values themselves, whose data is read at each run
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def leaves(self, kind: str) -> list[int]:
+        """The indices of the leaves of one kind."""
+        return [i for i, rule in enumerate(self.rules) if rule == kind]
+
+    @property
+    def parameters(self) -> list[int]:
+        """The indices of the parameters."""
+        return self.leaves("parameter")
+
+    def verify(self) -> Graph:
+        """This graph, if it is well formed: every operand older than its user, as many as its rule takes."""
+        for i, (rule, operands) in enumerate(zip(self.rules, self.operands, strict=True)):
+            arity = 0 if rule in KINDS else rule.arity
+            if len(operands) != arity:
+                raise AssertionError(f"node {i} is {_name(rule)} and must have {arity} operands, has {len(operands)}")
+            if any(not 0 <= operand < i for operand in operands):
+                raise AssertionError(f"node {i} has the operands {operands}, which must be older nodes")
+        return self
+
+    def __str__(self) -> str:
+        rows = [
+            [str(i), _name(rule), " ".join(map(str, operands)), f"{node.data:.10}"]
+            for i, (rule, operands, node) in enumerate(zip(self.rules, self.operands, self.nodes, strict=True))
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join(map(str.ljust, row, [*widths[:2], max(widths[2], 7), 0])) for row in rows)
+
+
+def trace(root: Value, wrt: Iterable[Value] | None = None) -> Graph:
+    """The graph below `root`; all leaves are parameters unless `wrt` says which."""
+    nodes = _newest_last(root)
+    index = {node: i for i, node in enumerate(nodes)}
+    parameters = None if wrt is None else set(wrt)
+    rules: list[Any] = []
+    operands: list[tuple[int, ...]] = []
+    for node in nodes:
+        if getattr(node._backward, "__self__", None) is not node:
+            raise TypeError(f"{node!r} has a `_backward` written by hand, and only Python knows it: {REMEDY}")
+        rules.append(node._rule or _kind(node, parameters))
+        operands.append(tuple([index[operand] for operand in node._operands]))
+    return Graph(rules, operands, nodes)
+
+
+def _newest_last(root: Value) -> list[Value]:
+    found, pending = {root}, [root]
+    while pending:
+        for operand in pending.pop()._operands:
+            if operand not in found:
+                found.add(operand)
+                pending.append(operand)
+    return sorted(found, key=lambda node: node._serial)
+
+
+def _kind(node: Value, parameters: set[Value] | None) -> str:
+    if node._operands:
+        raise TypeError(f"{node!r} (`_op` {node._op!r}) was made by hand, and only Python knows how: {REMEDY}")
+    if node._constant:
+        return "constant"
+    return "parameter" if parameters is None or node in parameters else "input"
+
+
+def _name(rule: Any) -> str:
+    return str(rule if rule in KINDS else rule.symbol)

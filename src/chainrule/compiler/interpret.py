@@ -1,0 +1,131 @@
+"""The reference interpreter: runs an array program statement by statement with NumPy. The oracle for every backend."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.differentiate import is_injective
+from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Number, Shape, Statement
+
+NUMPY: dict[str, Any] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "neg": np.negative,
+    "pow": np.power,
+    "abs": np.absolute,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "where": lambda condition, a, b: np.where(condition != 0.0, a, b),
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "atan2": np.arctan2,
+    "erf": np.vectorize(math.erf, otypes=[float]),
+    "erfc": np.vectorize(math.erfc, otypes=[float]),
+}
+
+Memory = dict[Array, np.ndarray]
+
+
+class Interpreted:
+    """An array program with memory to run in."""
+
+    def __init__(self, program: ArrayProgram) -> None:
+        self.program = program
+        self.views: Memory = {array: np.full(array.size, np.nan) for array in program.arrays()}
+        self.size = sum(array.size for array in self.views)
+
+    def run(self) -> None:
+        """Fill every array from the leaves."""
+        with np.errstate(all="ignore"):
+            for statement in self.program.statements:
+                _execute(statement, self.views)
+
+
+def _execute(statement: Statement, memory: Memory) -> None:
+    total: Any = 0.0
+    for position, term in enumerate(statement.terms):
+        loops = statement.loops + term.loops
+        value = np.broadcast_to(_evaluate(term.expression, loops, memory), loops)
+        if term.loops:
+            value = value.sum(axis=tuple(range(len(statement.loops), len(loops))))
+        signed = value if term.sign > 0 else -value
+        total = signed if position == 0 else total + signed
+    where = _positions(statement.target, statement.loops)
+    target = memory[statement.target.array]
+    if not statement.accumulate:
+        target[where] = total
+    elif is_injective(statement):
+        target[where] += total
+    else:
+        np.add.at(target, where, total)
+
+
+def _evaluate(expression: Expression, loops: Shape, memory: Memory) -> Any:
+    if isinstance(expression, Number):
+        return np.float64(expression.value)
+    if isinstance(expression, Access):
+        return memory[expression.array][_positions(expression, loops)]
+    assert isinstance(expression, Apply)
+    operands = [_evaluate(operand, loops, memory) for operand in expression.operands]
+    return apply(expression.op, operands)
+
+
+class _Numbers:
+    """NumPy arrays that the rules of the op table run on."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def _apply(self, op: Any, operands: tuple[Any, ...]) -> Any:
+        return _Numbers(apply(op, [o.array if isinstance(o, _Numbers) else o for o in operands]))
+
+    def __add__(self, other: Any) -> Any:
+        return _Numbers(self.array + _bare(other))
+
+    def __radd__(self, other: Any) -> Any:  # other + self
+        return _Numbers(_bare(other) + self.array)
+
+    def __sub__(self, other: Any) -> Any:
+        return _Numbers(self.array - _bare(other))
+
+    def __rsub__(self, other: Any) -> Any:  # other - self
+        return _Numbers(_bare(other) - self.array)
+
+    def __mul__(self, other: Any) -> Any:
+        return _Numbers(self.array * _bare(other))
+
+    def __rmul__(self, other: Any) -> Any:  # other * self
+        return _Numbers(_bare(other) * self.array)
+
+    def __neg__(self) -> Any:
+        return _Numbers(-self.array)
+
+
+def _bare(number: Any) -> Any:
+    return number.array if isinstance(number, _Numbers) else number
+
+
+def apply(op: Any, operands: list[Any]) -> Any:
+    """An op on NumPy arrays: a primitive by NumPy's function, anything else by its rule."""
+    if op.c:
+        return np.asarray((NUMPY.get(op.name) or getattr(np, op.name))(*operands), dtype=np.float64)
+    return _bare(op.forward(*map(_Numbers, operands)))
+
+
+def _positions(access: Access, loops: Shape) -> Any:
+    index = np.full(loops, access.base, dtype=np.int64)
+    for d, (stride, extent) in enumerate(zip(access.strides, loops, strict=True)):
+        shape = [1] * len(loops)
+        shape[d] = extent
+        index = index + stride * np.arange(extent).reshape(shape)
+    return index if access.table is None else np.asarray(access.table)[index]

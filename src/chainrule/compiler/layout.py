@@ -1,0 +1,209 @@
+"""Layout: where the elements of each array lie in memory.
+
+Lifting numbers the elements of an array in order of creation, which for code that goes through examples one by one
+puts a whole example in a row. Vector instructions want the same element of neighbouring examples side by side. So:
+
+1. every array gets a shape, from the loops that fill it, and loops that run over several of its axes are split;
+2. an axis along which no parameter moves is like a batch; if an array has one, it becomes the innermost, padded to
+   whole cache lines.
+
+Parameters keep their order, and so does what cannot be reshaped without tables.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import prod
+
+import numpy as np
+
+from chainrule.compiler.program import Access, Array, ArrayProgram, Shape, Statement, Term, turns
+
+LINE = 8  # doubles
+
+
+def lay_out(program: ArrayProgram) -> tuple[ArrayProgram, dict[Array, np.ndarray]]:
+    """The program in its new layout, and for each leaf that moved the new places of its elements."""
+    statements, shapes = _refine(program)
+    layouts = _layouts(statements, shapes, program)
+    moved = {array: layout.moved(array) for array, layout in layouts.items()}
+
+    def change(access: Access) -> Access:
+        layout = layouts.get(access.array)
+        return layout.access(access, moved[access.array]) if layout else access
+
+    leaves = {kind: moved.get(array, array) for kind, array in program.leaves.items()}
+    result = ArrayProgram([s.map(change) for s in statements], leaves, moved.get(program.output, program.output))
+    result.gradient = program.gradient
+    return result, {
+        moved[array]: layout.places() for array, layout in layouts.items() if array in program.leaves.values()
+    }
+
+
+def _refine(program: ArrayProgram) -> tuple[list[Statement], dict[Array, Shape]]:
+    """Loops split until none runs over two axes of an array at once; and the arrays' shapes."""
+    statements = list(program.statements)
+    shapes: dict[Array, Shape] = {}
+    changed = True
+    while changed:
+        changed = False
+        for k, statement in enumerate(statements):
+            for access, loops in _all_accesses(statement):
+                shape = _shape(access, loops)
+                if shape and len(shape) > len(shapes.get(access.array, ())):
+                    shapes[access.array] = shape
+                    changed = True
+            split = _split(statement, shapes)
+            if split:
+                statements[k] = split
+                changed = True
+    return statements, shapes
+
+
+def _all_accesses(statement: Statement) -> list[tuple[Access, Shape]]:
+    found = [(statement.target, statement.loops)]
+    for term in statement.terms:
+        found += [(access, statement.loops + term.loops) for access in term.expression.accesses()]
+    return found
+
+
+def _shape(access: Access, loops: Shape) -> Shape | None:
+    """The shape of an array that these loops run through once, row by row."""
+    if access.table is not None or access.base:
+        return None
+    axes = sorted(((s, n) for s, n in zip(access.strides, loops, strict=True) if s and n > 1), reverse=True)
+    step = 1
+    for stride, extent in reversed(axes):
+        if stride != step:
+            return None
+        step *= extent
+    return tuple(n for _, n in axes) if step == access.array.size else None
+
+
+def _split(statement: Statement, shapes: dict[Array, Shape]) -> Statement | None:
+    """The statement with one loop split in two, where an array needs it."""
+    for access, loops in _all_accesses(statement):
+        shape = shapes.get(access.array)
+        if shape is None or access.table is not None:
+            continue
+        for d, (stride, extent) in enumerate(zip(access.strides, loops, strict=True)):
+            step = 1
+            for axis in reversed(shape):
+                if stride == step and extent > axis and extent % axis == 0 and axis > 1:
+                    return _split_loop(statement, loops, d, axis)
+                step *= axis
+    return None
+
+
+def _split_loop(statement: Statement, loops: Shape, d: int, inner: int) -> Statement:
+    """Loop d, of all terms if it is the statement's, becomes two: the inner one of extent `inner`."""
+    outer_count = len(statement.loops)
+
+    def strides(values: tuple[int, ...]) -> tuple[int, ...]:
+        return (*values[:d], values[d] * inner, *values[d:])
+
+    def extents(values: Shape, at: int) -> Shape:
+        return (*values[:at], values[at] // inner, inner, *values[at + 1 :])
+
+    def change(access: Access) -> Access:
+        return Access(access.array, access.base, strides(access.strides), access.table)
+
+    if d < outer_count:
+        whole = statement.map(change)
+        whole.loops = extents(statement.loops, d)
+        return whole
+    terms = []
+    for term in statement.terms:
+        if statement.loops + term.loops == loops and len(term.loops) > d - outer_count:
+            terms.append(Term(term.expression.map(change), extents(term.loops, d - outer_count), term.sign))
+        else:
+            terms.append(term)
+    return Statement(statement.target, statement.loops, terms, statement.accumulate)
+
+
+class _Layout:
+    """An array of some shape whose axis `inner` lies innermost, padded."""
+
+    def __init__(self, shape: Shape, inner: int) -> None:
+        self.shape = shape
+        self.row_major = [prod(shape[k + 1 :]) for k in range(len(shape))]
+        padded = -(-shape[inner] // LINE) * LINE
+        order = [k for k in range(len(shape)) if k != inner]
+        self.steps = [0] * len(shape)
+        self.steps[inner] = 1
+        step = padded
+        for k in reversed(order):
+            self.steps[k] = step
+            step *= shape[k]
+        self.size = step
+
+    def fits(self, access: Access, loops: Shape) -> bool:
+        """Whether the access moves along axes without a carry from one into the next."""
+        if access.table is not None:
+            return True
+        if any(stride < 0 for stride in access.strides):
+            return False
+        reach = self.axes(access.base)
+        for stride, extent in zip(access.strides, loops, strict=True):
+            reach = [r + c * (extent - 1) for r, c in zip(reach, self.axes(stride), strict=True)]
+        return all(r < n for r, n in zip(reach, self.shape, strict=True))
+
+    def axes(self, position: int) -> list[int]:
+        """A position, or a stride, as steps along the axes."""
+        found = []
+        for step in self.row_major:
+            found.append(position // step)
+            position %= step
+        return found
+
+    def place(self, position: int) -> int:
+        return sum(index * step for index, step in zip(self.axes(position), self.steps, strict=True))
+
+    def places(self) -> np.ndarray:
+        grid = np.zeros(self.shape, dtype=np.int64)
+        for k, (extent, step) in enumerate(zip(self.shape, self.steps, strict=True)):
+            grid = grid + step * np.arange(extent).reshape([-1 if j == k else 1 for j in range(len(self.shape))])
+        return grid.reshape(-1)
+
+    def moved(self, array: Array) -> Array:
+        """The array in this layout, with its numbers if it is a constant."""
+        result = Array(array.name, self.size, array.kind)
+        if array.numbers is not None:
+            result.numbers = np.zeros(self.size)
+            result.numbers[self.places()] = array.numbers
+        return result
+
+    def access(self, access: Access, array: Array) -> Access:
+        if access.table is not None:
+            return Access(array, access.base, access.strides, self.places()[access.table])
+        return Access(array, self.place(access.base), [self.place(stride) for stride in access.strides])
+
+
+def _layouts(statements: list[Statement], shapes: dict[Array, Shape], program: ArrayProgram) -> dict[Array, _Layout]:
+    """A layout for each array that has a batch-like axis and can be reshaped."""
+    fixed = {program.leaves.get("parameter"), program.gradient, program.output}
+    votes: dict[Array, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    uses: dict[Array, list[tuple[Access, Shape]]] = defaultdict(list)
+    for statement in statements:
+        for access, loops in _all_accesses(statement):
+            uses[access.array].append((access, loops))
+        for term in statement.terms:
+            loops = statement.loops + term.loops
+            together = [statement.target.widened(len(term.loops)), *term.expression.accesses()]
+            batch_like = [
+                all(a.strides[d] == 0 for a in together if a.array in fixed) and loops[d] > 1 for d in range(len(loops))
+            ]
+            for access in together:
+                shape = shapes.get(access.array)
+                if shape and access.array not in fixed and access.table is None:
+                    steps = [prod(shape[k + 1 :]) for k in range(len(shape))]
+                    for d, stride in enumerate(access.strides):
+                        if batch_like[d] and stride in steps:
+                            votes[access.array][steps.index(stride)] += turns(loops)
+    layouts = {}
+    for array, axes in votes.items():
+        inner = max(axes, key=lambda axis: (axes[axis], shapes[array][axis]))
+        layout = _Layout(shapes[array], inner)
+        if all(layout.fits(access, loops) for access, loops in uses[array]):
+            layouts[array] = layout
+    return layouts

@@ -1,0 +1,504 @@
+"""The LLVM backend: one function a statement, loops with known trip counts, vectors as wide as four registers.
+
+The only module that imports llvmlite. Statements become text in LLVM's language; rules of the op table run on pieces of
+that text (`Register`), as they run on any other kind of number.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from chainrule import ops
+from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Number, Statement, Term
+
+WIDEST = 32  # lanes: four 512-bit registers, enough to hide the latency of a fused multiply-add
+JAM = 4  # turns of a loop that share what they load
+ALIGNMENT = 8  # doubles: a cache line
+FLAGS = "reassoc contract"  # never flags that assume away NaN or infinity
+
+ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+COMPARISONS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
+INTRINSICS = {"abs": "fabs", "sqrt": "sqrt"}
+
+
+class Native:
+    """A compiled array program, with the memory that it works in."""
+
+    def __init__(self, program: ArrayProgram) -> None:
+        self.offsets, self.size = _place(program.arrays())
+        module = _Module(program, self.offsets)
+        self.tables = module.tables
+        self.engine = _compile(str(module))
+        self.memory = _aligned(self.size)
+        self.views = {array: self.memory[o : o + array.size] for array, o in self.offsets.items()}
+        self.address = self.memory.ctypes.data
+        self.entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.engine.get_function_address("run"))
+
+    def run(self) -> None:
+        """Fill every array from the leaves."""
+        self.entry(self.address)
+
+
+def _place(arrays: Sequence[Array]) -> tuple[dict[Array, int], int]:
+    offsets, end = {}, 0
+    for array in arrays:
+        offsets[array] = end
+        end += -(-array.size // ALIGNMENT) * ALIGNMENT
+    return offsets, end
+
+
+def _aligned(size: int) -> np.ndarray:
+    raw = np.zeros(size + ALIGNMENT)
+    start = (-raw.ctypes.data // 8) % ALIGNMENT
+    return raw[start : start + size]
+
+
+def _compile(text: str) -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
+    )
+    module = llvm.parse_assembly(text)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = False  # done here, on the axis that we chose
+    options.slp_vectorization = False
+    builder = llvm.create_pass_builder(target, options)
+    builder.getModulePassManager().run(module, builder)
+    engine = llvm.create_mcjit_compiler(module, target)
+    engine.finalize_object()
+    return engine
+
+
+class _Module:
+    """The text of the whole program."""
+
+    def __init__(self, program: ArrayProgram, offsets: dict[Array, int]) -> None:
+        self.offsets = offsets
+        self.tables: list[np.ndarray] = []
+        self.declarations: set[str] = set()
+        self.functions = [_Function(self, statement, f"s{k}") for k, statement in enumerate(program.statements)]
+
+    def table(self, positions: np.ndarray) -> int:
+        """The address of a table of positions, which lives as long as the program."""
+        self.tables.append(np.ascontiguousarray(positions, dtype=np.int64))
+        return int(self.tables[-1].ctypes.data)
+
+    def __str__(self) -> str:
+        calls = "\n".join(f"  call void @{function.name}(ptr %memory)" for function in self.functions)
+        bodies = "\n".join(map(str, self.functions))
+        main = f"define void @run(ptr %memory) {{\n{calls}\n  ret void\n}}\n"
+        attributes = 'attributes #0 = { nounwind noinline "prefer-vector-width"="512" }\n'
+        return "\n".join([bodies, main, *sorted(self.declarations), attributes])
+
+
+class Register:
+    """A value in LLVM's text, with its number of lanes."""
+
+    def __init__(self, function: _Function, name: str, lanes: int) -> None:
+        self.function = function
+        self.name = name
+        self.lanes = lanes
+
+    def _apply(self, op: ops.Op, operands: tuple[Any, ...]) -> Any:
+        return self.function.apply(op, operands)
+
+    def __add__(self, other: Any) -> Any:
+        return self.function.apply(ops.add, (self, other))
+
+    def __radd__(self, other: Any) -> Any:  # other + self
+        return self.function.apply(ops.add, (other, self))
+
+    def __sub__(self, other: Any) -> Any:
+        return self.function.apply(ops.sub, (self, other))
+
+    def __rsub__(self, other: Any) -> Any:  # other - self
+        return self.function.apply(ops.sub, (other, self))
+
+    def __mul__(self, other: Any) -> Any:
+        return self.function.apply(ops.mul, (self, other))
+
+    def __rmul__(self, other: Any) -> Any:  # other * self
+        return self.function.apply(ops.mul, (other, self))
+
+    def __neg__(self) -> Any:
+        return self.function.apply(ops.neg, (self,))
+
+
+def _type(lanes: int) -> str:
+    return "double" if lanes == 1 else f"<{lanes} x double>"
+
+
+class _Function:
+    """One statement as a function of the memory."""
+
+    def __init__(self, module: _Module, statement: Statement, name: str) -> None:
+        self.module = module
+        self.statement = statement
+        self.name = name
+        self.lines: list[str] = []
+        self.count = 0
+        self.label = "entry"
+        self.axis = choose_axis(statement)
+        self.jammed = choose_jam(statement, self.axis)
+        self.lanes = 1
+        self.nest(0, [[]])
+
+    def __str__(self) -> str:
+        body = "\n".join(self.lines)
+        return f"define internal void @{self.name}(ptr %memory) #0 {{\nentry:\n{body}\n  ret void\n}}\n"
+
+    # Text.
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"%r{self.count}"
+
+    def emit(self, text: str) -> str:
+        name = self.fresh()
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def loop(
+        self, stop: int, step: int, carried: list[Register], body: Callable[[str, list[Register]], list[Register]]
+    ) -> list[Register]:
+        """A loop over 0, step, …, below `stop`; `body` takes and gives the values that are carried around."""
+        before, head, after = self.label, f"head{self.count}", f"after{self.count}"
+        self.count += 1
+        self.lines += [f"  br label %{head}", f"{head}:"]
+        index, place = self.fresh(), len(self.lines)
+        inside = [Register(self, self.fresh(), value.lanes) for value in carried]
+        self.label = head
+        results = body(index, inside)
+        following = self.emit(f"add nuw nsw i64 {index}, {step}")
+        again = self.emit(f"icmp slt i64 {following}, {stop}")
+        phis = [f"  {index} = phi i64 [ 0, %{before} ], [ {following}, %{self.label} ]"]
+        for value, inner, result in zip(carried, inside, results, strict=True):
+            phis.append(
+                f"  {inner.name} = phi {_type(value.lanes)}"
+                f" [ {value.name}, %{before} ], [ {result.name}, %{self.label} ]"
+            )
+        self.lines[place:place] = phis
+        self.lines += [f"  br i1 {again}, label %{head}, label %{after}", f"{after}:"]
+        self.label = after
+        return results
+
+    # Loops. A *tile* is a list of index lists: results that are computed side by side, in registers of their own.
+
+    def nest(self, depth: int, tile: list[list[str]]) -> None:
+        """The statement's loops from `depth` on; the vector axis in chunks, the jammed one several turns at a time."""
+        if depth == len(self.statement.loops):
+            self.body(tile)
+            return
+        extent = self.statement.loops[depth]
+
+        def one(index: str) -> None:
+            self.nest(depth + 1, [[*indices, index] for indices in tile])
+
+        def several(index: str) -> None:
+            turns = [self.shifted(index, k) for k in range(JAM)]
+            self.nest(depth + 1, [[*indices, turn] for indices in tile for turn in turns])
+
+        def vector(index: str, lanes: int) -> None:
+            self.lanes = lanes
+            one(index)
+            self.lanes = 1
+
+        if depth == self.axis:
+            self.chunks(extent, WIDEST, vector)
+        elif depth == self.jammed:
+            whole = extent // JAM * JAM
+            self.walk(0, whole, JAM, several)
+            self.walk(whole, extent, 1, one)
+        else:
+            self.walk(0, extent, 1, one)
+
+    def walk(self, start: int, stop: int, step: int, body: Callable[[str], None]) -> None:
+        """`body` for start, start + step, …, below `stop`."""
+        if stop - start <= step:
+            if start < stop:
+                body(str(start))
+            return
+
+        def once(index: str, carried: list[Register]) -> list[Register]:
+            body(self.shifted(index, start))
+            return []
+
+        self.loop(stop - start, step, [], once)
+
+    def chunks(self, extent: int, widest: int, body: Callable[[str, int], None]) -> None:
+        """`extent` turns in vectors: as many of the widest as fit, then narrower ones for the rest."""
+        for start, stop, lanes in _chunks(extent, widest):
+            self.walk(start, stop, lanes, lambda index, lanes=lanes: body(index, lanes))  # type: ignore[misc]
+
+    def shifted(self, index: str, offset: int) -> str:
+        if offset == 0:
+            return index
+        return str(int(index) + offset) if index.isdigit() else self.emit(f"add nuw nsw i64 {index}, {offset}")
+
+    # The body: a sum of terms into the target.
+
+    def body(self, tile: list[list[str]]) -> None:
+        columns = [self.term(term, tile) for term in self.statement.terms]
+        for indices, values in zip(tile, zip(*columns, strict=True), strict=True):
+            total = values[0] if self.statement.terms[0].sign > 0 else self.apply(ops.neg, (values[0],))
+            for term, value in zip(self.statement.terms[1:], values[1:], strict=True):
+                total = self.apply(ops.add if term.sign > 0 else ops.sub, (total, value))
+            target = self.statement.target
+            if self.statement.accumulate:
+                total = self.apply(ops.add, (self.load(target, indices, self.lanes, self.axis), total))
+            self.store(target, indices, self.register(total, self.lanes))
+
+    def term(self, term: Term, tile: list[list[str]]) -> list[Any]:
+        """The value of a term for each entry of the tile."""
+        if not term.loops:
+            return [self.evaluate(term.expression, indices, self.lanes, self.axis) for indices in tile]
+        if self.axis is not None:
+            zeros = [self.register(0.0, self.lanes)] * len(tile)
+            return list(self.reduce(term, tile, zeros, 0, self.lanes, self.axis))
+        return self.reduce_across_lanes(term, tile)
+
+    def reduce(
+        self,
+        term: Term,
+        tile: list[list[str]],
+        totals: list[Register],
+        depth: int,
+        lanes: int,
+        axis: int,
+        last: str = "",
+    ) -> list[Register]:
+        """`totals` plus the sums over the term's loops from `depth` on; `last` is the index of the vector loop."""
+        if depth == len(term.loops) - (1 if last else 0):
+            ends = [last] if last else []
+            values = [self.evaluate(term.expression, indices + ends, lanes, axis) for indices in tile]
+            return [self.register(self.apply(ops.add, pair), lanes) for pair in zip(totals, values, strict=True)]
+
+        def once(index: str, carried: list[Register]) -> list[Register]:
+            inner = [[*indices, index] for indices in tile]
+            return self.reduce(term, inner, carried, depth + 1, lanes, axis, last)
+
+        return self.loop(term.loops[depth], 1, totals, once)
+
+    def reduce_across_lanes(self, term: Term, tile: list[list[str]]) -> list[Any]:
+        """Reductions with the lanes along their last loop, and sums across lanes at the end."""
+        axis = len(self.statement.loops) + len(term.loops) - 1
+        results: list[Any] = [0.0] * len(tile)
+        for start, stop, lanes in _chunks(term.loops[-1], WIDEST // (2 if len(tile) > 1 else 1)):
+            zeros = [self.register(0.0, lanes)] * len(tile)
+
+            def chunk(index: str, carried: list[Register], start: int = start, lanes: int = lanes) -> list[Register]:
+                return self.reduce(term, tile, carried, 0, lanes, axis, self.shifted(index, start))
+
+            parts = chunk("0", zeros) if stop - start == lanes else self.loop(stop - start, lanes, zeros, chunk)
+            results = [self.apply(ops.add, (r, self.across(part))) for r, part in zip(results, parts, strict=True)]
+        return results
+
+    def across(self, vector: Register) -> Register:
+        if vector.lanes == 1:
+            return vector
+        kind = f"v{vector.lanes}f64"
+        self.module.declarations.add(f"declare double @llvm.vector.reduce.fadd.{kind}(double, {_type(vector.lanes)})")
+        call = f"call {FLAGS} double @llvm.vector.reduce.fadd.{kind}(double -0.0, {_type(vector.lanes)} {vector.name})"
+        return Register(self, self.emit(call), 1)
+
+    # Expressions.
+
+    def evaluate(self, expression: Expression, indices: list[str], lanes: int, axis: int | None) -> Any:
+        if isinstance(expression, Number):
+            return expression.value
+        if isinstance(expression, Access):
+            return self.load(expression, indices, lanes, axis)
+        assert isinstance(expression, Apply)
+        return self.apply(expression.op, tuple(self.evaluate(o, indices, lanes, axis) for o in expression.operands))
+
+    def apply(self, op: ops.Op, operands: tuple[Any, ...]) -> Any:
+        if not op.c:
+            return op.forward(*operands)
+        if not any(isinstance(operand, Register) for operand in operands):
+            return op.forward(*operands)
+        lanes = max(operand.lanes for operand in operands if isinstance(operand, Register))
+        if op is ops.pow_ and not isinstance(operands[1], Register):
+            return self.power(operands[0], operands[1], lanes)
+        names = [self.register(operand, lanes).name for operand in operands]
+        kind = _type(lanes)
+        if op.name in ARITHMETIC:
+            text = f"{ARITHMETIC[op.name]} {FLAGS} {kind} {names[0]}, {names[1]}"
+        elif op is ops.neg:
+            text = f"fneg {kind} {names[0]}"
+        elif op.name in COMPARISONS:
+            bits = "i1" if lanes == 1 else f"<{lanes} x i1>"
+            condition = self.emit(f"fcmp {COMPARISONS[op.name]} {kind} {names[0]}, {names[1]}")
+            one, zero = self.register(1.0, lanes).name, self.register(0.0, lanes).name
+            text = f"select {bits} {condition}, {kind} {one}, {kind} {zero}"
+        elif op is ops.where:
+            bits = "i1" if lanes == 1 else f"<{lanes} x i1>"
+            zero = self.register(0.0, lanes).name
+            condition = self.emit(f"fcmp une {kind} {names[0]}, {zero}")
+            text = f"select {bits} {condition}, {kind} {names[1]}, {kind} {names[2]}"
+        elif op.name in INTRINSICS:
+            suffix = "f64" if lanes == 1 else f"v{lanes}f64"
+            function = f"@llvm.{INTRINSICS[op.name]}.{suffix}"
+            self.module.declarations.add(f"declare {kind} {function}({kind})")
+            text = f"call {kind} {function}({kind} {names[0]})"
+        else:
+            return self.call(op.name, [Register(self, name, lanes) for name in names], lanes)
+        return Register(self, self.emit(text), lanes)
+
+    def power(self, base: Register, exponent: float, lanes: int) -> Any:
+        """x ** a number: by multiplication where the exponent is a small whole number, by roots where it is a half."""
+        whole = abs(exponent)
+        if whole <= 16 and (2 * whole).is_integer():
+            root = self.apply(ops.sqrt, (base,)) if not whole.is_integer() else None
+            result: Any = root
+            square, bits = base, int(whole)
+            while bits:
+                if bits & 1:
+                    result = square if result is None else result * square
+                bits >>= 1
+                if bits:
+                    square = square * square
+            if result is None:
+                return 1.0
+            return result if exponent > 0 else self.apply(ops.div, (1.0, result))
+        return self.call("pow", [base, self.register(exponent, lanes)], lanes)
+
+    def call(self, name: str, operands: list[Register], lanes: int) -> Register:
+        """A function of the mathematical library, lane by lane."""
+        arguments = ", ".join(["double"] * len(operands))
+        self.module.declarations.add(f"declare double @{name}({arguments}) nounwind willreturn memory(none)")
+        if lanes == 1:
+            return Register(
+                self, self.emit(f"call double @{name}({', '.join('double ' + o.name for o in operands)})"), 1
+            )
+        result = "poison"
+        for lane in range(lanes):
+            parts = [self.emit(f"extractelement {_type(lanes)} {o.name}, i32 {lane}") for o in operands]
+            value = self.emit(f"call double @{name}({', '.join('double ' + part for part in parts)})")
+            result = self.emit(f"insertelement {_type(lanes)} {result}, double {value}, i32 {lane}")
+        return Register(self, result, lanes)
+
+    def register(self, value: Any, lanes: int) -> Register:
+        """`value` in so many lanes."""
+        if isinstance(value, Register):
+            if value.lanes == lanes:
+                return value
+            first = self.emit(f"insertelement {_type(lanes)} poison, double {value.name}, i32 0")
+            mask = f"<{lanes} x i32> zeroinitializer"
+            return Register(
+                self, self.emit(f"shufflevector {_type(lanes)} {first}, {_type(lanes)} poison, {mask}"), lanes
+            )
+        number = _hexadecimal(value)
+        if lanes == 1:
+            return Register(self, number, 1)
+        return Register(self, "<" + ", ".join([f"double {number}"] * lanes) + ">", lanes)
+
+    # Memory.
+
+    def address(self, access: Access, indices: list[str], extra: int = 0) -> str:
+        """A pointer to the element; in a table if there is one."""
+        table = access.table is not None
+        index = str(extra + access.base + (0 if table else self.module.offsets[access.array]))
+        for stride, name in zip(access.strides, indices, strict=True):
+            if stride and name != "0":
+                step = name if stride == 1 else self.emit(f"mul nsw i64 {name}, {stride}")
+                index = self.emit(f"add nsw i64 {step}, {index}")
+        if not table:
+            return self.emit(f"getelementptr inbounds double, ptr %memory, i64 {index}")
+        pointer = f"inttoptr (i64 {self.module.table(access.table)} to ptr)"
+        entry = self.emit(f"getelementptr inbounds i64, ptr {pointer}, i64 {index}")
+        position = self.emit(f"load i64, ptr {entry}, !invariant.load !0")
+        shifted = self.emit(f"add nsw i64 {position}, {self.module.offsets[access.array]}")
+        self.module.declarations.add("!0 = !{}")
+        return self.emit(f"getelementptr inbounds double, ptr %memory, i64 {shifted}")
+
+    def load(self, access: Access, indices: list[str], lanes: int, axis: int | None) -> Register:
+        stride = access.strides[axis] if axis is not None and lanes > 1 else 0
+        if access.table is None and stride == 1:
+            return Register(
+                self, self.emit(f"load {_type(lanes)}, ptr {self.address(access, indices)}, align 8"), lanes
+            )
+        if stride == 0:
+            return Register(self, self.emit(f"load double, ptr {self.address(access, indices)}, align 8"), 1)
+        result = "poison"
+        for lane in range(lanes):
+            value = self.emit(f"load double, ptr {self.address(access, indices, lane * stride)}, align 8")
+            result = self.emit(f"insertelement {_type(lanes)} {result}, double {value}, i32 {lane}")
+        return Register(self, result, lanes)
+
+    def store(self, access: Access, indices: list[str], value: Register) -> None:
+        lanes = value.lanes
+        stride = access.strides[self.axis] if self.axis is not None and lanes > 1 else 0
+        if lanes == 1 or (access.table is None and stride == 1):
+            self.lines.append(f"  store {_type(lanes)} {value.name}, ptr {self.address(access, indices)}, align 8")
+            return
+        for lane in range(lanes):
+            part = self.emit(f"extractelement {_type(lanes)} {value.name}, i32 {lane}")
+            self.lines.append(f"  store double {part}, ptr {self.address(access, indices, lane * stride)}, align 8")
+
+
+def _hexadecimal(number: float) -> str:
+    return f"0x{np.float64(number).view(np.uint64):016X}"
+
+
+def _chunks(extent: int, widest: int) -> list[tuple[int, int, int]]:
+    """(start, stop, lanes): as many of the widest vectors as fit, then narrower ones for the rest."""
+    found, start, lanes = [], 0, widest
+    while start < extent:
+        while lanes > extent - start:
+            lanes //= 2
+        stop = start + (extent - start) // lanes * lanes
+        found.append((start, stop, lanes))
+        start = stop
+    return found
+
+
+def choose_jam(statement: Statement, axis: int | None) -> int | None:
+    """The loop of which several turns share what they load: one that leaves an operand of a reduction unmoved."""
+    candidates = [d for d, extent in enumerate(statement.loops) if d != axis and extent >= JAM]
+    reductions = [term for term in statement.terms if term.loops]
+    for d in reversed(candidates):
+        if any(access.strides[d] == 0 for term in reductions for access in term.expression.accesses()):
+            return d
+    return None
+
+
+def choose_axis(statement: Statement) -> int | None:
+    """The loop whose turns become lanes: the one with the fewest scattered loads. None: a reduction loop, or none."""
+    from chainrule.compiler.differentiate import is_injective
+
+    if statement.accumulate and not is_injective(statement):
+        return None
+    best, best_cost = None, _cost(statement, None)
+    for axis, extent in enumerate(statement.loops):
+        cost = _cost(statement, axis) if extent > 1 else best_cost
+        if cost < best_cost:
+            best, best_cost = axis, cost
+    return best
+
+
+def _cost(statement: Statement, axis: int | None) -> float:
+    """Rough instructions for one result in eight lanes."""
+    total = 0.0
+    for term in statement.terms:
+        inner = 1
+        for extent in term.loops:
+            inner *= extent
+        lane = axis if axis is not None else (len(statement.loops) + len(term.loops) - 1 if term.loops else None)
+        for access in term.expression.accesses():
+            stride = access.strides[lane] if lane is not None else None
+            if stride is None or access.table is not None or stride not in (0, 1):
+                total += inner
+            else:
+                total += inner / 8
+        if axis is None and term.loops:
+            total += 2.0
+    if axis is None or statement.target.strides[axis] != 1 or statement.target.table is not None:
+        total += 1.0
+    return total
