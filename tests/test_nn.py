@@ -3,6 +3,7 @@
 import math
 import random
 
+import numpy as np
 import pytest
 
 import chainrule
@@ -113,6 +114,19 @@ class TestModule:
         names = [name for name, _ in Tangle().named_parameters()]
         assert names == ["a", "scales.first.factor", "scales.rest.0.factor", "scales.rest.1.0"]
 
+    def test_only_leaves_are_parameters_and_modules_may_refer_back(self):
+        class Child(nn.Module):
+            def __init__(self, parent):
+                self.parent = parent
+                self.w = np.array([Value(1.0), Value(2.0)], dtype=object)
+                self.cached = self.w[0] * 2.0
+
+        class Parent(nn.Module):
+            def __init__(self):
+                self.child = Child(self)
+
+        assert [name for name, _ in Parent().named_parameters()] == ["child.w.0", "child.w.1"]
+
     def test_sequential_composes_modules_and_functions(self):
         model = nn.Sequential(nn.Layer(2, 3, rng=0), Scale(), sum, chainrule.tanh)
         assert len(model.parameters()) == 10
@@ -162,7 +176,9 @@ class TestErrors:
         [
             (lambda: nn.Neuron(0), "`nin` must be an int of at least 1, got 0"),
             (lambda: nn.Layer(2, -1), "`nout` must be an int of at least 1, got -1"),
-            (lambda: nn.MLP(2, []), "`nouts` is empty"),
+            (lambda: nn.MLP(2, []), r"`nouts` must be the sizes of one or more layers, .*got \[\]"),
+            (lambda: nn.MLP(2, 1), "`nouts` must be the sizes of one or more layers, .*got 1"),
+            (lambda: nn.MLP(2, [1], activation="Tanh"), "`activation` must be a function, .*got 'Tanh'"),
             (lambda: nn.MLP(2, [2.5]), "`nout` must be an int of at least 1, got 2.5"),
             (lambda: nn.MLP(2, [1], output="softmax"), "`activation` must be a function, 'linear' or one of .*tanh"),
             (lambda: nn.Neuron(2, init="zeros"), "`init` must be a function or one of uniform, xavier, he"),

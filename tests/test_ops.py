@@ -130,6 +130,28 @@ def test_a_name_can_be_taken_only_once():
         chainrule.op(None, name="two")(lambda a, b: a)
 
 
+def test_an_op_of_ones_own_can_be_corrected():
+    for factor in (2.0, 3.0):
+
+        @chainrule.op(lambda out, x, factor=factor: factor * x * x, name="my_cube")
+        def my_cube(x):
+            return x * x * x
+
+    x = chainrule.Value(2.0)
+    x.my_cube().backward()
+    assert x.grad == 12.0
+
+
+def test_mistakes_in_the_use_of_the_decorator_are_named():
+    with pytest.raises(TypeError, match=r"write @op.* above a Python function"):
+        chainrule.op(None)(math.cbrt)
+    with pytest.raises(TypeError, match=r"partial 0 of `wrong` must be a function of \(out, x\), got"):
+
+        @chainrule.op(lambda x: 1.0)
+        def wrong(x):
+            return x
+
+
 def test_a_row_added_at_run_time_works_everywhere():
     @chainrule.op(lambda out, x: out * (1.0 + chainrule.log(x)), symbol="x^x")
     def self_power(x):

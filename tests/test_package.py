@@ -35,8 +35,8 @@ fit(model, losses.hinge, data.moons(n=4), epochs=2, progress=False)
 print({name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names) - {"__main__", "chainrule"})
 """.replace("SOURCE", repr(str(Path(chainrule.__file__).parent.parent)))
     loaded = python(code, env={**os.environ, "CHAINRULE_ENGINE": engine_name})
-    names = set(re.findall(r"'(\\w+)'", loaded))
-    assert {name for name in names if not name.startswith(("_", "sitecustomize"))} == set()
+    assert loaded.startswith(("{", "set()"))
+    assert set(re.findall(r"'(\w+)'", loaded)) <= {"sitecustomize", "_distutils_hack", "usercustomize"}
 
 
 def test_the_engine_imports_only_the_op_table_and_the_standard_library():
@@ -48,7 +48,7 @@ def test_the_engine_imports_only_the_op_table_and_the_standard_library():
 
 
 def public_objects():
-    for name in chainrule.__all__:
+    for name in [*chainrule.__all__, "abs", "pow", "compile"]:
         yield f"chainrule.{name}", getattr(chainrule, name)
     for module_name in MODULES:
         module = importlib.import_module(module_name)

@@ -6,7 +6,7 @@ import pytest
 
 from chainrule import Value, data, fit, losses, nn, optim
 from chainrule.data import Dataset
-from chainrule.training import History, early_stopping
+from chainrule.training import EarlyStopping, History
 
 
 def small_model(rng=3):
@@ -51,9 +51,12 @@ def test_batches_cover_the_data_and_rng_shuffles():
 
 def test_the_loss_of_an_epoch_is_the_mean_over_its_examples():
     examples = data.moons(n=10, seed=1)
-    frozen = optim.SGD([Value(0.0)], lr=0.1)  # trains something else: the model stays as it is
-    whole = quiet(small_model(), losses.hinge, examples, epochs=1, optimizer=frozen)
-    parts = quiet(small_model(), losses.hinge, examples, epochs=1, batch_size=3, optimizer=frozen)
+    runs = []
+    for batch_size in (None, 3):
+        model = small_model()
+        frozen = optim.SGD(model.parameters(), lr=0.0)
+        runs.append(quiet(model, losses.hinge, examples, epochs=1, batch_size=batch_size, optimizer=frozen))
+    whole, parts = runs
     assert parts.loss[0] == pytest.approx(whole.loss[0], rel=1e-14)
 
 
@@ -91,33 +94,49 @@ def test_callbacks_see_the_run_and_can_stop_it():
     assert "stopped: enough" in repr(history)
 
 
+def loss_of(model, examples):
+    return losses.mean_square([model(x) for x in examples.inputs], examples.targets).data
+
+
 def test_early_stopping_restores_the_best_state():
     model = small_model()
-    states = []
-    wild = optim.SGD(model.parameters(), lr=1.0)
-    history = quiet(
-        model,
-        losses.mean_square,
-        data.xor(),
-        optimizer=wild,
-        callbacks=[lambda training: states.append(training.model.state()), early_stopping(patience=3)],
-        epochs=200,
-    )
-    assert history.stopped.startswith("loss has not fallen below")
+    wild = optim.SGD(model.parameters(), lr=0.9)
+    stop = EarlyStopping(patience=3)
+    history = quiet(model, losses.mean_square, data.xor(), optimizer=wild, callbacks=[stop], epochs=200)
+    assert history.stopped.startswith("loss has not improved on")
     best = min(range(len(history)), key=history.loss.__getitem__)
     assert len(history) == best + 1 + 3
-    assert model.state() == states[best]
+    assert loss_of(model, data.xor()) == min(history.loss)
+
+
+def test_the_best_state_is_restored_when_the_epochs_run_out_too():
+    model = small_model()
+    wild = optim.SGD(model.parameters(), lr=0.9)
+    callbacks = [EarlyStopping(patience=1000)]
+    history = quiet(model, losses.mean_square, data.xor(), optimizer=wild, callbacks=callbacks, epochs=30)
+    assert not history.stopped
+    assert loss_of(model, data.xor()) == min(history.loss) < history.loss[-1]
 
 
 def test_early_stopping_watches_the_validation_loss_or_what_it_is_told():
     train, test = data.split(data.moons(n=20, seed=1), 0.5)
-    options = {"validation": test, "epochs": 2}
-    with pytest.raises(KeyError, match="`monitor` must be one of loss, validation_loss; got 'accuracy'"):
-        quiet(small_model(), losses.hinge, train, callbacks=[early_stopping(monitor="accuracy")], **options)
-    history = quiet(
-        small_model(), losses.hinge, train, callbacks=[early_stopping(patience=1, least_gain=10.0)], **options
-    )
-    assert history.stopped.startswith("validation_loss has not fallen")
+    options = {"validation": test, "metrics": [losses.accuracy], "epochs": 2}
+    with pytest.raises(KeyError, match=r"`monitor` must be one of loss, accuracy, validation_loss, .*; got 'f1'"):
+        quiet(small_model(), losses.hinge, train, callbacks=[EarlyStopping(monitor="f1")], **options)
+    stop = EarlyStopping(patience=1, least_gain=1e9)
+    history = quiet(small_model(), losses.hinge, train, callbacks=[stop], **{**options, "epochs": 9})
+    assert history.stopped.startswith("validation_loss has not improved")
+
+
+def test_an_accuracy_is_better_when_it_is_higher():
+    train, test = data.split(data.moons(n=60, seed=1), 0.5)
+    model = small_model()
+    wild = optim.SGD(model.parameters(), lr=2.0)
+    callbacks = [EarlyStopping(patience=10, monitor="validation_accuracy")]
+    options = {"validation": test, "metrics": [losses.accuracy], "optimizer": wild, "callbacks": callbacks}
+    history = quiet(model, losses.hinge, train, epochs=40, **options)
+    restored = losses.accuracy([model(x) for x in test.inputs], test.targets)
+    assert restored == max(history["validation_accuracy"])
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_with_a_warning():
@@ -161,5 +180,29 @@ def test_the_progress_bar_shows_the_loss(capsys):
 def test_wrong_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         quiet(*arguments)
-    with pytest.raises(ValueError, match="`epochs` must be an int of at least 1, got 0"):
-        quiet(small_model(), losses.hinge, data.xor(), epochs=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"epochs": 0}, ValueError, "`epochs` must be an int of at least 1, got 0"),
+        ({"batch_size": 0}, ValueError, "`batch_size` must be an int of at least 1, got 0"),
+        ({"callbacks": print}, TypeError, "`callbacks` must be a list of functions"),
+        ({"metrics": losses.accuracy}, TypeError, "`metrics` must be a list of functions"),
+        ({"metrics": [lambda p, t: 0, lambda p, t: 1]}, ValueError, "`metrics` need names of their own"),
+        ({"metrics": {"loss": losses.accuracy}}, ValueError, "`metrics` need names of their own"),
+        ({"validation": ([1.0], [1.0])}, TypeError, "`validation` must be a Dataset, got tuple"),
+        ({"optimizer": optim.Adam}, TypeError, "`optimizer` must be an optimizer"),
+        ({"optimizer": optim.Adam([Value(1.0)])}, ValueError, "`optimizer` holds no parameter of this model"),
+    ],
+)
+def test_wrong_options(options, error, message):
+    with pytest.raises(error, match=message):
+        quiet(small_model(), losses.hinge, data.xor(), **options)
+
+
+def test_metrics_can_be_named_and_a_threshold_chosen():
+    model = small_model()
+    metrics = {"right": lambda p, t: losses.accuracy(p, t, threshold=0.5)}
+    history = quiet(model, losses.mean_square, data.xor(), metrics=metrics, epochs=400, rng=1)
+    assert history["right"][-1] == 1.0

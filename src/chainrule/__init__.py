@@ -7,6 +7,7 @@
 '3.9999'
 """
 
+import builtins
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,7 @@ __all__ = [
     "training",
 ]
 __all__ += list(ops.TABLE)
+__all__ = [name for name in __all__ if not hasattr(builtins, name)]  # `import *` must not hide Python's abs and pow
 
 
 def __getattr__(name: str) -> Any:

@@ -48,6 +48,7 @@ static uint64_t next_serial;
 static PyObject *table;     /* the rows of the op table, by code */
 static PyObject *as_float;  /* ops.as_float, for numbers that are neither float nor int */
 static PyObject *code_name; /* "code", the attribute of a row that says its place in the table */
+static PyObject *backward_name; /* "_backward" */
 
 static inline Node **operands_of(Node *node)
 {
@@ -381,58 +382,70 @@ static PyObject *value_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObje
     return (PyObject *)node;
 }
 
-static void drop_operands(Node *node)
+typedef struct { /* what a node lets go of; dropped when the node is whole again, because Python code may run then */
+    Node *few[INLINE_OPERANDS], **many;
+    uint32_t count;
+    Extra *extra;
+} Remains;
+
+static Remains detach(Node *node)
 {
-    Node **operands = operands_of(node), **many = node->count > INLINE_OPERANDS ? operands : NULL;
-    Node *few[INLINE_OPERANDS];
-    uint32_t count = node->count;
-    if (many == NULL)
-        operands = memcpy(few, operands, sizeof few);
+    Remains remains = {.many = NULL, .count = node->count, .extra = node->extra};
+    if (node->count > INLINE_OPERANDS)
+        remains.many = node->operands.many;
+    else
+        memcpy(remains.few, node->operands.few, sizeof remains.few);
+    node->op = NO_RULE;
     node->count = 0;
-    for (uint32_t k = 0; k < count; k++)
-        Py_XDECREF(operands[k]);
-    PyMem_Free(many);
+    node->extra = NULL;
+    return remains;
 }
 
-static int set_operands(Node *node, PyObject *children)
+static void drop_extra(Extra *extra)
 {
-    Py_ssize_t count = PyTuple_GET_SIZE(children);
-    int tracked = 0;
-    for (Py_ssize_t k = 0; k < count; k++) {
+    if (extra) {
+        Py_XDECREF(extra->label);
+        Py_XDECREF(extra->tag);
+        Py_XDECREF(extra->closure);
+        Py_XDECREF(extra->rule);
+        PyMem_Free(extra);
+    }
+}
+
+static void drop(Remains remains)
+{
+    Node **operands = remains.many ? remains.many : remains.few;
+    for (uint32_t k = 0; k < remains.count; k++)
+        Py_XDECREF(operands[k]);
+    PyMem_Free(remains.many);
+    drop_extra(remains.extra);
+}
+
+static int check_children(PyObject *children)
+{
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(children); k++) {
         PyObject *child = PyTuple_GET_ITEM(children, k);
         if (!is_value(child)) {
             PyErr_Format(PyExc_TypeError, "`_children` must be Values, got %s: wrap numbers in Value(...)",
                          Py_TYPE(child)->tp_name);
             return -1;
         }
-        tracked |= ((Node *)child)->flags & TRACKED;
     }
-    Node **many = NULL;
-    if (count > INLINE_OPERANDS && (many = PyMem_New(Node *, count)) == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    drop_operands(node);
-    if (many)
-        node->operands.many = many;
-    node->count = (uint32_t)count;
-    for (Py_ssize_t k = 0; k < count; k++)
-        operands_of(node)[k] = (Node *)Py_NewRef(PyTuple_GET_ITEM(children, k));
-    if (tracked)
-        track(node);
     return 0;
+}
+
+static int check_text(PyObject *text, const char *argument)
+{
+    if (text && PyUnicode_Check(text))
+        return 0;
+    PyErr_Format(PyExc_TypeError, "`%s` must be a string, got %s", argument,
+                 text ? Py_TYPE(text)->tp_name : "nothing");
+    return -1;
 }
 
 static int set_text(Node *node, PyObject *text, const char *argument, size_t field)
 {
-    if (text == NULL || !PyUnicode_Check(text)) {
-        PyErr_Format(PyExc_TypeError, "`%s` must be a string, got %s", argument,
-                     text ? Py_TYPE(text)->tp_name : "nothing");
-        return -1;
-    }
-    if (PyUnicode_GET_LENGTH(text) == 0 && node->extra == NULL)
-        return 0;
-    if (extra_of(node) == NULL)
+    if (check_text(text, argument) < 0 || extra_of(node) == NULL)
         return -1;
     PyObject **slot = (PyObject **)((char *)node->extra + field);
     Py_INCREF(text);
@@ -449,25 +462,39 @@ static int value_init(PyObject *self, PyObject *args, PyObject *names)
     if (!PyArg_ParseTupleAndKeywords(args, names, "O|OOO:Value", keywords, &number, &children, &tag, &label) ||
         to_double(number, "data", &data) < 0)
         return -1;
+    if ((tag && check_text(tag, "_op") < 0) || (label && check_text(label, "label") < 0))
+        return -1;
     children = children ? PySequence_Tuple(children) : PyTuple_New(0);
     if (children == NULL)
         return -1;
-    int failed = set_operands(node, children) < 0;
-    Py_DECREF(children);
-    if (node->extra) {
-        Py_CLEAR(node->extra->label);
-        Py_CLEAR(node->extra->tag);
-        Py_CLEAR(node->extra->closure);
-    }
-    if (failed || (tag && set_text(node, tag, "_op", offsetof(Extra, tag)) < 0) ||
-        (label && set_text(node, label, "label", offsetof(Extra, label)) < 0))
+    Py_ssize_t count = PyTuple_GET_SIZE(children);
+    Node **many = count > INLINE_OPERANDS ? PyMem_New(Node *, count) : NULL;
+    if (check_children(children) < 0 || (count > INLINE_OPERANDS && many == NULL)) {
+        if (!PyErr_Occurred())
+            PyErr_NoMemory();
+        PyMem_Free(many);
+        Py_DECREF(children);
         return -1;
+    }
+    Remains remains = detach(node); /* from a first __init__ */
+    if (many)
+        node->operands.many = many;
+    node->count = (uint32_t)count;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        Node *child = (Node *)Py_NewRef(PyTuple_GET_ITEM(children, k));
+        operands_of(node)[k] = child;
+        if (child->flags & TRACKED)
+            track(node);
+    }
     node->data = data;
     node->grad = 0.0;
-    node->op = NO_RULE;
     node->flags &= (uint16_t)~CONSTANT;
     node->serial = next_serial++;
-    return 0;
+    int failed = (tag && PyUnicode_GET_LENGTH(tag) && set_text(node, tag, "_op", offsetof(Extra, tag)) < 0) ||
+                 (label && PyUnicode_GET_LENGTH(label) && set_text(node, label, "label", offsetof(Extra, label)) < 0);
+    drop(remains);
+    Py_DECREF(children);
+    return failed ? -1 : 0;
 }
 
 /* Freeing: the dead wait in a list, so that a long chain is not a deep recursion. */
@@ -477,10 +504,9 @@ static void value_dealloc(PyObject *self)
     static Node *dead;
     static int burying;
     Node *node = (Node *)self;
-    if (node->flags & TRACKED) {
-        PyObject_GC_UnTrack(self);
+    PyObject_GC_UnTrack(self); /* whatever the flag says: a change of __class__ may have tracked it */
+    if (node->flags & TRACKED)
         tracked_nodes--;
-    }
     node->next_dead = dead;
     dead = node;
     if (burying)
@@ -488,14 +514,12 @@ static void value_dealloc(PyObject *self)
     burying = 1;
     while ((node = dead) != NULL) {
         dead = node->next_dead;
-        drop_operands(node);
-        if (node->extra) {
-            Py_XDECREF(node->extra->label);
-            Py_XDECREF(node->extra->tag);
-            Py_XDECREF(node->extra->closure);
-            Py_XDECREF(node->extra->rule);
-            PyMem_Free(node->extra);
-        }
+        Node **operands = operands_of(node); /* nobody can reach the node any more, so drop in place */
+        for (uint32_t k = 0; k < node->count; k++)
+            Py_XDECREF(operands[k]);
+        if (node->count > INLINE_OPERANDS)
+            PyMem_Free(operands);
+        drop_extra(node->extra);
         release(node);
     }
     burying = 0;
@@ -524,40 +548,45 @@ static int value_clear(PyObject *self) /* operands form no cycle; what a user hu
 
 /* The backward pass. */
 
+static PyObject *get_operands(PyObject *self, void *unused);
+
 static int push_user_rule(Node *node)
 {
     PyObject *partials = PyObject_GetAttrString(node->extra->rule, "partials");
-    double few_numbers[5], *numbers = few_numbers;
+    PyObject *operands = get_operands((PyObject *)node, NULL); /* held: a rule can do anything to the node */
+    Py_ssize_t count = operands ? PyTuple_GET_SIZE(operands) : 0;
+    double grad = node->grad, few_numbers[5], *numbers = few_numbers;
     int failed = -1;
-    if (partials == NULL || !PyTuple_Check(partials) || PyTuple_GET_SIZE(partials) != node->count) {
-        if (partials)
+    if (partials == NULL || operands == NULL || !PyTuple_Check(partials) || PyTuple_GET_SIZE(partials) != count) {
+        if (partials && operands)
             PyErr_SetString(PyExc_TypeError, "an op's `partials` must be a tuple with an entry for each operand");
         goto done;
     }
-    if (node->count > 4 && (numbers = PyMem_New(double, node->count + 1)) == NULL) {
+    if (count > 4 && (numbers = PyMem_New(double, count + 1)) == NULL) {
         PyErr_NoMemory();
         goto done;
     }
     numbers[0] = node->data;
-    for (uint32_t k = 0; k < node->count; k++)
-        numbers[k + 1] = operands_of(node)[k]->data;
-    for (uint32_t k = 0; k < node->count; k++) {
-        Node *operand = operands_of(node)[k];
+    for (Py_ssize_t k = 0; k < count; k++)
+        numbers[k + 1] = ((Node *)PyTuple_GET_ITEM(operands, k))->data;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        Node *operand = (Node *)PyTuple_GET_ITEM(operands, k);
         PyObject *rule = PyTuple_GET_ITEM(partials, k);
         if (rule == Py_None || !takes_gradient(operand))
             continue;
         double partial;
-        PyObject *result = call_rule(rule, numbers, node->count + 1);
+        PyObject *result = call_rule(rule, numbers, count + 1);
         int bad = result == NULL || to_double(result, "the op's partial", &partial) < 0;
         Py_XDECREF(result);
         if (bad)
             goto done;
-        operand->grad += node->grad * partial;
+        operand->grad += grad * partial;
     }
     failed = 0;
 done:
     if (numbers != few_numbers)
         PyMem_Free(numbers);
+    Py_XDECREF(operands);
     Py_XDECREF(partials);
     return failed;
 }
@@ -567,9 +596,21 @@ static inline PyObject *closure_of(const Node *node)
     return node->extra ? node->extra->closure : NULL;
 }
 
+static int overrides_backward(const Node *node) /* a subclass may define `_backward` as a method */
+{
+    if (Py_IS_TYPE(node, ValueType))
+        return 0;
+    PyObject *theirs = PyObject_GetAttr((PyObject *)Py_TYPE(node), backward_name);
+    PyObject *ours = PyObject_GetAttr((PyObject *)ValueType, backward_name);
+    PyErr_Clear();
+    Py_XDECREF(theirs);
+    Py_XDECREF(ours);
+    return theirs != ours;
+}
+
 static inline int runs_python(const Node *node)
 {
-    return node->op == USER_RULE || closure_of(node) != NULL;
+    return node->op == USER_RULE || closure_of(node) != NULL || overrides_backward(node);
 }
 
 static int push(Node *node) /* by the node's rule, not by a user's closure */
@@ -583,10 +624,11 @@ static int push(Node *node) /* by the node's rule, not by a user's closure */
 
 static int push_or_call(Node *node)
 {
-    PyObject *closure = closure_of(node);
-    if (closure == NULL)
+    if (closure_of(node) == NULL && !overrides_backward(node))
         return push(node);
-    Py_INCREF(closure); /* it may assign node._backward */
+    PyObject *closure = PyObject_GetAttr((PyObject *)node, backward_name);
+    if (closure == NULL)
+        return -1;
     PyObject *result = PyObject_CallNoArgs(closure);
     Py_DECREF(closure);
     Py_XDECREF(result);
@@ -604,7 +646,9 @@ static int reserve(Pending *pending, size_t capacity)
     if (capacity <= pending->capacity)
         return 0;
     capacity = capacity > 2 * pending->capacity ? capacity : 2 * pending->capacity;
-    Node **nodes = PyMem_Resize(pending->nodes, Node *, capacity);
+    Node **nodes = capacity <= PY_SSIZE_T_MAX / sizeof(Node *)
+                       ? PyMem_Realloc(pending->nodes, capacity * sizeof(Node *)) /* leaves the old ones if it fails */
+                       : NULL;
     if (nodes == NULL) {
         PyErr_NoMemory();
         return -1;
@@ -617,7 +661,7 @@ static int reserve(Pending *pending, size_t capacity)
 
 static inline int passes_on(const Node *node)
 {
-    return node->count || closure_of(node);
+    return node->count || closure_of(node) || overrides_backward(node);
 }
 
 /* The quick way, in one sweep. Nodes made one after another have nearly consecutive serials: lay them out by
@@ -874,8 +918,10 @@ static PyObject *get_rule(PyObject *self, void *Py_UNUSED(unused))
 static PyObject *get_op(PyObject *self, void *Py_UNUSED(unused))
 {
     Node *node = (Node *)self;
-    if (node->op == NO_RULE || (node->extra && node->extra->tag))
-        return node->extra && node->extra->tag ? Py_NewRef(node->extra->tag) : PyUnicode_FromString("");
+    if (node->extra && node->extra->tag)
+        return Py_NewRef(node->extra->tag);
+    if (node->op == NO_RULE)
+        return PyUnicode_FromString("");
     PyObject *rule = get_rule(self, NULL), *symbol = rule ? PyObject_GetAttrString(rule, "symbol") : NULL;
     Py_XDECREF(rule);
     return symbol;
@@ -935,6 +981,50 @@ static PyObject *get_constant(PyObject *self, void *Py_UNUSED(unused))
     return PyBool_FromLong(((Node *)self)->flags & CONSTANT);
 }
 
+/* Copies and pickles: of leaves. A computed node stands for its graph, which a copy would silently double. */
+
+static PyObject *value_reduce(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    Node *node = (Node *)self;
+    if (passes_on(node)) {
+        PyErr_SetString(PyExc_TypeError, "a Value that was computed cannot be copied or pickled, for its graph would "
+                                         "have to be too; copy the leaves, or take its .data");
+        return NULL;
+    }
+    PyObject *copyreg = PyImport_ImportModule("copyreg");
+    PyObject *new = copyreg ? PyObject_GetAttrString(copyreg, "__newobj__") : NULL;
+    PyObject *attributes = PyObject_HasAttrString(self, "__dict__") ? PyObject_GetAttrString(self, "__dict__")
+                                                                     : Py_NewRef(Py_None);
+    PyObject *label = get_label(self, NULL), *result = NULL;
+    if (new && attributes && label)
+        result = Py_BuildValue("O(O)(ddOO)", new, Py_TYPE(self), node->data, node->grad, label, attributes);
+    Py_XDECREF(copyreg);
+    Py_XDECREF(new);
+    Py_XDECREF(attributes);
+    Py_XDECREF(label);
+    return result;
+}
+
+static PyObject *value_setstate(PyObject *self, PyObject *state)
+{
+    Node *node = (Node *)self;
+    PyObject *label, *attributes;
+    if (!PyTuple_Check(state) ||
+        !PyArg_ParseTuple(state, "ddOO:__setstate__", &node->data, &node->grad, &label, &attributes))
+        return NULL;
+    if (check_text(label, "label") < 0 ||
+        (PyUnicode_GET_LENGTH(label) && set_text(node, label, "label", offsetof(Extra, label)) < 0))
+        return NULL;
+    if (attributes != Py_None) {
+        PyObject *own = PyObject_GetAttrString(self, "__dict__");
+        int failed = own == NULL || PyDict_Update(own, attributes) < 0;
+        Py_XDECREF(own);
+        if (failed)
+            return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 /* The type and the module. */
 
 static PyMethodDef value_methods[] = {
@@ -944,6 +1034,8 @@ static PyMethodDef value_methods[] = {
     {"_push", value_push, METH_NOARGS, PyDoc_STR("Push this node's gradient into its operands.")},
     {"_apply", (PyCFunction)(void (*)(void))value_apply, METH_FASTCALL | METH_STATIC, PyDoc_STR("The node `rule(*operands)`.")},
     {"__format__", value_format, METH_O, NULL},
+    {"__reduce__", value_reduce, METH_NOARGS, NULL},
+    {"__setstate__", value_setstate, METH_O, NULL},
     OP_METHODS
     {NULL, NULL, 0, NULL}};
 
@@ -961,7 +1053,7 @@ static PyGetSetDef value_attributes[] = {
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot value_slots[] = {
-    {Py_tp_doc, "A number with a gradient.\n\n"
+    {Py_tp_doc, "Value(data, _children=(), _op='', label='')\n--\n\nA number with a gradient.\n\n"
                 ">>> a, b = Value(2.0), Value(-3.0)\n>>> (a * b + 10).backward()\n>>> a.grad, b.grad\n(-3.0, 2.0)\n"},
     {Py_tp_new, value_new},
     {Py_tp_init, value_init},
@@ -986,37 +1078,44 @@ static PyType_Slot value_slots[] = {
     {0, NULL}};
 
 static PyType_Spec value_spec = {
-    .name = "chainrule._native.Value",
+    .name = "chainrule.Value",
     .basicsize = sizeof(Node),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .slots = value_slots,
 };
 
-static PyObject *bind(PyObject *Py_UNUSED(module), PyObject *args)
+static int read_table(void)
 {
-    PyObject *rows, *convert;
-    if (!PyArg_ParseTuple(args, "O!O:bind", &PyList_Type, &rows, &convert))
-        return NULL;
-    if (PyList_GET_SIZE(rows) < BUILTIN_OPS) {
-        PyErr_SetString(PyExc_ValueError, "the op table has fewer rows than the native engine was built with");
-        return NULL;
+    PyObject *ops = PyImport_ImportModule("chainrule.ops");
+    PyObject *rows = ops ? PyObject_GetAttrString(ops, "TABLE") : NULL;
+    PyObject *values = rows ? PyMapping_Values(rows) : NULL;
+    as_float = ops ? PyObject_GetAttrString(ops, "as_float") : NULL;
+    table = values && PyList_Check(values) ? values : NULL;
+    Py_XDECREF(ops);
+    Py_XDECREF(rows);
+    if (table == NULL || as_float == NULL)
+        return -1;
+    if (PyList_GET_SIZE(table) < BUILTIN_OPS) {
+        PyErr_SetString(PyExc_ImportError, "the native engine was built from a longer op table: rebuild it");
+        return -1;
     }
-    Py_XSETREF(table, Py_NewRef(rows));
-    Py_XSETREF(as_float, Py_NewRef(convert));
-    Py_RETURN_NONE;
+    return 0;
 }
-
-static PyMethodDef module_functions[] = {
-    {"bind", bind, METH_VARARGS, PyDoc_STR("Hand over the rows of the op table and the conversion of numbers.")},
-    {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "chainrule._native",
     .m_doc = "The native engine.",
     .m_size = -1,
-    .m_methods = module_functions,
 };
+
+static int add_checksum(PyObject *module)
+{
+    PyObject *checksum = PyLong_FromUnsignedLong(TABLE_CHECKSUM);
+    int failed = checksum == NULL ? -1 : PyModule_AddObjectRef(module, "TABLE_CHECKSUM", checksum);
+    Py_XDECREF(checksum);
+    return failed;
+}
 
 PyMODINIT_FUNC PyInit__native(void)
 {
@@ -1024,13 +1123,16 @@ PyMODINIT_FUNC PyInit__native(void)
         if (slot->slot == Py_tp_hash)
             slot->pfunc = (void *)PyBaseObject_Type.tp_hash;
     code_name = PyUnicode_InternFromString("code");
-    PyObject *module = code_name ? PyModule_Create(&module_definition) : NULL;
+    backward_name = PyUnicode_InternFromString("_backward");
+    if (code_name == NULL || backward_name == NULL || read_table() < 0)
+        return NULL;
+    PyObject *module = PyModule_Create(&module_definition);
     PyObject *type = module ? PyType_FromSpec(&value_spec) : NULL;
     PyObject *priority = type ? PyFloat_FromDouble(-1.0) : NULL;
     /* NumPy scalars leave arithmetic to Value; NumPy arrays go element by element. */
     if (priority == NULL || PyObject_SetAttrString(type, "__array_priority__", priority) < 0 ||
         PyModule_AddObjectRef(module, "Value", type) < 0 ||
-        PyModule_AddIntConstant(module, "TABLE_CHECKSUM", TABLE_CHECKSUM) < 0) {
+        add_checksum(module) < 0) {
         Py_XDECREF(priority);
         Py_XDECREF(type);
         Py_XDECREF(module);

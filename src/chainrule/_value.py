@@ -19,7 +19,6 @@ def _native() -> ModuleType:
         checksum = zlib.crc32(file.read())
     if checksum != module.TABLE_CHECKSUM:
         raise ImportError(f"the native engine was built from another op table than {ops.__file__}: rebuild; {REBUILD}")
-    module.bind(list(ops.TABLE.values()), ops.as_float)
     return module
 
 

@@ -6,6 +6,7 @@ Loaded by path at build time, so it imports nothing of the package; the table co
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -23,6 +24,9 @@ class CText:
 
     def __repr__(self) -> str:
         return self.text
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"a rule must not branch on its operands ({self}); use `where` and comparison ops")
 
     def _apply(self, op: Any, operands: tuple[Any, ...]) -> Any:
         if op.c:
@@ -53,7 +57,11 @@ class CText:
 
 def spell(number: Any) -> str:
     """`number` in C: exact, in hexadecimal, if it is a plain number."""
-    return number.text if isinstance(number, CText) else float(number).hex()
+    if isinstance(number, CText):
+        return number.text
+    if math.isfinite(number):
+        return float(number).hex()
+    return "NAN" if math.isnan(number) else "INFINITY" if number > 0 else "(-INFINITY)"
 
 
 def forward(op: Any) -> str:
@@ -76,7 +84,7 @@ def partials(op: Any) -> list[str | None]:
 def engine_header(table: Iterable[Any], checksum: int) -> str:
     """The part of the native engine that follows from the table (included by `_native.c`)."""
     rows = list(table)
-    lines = ["/* Generated from the op table (ops.py); do not edit. */", f"#define TABLE_CHECKSUM {checksum}L", ""]
+    lines = ["/* Generated from the op table (ops.py); do not edit. */", f"#define TABLE_CHECKSUM {checksum}UL", ""]
     lines += [f"#define OP_{op.name} {code}" for code, op in enumerate(rows)]
     lines += ["", f"#define BUILTIN_OPS {len(rows)}", f"#define MOST_OPERANDS {max(op.arity for op in rows)}"]
     lines += [f"static const int arities[] = {{{', '.join(str(op.arity) for op in rows)}}};", ""]

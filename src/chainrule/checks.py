@@ -564,9 +564,8 @@ class _Diagnosis:
         for partial, part in zip(partials, parts, strict=True):
             size += abs(partial * part.value)
             doubt += abs(partial) * part.error
-        tolerance = MEASURED if movement.corner else self.tolerance
         unclear = movement.corner != any(part.corner for part in parts)
-        if unclear or not doubt <= 0.01 * size or gap <= tolerance * size + 16.0 * doubt:
+        if unclear or not doubt <= 0.01 * size or gap <= MEASURED * size + 16.0 * doubt:
             return ""
         # The nodes' gaps, each times the node's gradient, add up to the total error.
         if gap * self.size[self.graph.position[id(node)]] < 0.1 * _distance(self.row) / len(self.graph.nodes):
@@ -574,7 +573,8 @@ class _Diagnosis:
         rate = f"it moves {movement.value:.6g} times as fast as `{self.input}`"
         if not any(part.value for part in parts):
             return f"{rate}, yet none of its operands moves: one is missing from its `_children`"
-        swapped = len(parts) == 2 and _about(movement.value, combine(part.value for part in reversed(parts)))
+        distinct = len(parts) == 2 and not _about(*partials)
+        swapped = distinct and _about(movement.value, combine(part.value for part in reversed(parts)))
         hint = " (the partials look swapped)" if swapped else ""
         return f"{rate}, but its operands' movements and {_backward_of(node)} make that {left:.6g}{hint}"
 

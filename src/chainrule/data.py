@@ -1,8 +1,8 @@
 """Data sets to learn from: the classic ones in the plane, and the shuffling, batching and splitting of any.
 
 A set of two classes has the targets -1 and 1, as `losses.hinge` expects them; a set of more classes has the
-indices 0, 1, 2, … that `losses.cross_entropy` expects. Sets are drawn from a `seed`, the same set from
-the same seed, and come in random order.
+indices 0, 1, 2, … that `losses.cross_entropy` expects; xor is arithmetic, with the targets 0 and 1. Sets are drawn
+from a `seed`, the same set from the same seed, and come in random order.
 """
 
 from __future__ import annotations

@@ -54,39 +54,42 @@ class Value(OpMethods):
         for child in children:
             if not isinstance(child, Value):
                 raise TypeError(f"`_children` must be Values, got {type(child).__name__}: wrap numbers in Value(...)")
-        self._data = as_float(data)
+        number, tag, name = as_float(data), _text(_op, "_op"), _text(label, "label")
+        self._rule: Op | None = None
+        self._data = number
         self._grad = 0.0
         self._operands = children
-        self._op = _text(_op, "_op")
-        self._rule: Op | None = None
+        self._op = tag
         self._closure: Callable[[], object] | None = None
         self._constant = False
         self._serial = next(_serial_numbers)
-        self._label = _text(label, "label")
+        self._label = name
 
     @staticmethod
     def _apply(rule: Op, operands: tuple[Any, ...]) -> Value:
         """The node `rule(*operands)`; plain numbers among the operands become constants."""
         nodes = tuple([o if isinstance(o, Value) else _constant(o) for o in operands])
-        return _node(rule.forward(*[node._data for node in nodes]), rule.symbol, nodes, rule)
+        data = as_float(rule.forward(*[node._data for node in nodes]), "the op's result")
+        return _node(data, rule.symbol, nodes, rule)
 
     # The backward pass.
 
     def backward(self, seed: float = 1.0) -> None:
         """Set `grad` of every node below to the derivative of this one, times `seed`.
 
-        Leaves accumulate: their new gradient is added to what they hold (see `zero_grad`). The nodes in
-        between start again from zero, so a second call is right too.
+        Leaves accumulate: their new gradient is added to what they hold, until someone sets it to zero. The
+        nodes in between start again from zero, so a second call is right too.
 
         >>> x = Value(3.0)
         >>> (x * x).backward()
         >>> x.grad
         6.0
         """
+        seed = as_float(seed, "seed")
         newest_first = sorted(self._interior(), key=lambda node: node._serial, reverse=True)
         for node in newest_first:
             node._grad = 0.0
-        self._grad = as_float(seed, "seed")
+        self._grad = seed
         for node in newest_first:
             node._backward()
 
@@ -95,7 +98,7 @@ class Value(OpMethods):
         found, pending = {self}, [self]
         while pending:
             for operand in pending.pop()._operands:
-                if operand not in found and (operand._operands or operand._closure):
+                if operand not in found and (operand._operands or operand._closure is not None):
                     found.add(operand)
                     pending.append(operand)
         return found
@@ -103,7 +106,7 @@ class Value(OpMethods):
     @property
     def _backward(self) -> Callable[[], object]:
         """Pushes this node's gradient into its operands. Assign a function to write an op by hand."""
-        return self._closure or self._push
+        return self._push if self._closure is None else self._closure
 
     @_backward.setter
     def _backward(self, closure: Callable[[], object]) -> None:
@@ -152,6 +155,15 @@ class Value(OpMethods):
     def _prev(self) -> frozenset[Value]:
         """The operands as a set."""
         return frozenset(self._operands)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._operands or self._closure is not None:
+            raise TypeError(
+                "a Value that was computed cannot be copied or pickled, for its graph would have to be too; "
+                "copy the leaves, or take its .data"
+            )
+        attributes = getattr(self, "__dict__", None)
+        return _restored, (type(self), self._data, self._grad, self._label, attributes)
 
     def __repr__(self) -> str:
         label = f", label={self._label!r}" if self._label else ""
@@ -236,6 +248,16 @@ def _node(data: float, tag: str, operands: tuple[Value, ...], rule: Op | None, c
     node._constant = constant
     node._serial = next(_serial_numbers)
     node._label = ""
+    return node
+
+
+def _restored(kind: type[Value], data: float, grad: float, label: str, attributes: dict[str, Any] | None) -> Value:
+    """A copy of a leaf, made without its `__init__`, which in a subclass may want other arguments."""
+    node = kind.__new__(kind)
+    Value.__init__(node, data, label=label)
+    node._grad = grad
+    for name, value in (attributes or {}).items():
+        setattr(node, name, value)
     return node
 
 

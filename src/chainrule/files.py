@@ -7,10 +7,12 @@ import os
 import tempfile
 from collections.abc import Iterator
 from itertools import groupby
+from typing import TypeVar, overload
 
 from chainrule.nn import MLP, Module
 
 FORMAT = "chainrule/1"
+AnyModule = TypeVar("AnyModule", bound=Module)
 
 
 def save(model: Module, path: str | os.PathLike[str]) -> None:
@@ -31,12 +33,16 @@ def save(model: Module, path: str | os.PathLike[str]) -> None:
     if not isinstance(model, Module):
         raise TypeError(f"`model` must be an nn.Module, got {type(model).__name__}")
     metadata = {"format": FORMAT, "kind": type(model).__name__}
-    if isinstance(model, MLP):
+    if type(model) is MLP:
         metadata["config"] = _config(model)
     tensors = {name: np.array(numbers) for name, numbers in _tensors(model.state())}
     _write(os.fspath(path), serialize(tensors, metadata))
 
 
+@overload
+def load(path: str | os.PathLike[str]) -> MLP: ...
+@overload
+def load(path: str | os.PathLike[str], model: AnyModule) -> AnyModule: ...
 def load(path: str | os.PathLike[str], model: Module | None = None) -> Module:
     """Read a model from a file: into `model`, or into a new one if the file holds an MLP.
 
@@ -87,7 +93,7 @@ def _config(model: MLP) -> str:
 
 def _build(path: str, config: str) -> MLP:
     try:
-        return MLP(**json.loads(config))
+        return MLP(**json.loads(config), rng=0)  # the caller's sequence of random numbers is not ours to draw from
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path!r} describes an MLP that cannot be built: {error}") from None
 
@@ -103,7 +109,7 @@ def _read(path: str) -> tuple[dict[str, str], dict[str, float]]:
         raise FileNotFoundError(
             f"there is no file {path!r}; save a model there with chainrule.save(model, path)"
         ) from None
-    except SafetensorError as error:
+    except (OSError, SafetensorError) as error:
         raise ValueError(f"{path!r} is not a safetensors file, or is damaged: {error}") from None
     state: dict[str, float] = {}
     for name, tensor in tensors.items():

@@ -11,6 +11,8 @@ from chainrule.ops import Op, Rule
 
 Scalar = Value | float
 
+_added: set[str] = set()  # ops that users added, and may replace
+
 
 def op(*partials: Rule | None, name: str = "", symbol: str = "") -> Callable[[Rule], Op]:
     """Turn a function of numbers into an op, given its derivative by each operand.
@@ -29,17 +31,42 @@ def op(*partials: Rule | None, name: str = "", symbol: str = "") -> Callable[[Ru
     """
 
     def register(forward: Rule) -> Op:
+        if not hasattr(forward, "__code__"):
+            raise TypeError(
+                f"write @op(partial, ...) above a Python function, with a partial for each operand; got {forward!r}"
+            )
         arity = forward.__code__.co_argcount
         row_name = name or forward.__name__
         if len(partials) != arity:
             raise TypeError(f"`{row_name}` takes {arity} operands and so needs {arity} partials, got {len(partials)}")
-        if not row_name.isidentifier() or hasattr(Value, row_name):
+        for k, partial in enumerate(partials):
+            if partial is not None and not _takes(partial, arity + 1):
+                names = ", ".join(("out", *forward.__code__.co_varnames[:arity]))
+                raise TypeError(f"partial {k} of `{row_name}` must be a function of ({names}), got {partial!r}")
+        taken = hasattr(Value, row_name) and row_name not in _added
+        if not row_name.isidentifier() or taken:
             raise ValueError(f"`name` must be an identifier that Value does not use yet, got {row_name!r}")
+        if row_name in _added:  # as when a cell of a notebook is run again
+            ops.TABLE.pop(row_name, None)
+        _added.add(row_name)
         row = ops.register(Op(row_name, forward, partials, doc=forward.__doc__ or "", symbol=symbol))
         ops.attach(Value, row)
         return row
 
     return register
+
+
+def _takes(function: Any, count: int) -> bool:
+    """Whether `function` can be called with so many arguments."""
+    import inspect
+
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:  # a built-in that keeps its signature to itself
+        return True
+    return True
 
 
 def dot(a: Iterable[Scalar], b: Iterable[Scalar]) -> Any:
@@ -48,7 +75,7 @@ def dot(a: Iterable[Scalar], b: Iterable[Scalar]) -> Any:
     >>> dot([1.0, 2.0], [3.0, 4.0])
     11.0
     """
-    return sum((x * y for x, y in zip(a, b, strict=True)), 0.0)
+    return _total(x * y for x, y in zip(a, b, strict=True))
 
 
 def mean(values: Iterable[Scalar]) -> Any:
@@ -60,7 +87,7 @@ def mean(values: Iterable[Scalar]) -> Any:
     items = list(values)
     if not items:
         raise ValueError("`values` is empty, and the mean of nothing is not defined")
-    return sum(items, 0.0) / len(items)
+    return _total(items) / len(items)
 
 
 def logsumexp(values: Iterable[Scalar]) -> Any:
@@ -70,7 +97,7 @@ def logsumexp(values: Iterable[Scalar]) -> Any:
     1000.6931471805599
     """
     shift, shifted = _shift(values)
-    return ops.log(sum(map(ops.exp, shifted), 0.0)) + shift
+    return ops.log(_total(map(ops.exp, shifted))) + shift
 
 
 def softmax(values: Iterable[Scalar]) -> list[Any]:
@@ -80,8 +107,16 @@ def softmax(values: Iterable[Scalar]) -> list[Any]:
     [0.5, 0.5]
     """
     exponentials = [ops.exp(v) for v in _shift(values)[1]]
-    total = sum(exponentials, 0.0)
+    total = _total(exponentials)
     return [ops.div(e, total) for e in exponentials]
+
+
+def _total(items: Iterable[Any]) -> Any:
+    """The sum from left to right, for numbers as for Values; Python's own `sum` treats floats in a way of its own."""
+    total: Any = 0.0
+    for item in items:
+        total = total + item
+    return total
 
 
 def _shift(values: Iterable[Scalar]) -> tuple[float, Sequence[Scalar]]:

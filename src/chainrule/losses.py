@@ -111,11 +111,12 @@ def l2(alpha: float) -> Callable[[Iterable[Any]], Any]:
     return lambda parameters: strength * sum(p * p for p in parameters)
 
 
-def accuracy(predictions: Sequence[Any], targets: Sequence[Any]) -> float:
+def accuracy(predictions: Sequence[Any], targets: Sequence[Any], threshold: float = 0.0) -> float:
     """The share of predictions that are right.
 
-    A prediction that is a number says by its sign which of two classes it means (targets -1 and 1, or 0 and 1);
-    one that is a list says it by its largest entry (targets are class indices).
+    A prediction that is a number means one class above `threshold` and the other below; the targets are -1 and 1, or
+    0 and 1. For outputs that imitate targets of 0 and 1, rather than being logits, the threshold is 0.5. A prediction
+    that is a list means the class of its largest entry; the targets are class indices.
 
     >>> accuracy([Value(0.3), Value(-2.0)], [1, 1])
     0.5
@@ -125,7 +126,7 @@ def accuracy(predictions: Sequence[Any], targets: Sequence[Any]) -> float:
     if _length(predictions, "predictions") and _is_list(predictions[0]):
         right = [argmax(row) == target for row, target in _rows(predictions, targets, "predictions")]
     else:
-        right = [(_number(p) > 0) == (_number(y) > 0) for p, y in _pairs(predictions, targets)]
+        right = [(_number(p) > threshold) == (_number(y) > 0) for p, y in _pairs(predictions, targets)]
     return sum(right) / len(right)
 
 

@@ -41,25 +41,58 @@ class Module:
     """
 
     def named_parameters(self) -> list[tuple[str, Value]]:
-        """Every parameter once, with the path of attributes and indices that leads to it."""
-        seen: set[Value] = set()
-        return [(name, p) for name, p in _walk(vars(self), "") if not (p in seen or seen.add(p))]  # type: ignore[func-returns-value]
+        """Every parameter once, with the path of attributes and indices that leads to it.
+
+        Parameters are leaves: a Value that was computed from others is not one.
+
+        >>> [name for name, _ in Neuron(2).named_parameters()]
+        ['w.0', 'w.1', 'b']
+        """
+        found: dict[Value, str] = {}
+        for name, parameter in _walk(vars(self), "", {id(self)}):
+            found.setdefault(parameter, name)
+        return [(name, parameter) for parameter, name in found.items()]
 
     def parameters(self) -> list[Value]:
-        """Every parameter once, in the order in which attributes were set."""
+        """Every parameter once, in the order in which attributes were set.
+
+        >>> len(Layer(2, 3).parameters())
+        9
+        """
         return [parameter for _, parameter in self.named_parameters()]
 
     def zero_grad(self) -> None:
-        """Set every parameter's gradient to 0, as each training step must."""
+        """Set every parameter's gradient to 0, as each training step must.
+
+        >>> neuron = Neuron(1)
+        >>> neuron([2.0]).backward()
+        >>> neuron.zero_grad()
+        >>> neuron.b.grad
+        0.0
+        """
         for parameter in self.parameters():
             parameter.grad = 0.0
 
     def state(self) -> dict[str, float]:
-        """The parameters' numbers by name."""
-        return {name: parameter.data for name, parameter in self.named_parameters()}
+        """The parameters' numbers by name.
+
+        >>> sorted(Neuron(1).state())
+        ['b', 'w.0']
+        """
+        named = self.named_parameters()
+        state = {name: parameter.data for name, parameter in named}
+        if len(state) != len(named):
+            raise ValueError("two parameters have the same path of attributes and keys; rename a key that has a dot")
+        return state
 
     def load_state(self, state: Mapping[str, float]) -> None:
-        """Set the parameters to a state of the same names; on an error nothing is changed."""
+        """Set the parameters to a state of the same names; on an error nothing is changed.
+
+        >>> neuron = Neuron(1)
+        >>> neuron.load_state({"w.0": 0.5, "b": 2.0})
+        >>> neuron([2.0]).data
+        3.0
+        """
         named = dict(self.named_parameters())
         missing, unknown = named.keys() - state.keys(), state.keys() - named.keys()
         if missing or unknown:
@@ -127,7 +160,9 @@ class Layer(Module):
         self.neurons = [Neuron(nin, rng=rng, nout=nout, **neuron) for _ in range(nout)]
 
     def __call__(self, x: Any) -> Any:
-        inputs = x if isinstance(x, Sequence) or hasattr(x, "__len__") else [x]
+        inputs = x if hasattr(x, "__len__") else [x]
+        if getattr(x, "ndim", 1) > 1:
+            raise ValueError(f"`x` must be one example, a list of numbers; got an array of shape {x.shape}")
         outputs = [neuron(inputs) for neuron in self.neurons]
         return outputs[0] if len(outputs) == 1 else outputs
 
@@ -156,9 +191,12 @@ class MLP(Module):
         init: Initialiser = "uniform",
         rng: Rng = None,
     ) -> None:
-        if not nouts:
-            raise ValueError("`nouts` is empty; give the size of at least one layer, as in MLP(2, [16, 1])")
+        if not hasattr(nouts, "__len__") or not len(nouts):
+            raise ValueError(f"`nouts` must be the sizes of one or more layers, as in MLP(2, [16, 1]); got {nouts!r}")
         rng = _generator(rng)
+        for name in (activation, output):
+            _activation(name)
+        self.activation, self.output = activation, output
         sizes, activations = [nin, *nouts], [activation] * (len(nouts) - 1) + [output]
         self.layers = [
             Layer(before, after, activation=act, init=init, rng=rng)
@@ -171,11 +209,14 @@ class MLP(Module):
         return x
 
     def config(self) -> dict[str, Any]:
-        """What to call MLP with to get a model of this shape."""
-        first, last = self.layers[0].neurons[0], self.layers[-1].neurons[0]
-        hidden = first.activation if len(self.layers) > 1 else "relu"
+        """What to call MLP with to get a model of this shape.
+
+        >>> MLP(2, [3, 1]).config()
+        {'nin': 2, 'nouts': [3, 1], 'activation': 'relu', 'output': 'linear'}
+        """
         sizes = [len(layer.neurons) for layer in self.layers]
-        return {"nin": len(first.w), "nouts": sizes, "activation": hidden, "output": last.activation}
+        nin = len(self.layers[0].neurons[0].w)
+        return {"nin": nin, "nouts": sizes, "activation": self.activation, "output": self.output}
 
     def __repr__(self) -> str:
         return "MLP({nin}, {nouts}, activation={activation!r}, output={output!r})".format(**self.config())
@@ -204,17 +245,20 @@ class Sequential(Module):
         return f"Sequential({', '.join(map(repr, self.steps))})"
 
 
-def _walk(thing: Any, path: str) -> Iterator[tuple[str, Value]]:
+def _walk(thing: Any, path: str, above: set[int]) -> Iterator[tuple[str, Value]]:
+    """The leaves among what `thing` holds; `above` are the modules on the way to it, which may be referred back to."""
     if isinstance(thing, Value):
-        yield path, thing
+        if not thing._operands:
+            yield path, thing
     elif isinstance(thing, Module):
-        yield from _walk(vars(thing), path)
+        if id(thing) not in above:
+            yield from _walk(vars(thing), path, above | {id(thing)})
     elif isinstance(thing, Mapping):
         for key, item in thing.items():
-            yield from _walk(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(thing, (list, tuple)):
+            yield from _walk(item, f"{path}.{key}" if path else str(key), above)
+    elif isinstance(thing, (list, tuple)) or str(getattr(thing, "dtype", "")) == "object":  # NumPy's
         for index, item in enumerate(thing):
-            yield from _walk(item, f"{path}.{index}" if path else str(index))
+            yield from _walk(item, f"{path}.{index}" if path else str(index), above)
 
 
 def _activation(activation: Activation) -> Callable[[Value], Value] | None:

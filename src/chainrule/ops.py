@@ -136,7 +136,7 @@ def register(row: Op) -> Op:
     for name in (row.name, *row.aliases):
         if name in TABLE:
             raise ValueError(f"an op called {name!r} exists already; choose another name")
-    row.code = len(TABLE)
+    row.code = max((other.code for other in TABLE.values()), default=-1) + 1
     TABLE[row.name] = row
     return row
 
