@@ -39,6 +39,7 @@ wheels: $(VENV)/installed
 
 bench: $(VENV)/bench-installed
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/compiler.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/chainrule/*.so src/chainrule/_native_ops.h

@@ -1,7 +1,7 @@
 """Every figure that the sources publish, on every engine and on the learners' class.
 
-The sources are public write-ups of micrograd: its README, its demo notebook, Andrej Karpathy's lecture on building it, an
-interactive lesson in which the learner writes each `_backward`, and tutorials that train it on XOR and on four points.
+The sources are public write-ups of micrograd: its README, its demo notebook, Andrej Karpathy's lecture on building it,
+an interactive lesson in which the learner writes each `_backward`, and tutorials that train it on XOR and four points.
 Each test names the one that its numbers are from.
 """
 

@@ -142,7 +142,7 @@ def test_an_accuracy_is_better_when_it_is_higher():
 def test_a_loss_that_is_not_finite_stops_the_run_with_a_warning():
     model = nn.MLP(1, [1], rng=0)
     optimizer = optim.SGD(model.parameters(), lr=1e200)
-    with pytest.warns(RuntimeWarning, match="the loss became .* in epoch .*smaller learning rate"):
+    with pytest.warns(RuntimeWarning, match=r"the loss became .* by epoch .*smaller learning rate"):
         history = quiet(model, losses.mean_square, Dataset([[1.0], [2.0]], [1.0, 5.0]), optimizer=optimizer)
     assert len(history) < 10
 

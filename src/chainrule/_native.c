@@ -1084,6 +1084,55 @@ static PyType_Spec value_spec = {
     .slots = value_slots,
 };
 
+/* Numbers in bulk, between Values and a buffer of doubles: for compiled programs. */
+
+static void read_data(Node *node, double *number) { *number = node->data; }
+static void write_data(Node *node, double *number) { node->data = *number; }
+static void add_to_grad(Node *node, double *number) { node->grad += *number; }
+
+static PyObject *move_numbers(PyObject *args, void (*move)(Node *, double *))
+{
+    PyObject *values;
+    Py_buffer buffer;
+    if (!PyArg_ParseTuple(args, "O!w*", &PyList_Type, &values, &buffer))
+        return NULL;
+    Py_ssize_t count = PyList_GET_SIZE(values), k = 0;
+    if (buffer.len < count * (Py_ssize_t)sizeof(double))
+        PyErr_SetString(PyExc_ValueError, "the buffer has fewer numbers than there are Values");
+    for (; !PyErr_Occurred() && k < count; k++) {
+        PyObject *value = PyList_GET_ITEM(values, k);
+        if (is_value(value))
+            move((Node *)value, (double *)buffer.buf + k);
+        else
+            PyErr_Format(PyExc_TypeError, "`values` must be Values, got %s", Py_TYPE(value)->tp_name);
+    }
+    PyBuffer_Release(&buffer);
+    if (PyErr_Occurred())
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *native_read_data(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    return move_numbers(args, read_data);
+}
+
+static PyObject *native_write_data(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    return move_numbers(args, write_data);
+}
+
+static PyObject *native_add_to_grad(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    return move_numbers(args, add_to_grad);
+}
+
+static PyMethodDef module_functions[] = {
+    {"read_data", native_read_data, METH_VARARGS, PyDoc_STR("Copy the data of a list of Values into a buffer.")},
+    {"write_data", native_write_data, METH_VARARGS, PyDoc_STR("Set the data of a list of Values from a buffer.")},
+    {"add_to_grad", native_add_to_grad, METH_VARARGS, PyDoc_STR("Add a buffer to the grads of a list of Values.")},
+    {NULL, NULL, 0, NULL}};
+
 static int read_table(void)
 {
     PyObject *ops = PyImport_ImportModule("chainrule.ops");
@@ -1107,6 +1156,7 @@ static struct PyModuleDef module_definition = {
     .m_name = "chainrule._native",
     .m_doc = "The native engine.",
     .m_size = -1,
+    .m_methods = module_functions,
 };
 
 static int add_checksum(PyObject *module)

@@ -119,7 +119,7 @@ def _total(items: Iterable[Any]) -> Any:
     return total
 
 
-def _shift(values: Iterable[Scalar]) -> tuple[float, Sequence[Scalar]]:
+def _shift(values: Iterable[Any]) -> tuple[Any, Sequence[Any]]:
     """The largest finite-or-not value as a plain number, and all values less it.
 
     The shift cancels out of the result, so it takes no part in the gradient.
@@ -127,6 +127,22 @@ def _shift(values: Iterable[Scalar]) -> tuple[float, Sequence[Scalar]]:
     items = list(values)
     if not items:
         raise ValueError("`values` is empty; give at least one")
+    if any(hasattr(v, "_apply") and not isinstance(v, Value) for v in items):  # symbols, whose order is not known yet
+        shift = _finite(_largest(items))
+        return shift, [v - shift for v in items]
     largest = max(v.data if isinstance(v, Value) else v for v in items)
     shift = largest if abs(largest) != ops.INF else 0.0
     return shift, [v - shift for v in items]
+
+
+# Ops for symbols only, and so not in the table. No gradient passes.
+_larger = Op("larger", ops.maximum.forward, (None, None))
+_finite = Op("finite", lambda x: ops.where(ops.eq(ops.abs_(x), ops.INF), 0.0, x), (None,))
+
+
+def _largest(items: list[Any]) -> Any:
+    """The largest, by halves: a few rounds of many comparisons each, which the compiler turns into short loops."""
+    while len(items) > 1:
+        half = len(items) // 2
+        items = [*map(_larger, items[:half], items[half : 2 * half]), *items[2 * half :]]
+    return items[0]

@@ -154,7 +154,13 @@ def _huber(error: Any, delta: float) -> Any:
 
 def _surprise(logits: Sequence[Any], target: int) -> Any:
     """-log softmax(z)[t] = log Σ exp(zⱼ - zₜ)."""
-    return logsumexp([logit - logits[target] for logit in logits])
+    chosen = _entry(logits, target) if _is_symbol(target) else logits[target]
+    return logsumexp([logit - chosen for logit in logits])
+
+
+def _entry(logits: Sequence[Any], index: Any) -> Any:
+    """logits[index] for an index that is not known yet: the sum of those whose place it is."""
+    return sum(ops.where(ops.eq(index, float(k)), logit, 0.0) for k, logit in enumerate(logits))
 
 
 def _pairs(predictions: Sequence[Any], targets: Sequence[Any], name: str = "predictions") -> list[tuple[Any, Any]]:
@@ -179,7 +185,7 @@ def _rows(rows: Sequence[Any], targets: Sequence[Any], name: str = "logits") -> 
     for i, (row, target) in enumerate(_aligned(rows, targets, name)):
         if not _is_list(row):
             raise TypeError(f"`{name}[{i}]` must be a list with a number for each class, got {_shape(row)}")
-        pairs.append((row, _class_index(target, len(row), i)))
+        pairs.append((row, target if _is_symbol(target) else _class_index(target, len(row), i)))
     return pairs
 
 
@@ -219,6 +225,11 @@ def _is_list(entry: Any) -> bool:
 def _is_node(entry: Any) -> bool:
     """Whether it is part of a graph: its number may be unknown yet, so it is not checked."""
     return hasattr(entry, "_apply")
+
+
+def _is_symbol(entry: Any) -> bool:
+    """Whether it is a number that a traced function does not know yet."""
+    return _is_node(entry) and not isinstance(entry, Value)
 
 
 def _shape(entry: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import methodcaller
 from typing import Any
 
 from chainrule import ops
@@ -269,8 +270,7 @@ def _activation(activation: Activation) -> Callable[[Value], Value] | None:
     names = [row.name for row in ops.TABLE.values() if row.arity - len(row.defaults) == 1]
     if activation not in names:
         raise ValueError(f"`activation` must be a function, 'linear' or one of {', '.join(names)}; got {activation!r}")
-    method: Callable[[Value], Value] = getattr(Value, activation)
-    return method
+    return methodcaller(activation)  # of whatever number it is called on: a Value, or a symbol of the compiler
 
 
 def _initialiser(init: Initialiser) -> Callable[[random.Random, int, int], float]:

@@ -14,16 +14,16 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from random import Random
 from typing import Any
 
 from chainrule._arguments import whole_number
-from chainrule._value import Value
+from chainrule._value import ENGINE, Value
 from chainrule.data import Dataset, batches
-from chainrule.nn import Module
+from chainrule.nn import MLP, Layer, Module, Neuron, Sequential
 from chainrule.optim import Adam, Optimizer
 
 __all__ = ["EarlyStopping", "History", "Training", "fit"]
@@ -47,6 +47,7 @@ class History:
     def __init__(self) -> None:
         self.columns: dict[str, list[float]] = {}
         self.seconds = 0.0
+        self.engine = ""  # what ran the steps, and why
         self.stopped = ""  # why training ended early; empty if it did not
 
     def record(self, row: Mapping[str, float]) -> None:
@@ -57,8 +58,18 @@ class History:
         >>> len(history)
         1
         """
-        for name, number in row.items():
-            self.columns.setdefault(name, []).append(number)
+        self.extend({name: [number] for name, number in row.items()})
+
+    def extend(self, rows: Mapping[str, Sequence[float]]) -> None:
+        """Append some epochs, column by column.
+
+        >>> history = History()
+        >>> history.extend({"loss": [0.5, 0.25]})
+        >>> history.loss
+        [0.5, 0.25]
+        """
+        for name, numbers in rows.items():
+            self.columns.setdefault(name, []).extend(numbers)
 
     def __getitem__(self, name: str) -> list[float]:
         if name not in self.columns:
@@ -129,6 +140,7 @@ def fit(
     callbacks: Iterable[Callback] = (),
     progress: bool = True,
     rng: Random | int | None = None,
+    compiled: bool | str = "auto",
 ) -> History:
     """Train `model` to make `loss(predictions, targets)` small over `data`; returns the history of the run.
 
@@ -138,31 +150,33 @@ def fit(
     recorded too. Callbacks are called with a `Training` after each epoch, and their `start` and `finish`, where they
     have such, before the first and after the last.
 
+    `compiled=True` runs the steps as one native program, which is the same at every step: there must be one batch,
+    and what the model and the loss do must not depend on chance or on the numbers. "auto" does so for chainrule's own
+    networks and losses, when enough epochs are left to pay for compiling; `history.engine` says what ran, and why.
+
     >>> from chainrule import data, losses, nn
     >>> history = fit(nn.MLP(2, [4, 1], activation="tanh", rng=3), losses.mean_square, data.xor(), progress=False)
     >>> history.loss[-1] < history.loss[0]
     True
     """
-    _check(model, loss, data, validation, optimizer, epochs, batch_size)
+    _check(model, loss, data, validation, optimizer, epochs, batch_size, compiled)
     optimizer = optimizer or Adam(model.parameters(), lr=0.01)
     run = Training(model, optimizer, History())
     callbacks, measures = list(_iterable(callbacks, "callbacks")), _by_name(metrics)
     rng = Random(rng) if isinstance(rng, int) else rng
+    job = _Job(model, loss, penalty, optimizer, data, batch_size, rng, measures, validation)
+    watched = bool(callbacks or measures or validation)
     started = time.perf_counter()
     for callback in callbacks:
         getattr(callback, "start", _nothing)(run)
     with _progress_bar(epochs, progress) as show:
-        for run.epoch in range(epochs):
-            parts = batches(data, batch_size or len(data), rng)
-            row = _average([_step(model, loss, penalty, optimizer, measures, part) for part in parts], parts)
-            if validation is not None:
-                _, measured = _evaluate(model, loss, measures, validation)
-                row |= {f"validation_{name}": number for name, number in measured.items()}
-            run.history.record(row)
+        for columns in _epochs(job, run.history, epochs, compiled, watched):
+            run.history.extend(columns)
             run.history.seconds = time.perf_counter() - started
-            show(row)
-            if not math.isfinite(row["loss"]):
-                run.stop(f"the loss became {row['loss']} in epoch {run.epoch}; try a smaller learning rate")
+            run.epoch = len(run.history) - 1
+            show(columns)
+            if not math.isfinite(run.history.loss[-1]):
+                run.stop(f"the loss became {run.history.loss[-1]} by epoch {run.epoch}; try a smaller learning rate")
                 warnings.warn(run.history.stopped, RuntimeWarning, stacklevel=2)
             for callback in callbacks:
                 callback(run)
@@ -171,6 +185,154 @@ def fit(
     for callback in callbacks:
         getattr(callback, "finish", _nothing)(run)
     return run.history
+
+
+Columns = Mapping[str, Sequence[float]]
+
+
+def _epochs(job: _Job, history: History, epochs: int, compiled: bool | str, watched: bool) -> Iterator[Columns]:
+    """The columns of the history, epoch by epoch; many epochs at a time where nobody watches."""
+    if compiled is True:
+        yield from job.compiled(history, "as asked", epochs, watched)
+        return
+    left = epochs
+    history.engine = "eager, as asked" if compiled is False else job.why_eager
+    if compiled == "auto" and not job.why_eager:
+        started = time.perf_counter()
+        yield job.epoch()
+        left -= 1
+        seconds = time.perf_counter() - started
+        saved, cost = left * seconds, _seconds_to_compile(seconds)
+        if saved > 2 * cost:
+            reason = f"for {left} epochs of {seconds:.2g} s are longer than the {cost:.2g} s that compiling takes"
+            yield from job.compiled(history, reason, left, watched)
+            return
+        history.engine = f"eager, for {left} epochs of {seconds:.2g} s are over before compiling would pay"
+    for _ in range(left):
+        yield job.epoch()
+
+
+def _seconds_to_compile(epoch: float) -> float:
+    """A guess from the time of an eager epoch: LLVM, and some work for each scalar node."""
+    return 0.5 + (100 if ENGINE == "native" else 3) * epoch
+
+
+class _Job:
+    """What is to be done in every epoch, and two ways of doing it."""
+
+    def __init__(
+        self,
+        model: Module,
+        loss: Loss,
+        penalty: Callable[[list[Value]], Value] | None,
+        optimizer: Optimizer,
+        data: Dataset,
+        batch_size: int | None,
+        rng: Random | None,
+        metrics: Mapping[str, Metric],
+        validation: Dataset | None,
+    ) -> None:
+        self.model: Any = model
+        self.loss = loss
+        self.penalty = penalty
+        self.optimizer = optimizer
+        self.data = data
+        self.batch_size = batch_size or len(data)
+        self.rng = rng
+        self.metrics = metrics
+        self.validation = validation
+
+    def epoch(self) -> Columns:
+        """An eager epoch."""
+        parts = batches(self.data, self.batch_size, self.rng)
+        row = _average([self.step(part) for part in parts], parts)
+        return self.columns(row)
+
+    def step(self, part: Dataset) -> dict[str, float]:
+        predictions = [self.model(x) for x in part.inputs]
+        total = self.total(predictions, part.targets)
+        row = {"loss": total.data, **self.measured(predictions, part.targets)}
+        self.optimizer.zero_grad()
+        total.backward()
+        self.optimizer.step()
+        return row
+
+    def compiled(self, history: History, reason: str, epochs: int, watched: bool) -> Iterator[Columns]:
+        """Epochs of one compiled step each."""
+        from chainrule.compiler.function import CompiledFunction
+        from chainrule.compiler.steps import CompiledSteps
+
+        def loss_of(inputs: Any) -> Any:
+            return self.total([self.model(x) for x in inputs], self.data.targets)
+
+        if self.batch_size < len(self.data):
+            raise ValueError("`compiled` needs one batch, the same at every step: leave `batch_size` out")
+        steps = CompiledSteps(loss_of, self.data.inputs, self.optimizer)
+        nodes, statements = steps.stats["scalar nodes"], steps.stats["array statements"]
+        history.engine = f"compiled, {reason}: {nodes:,} scalar nodes in {statements} array statements"
+        predict = CompiledFunction(self.model) if self.metrics else None
+        at_once = 1
+        while epochs:
+            count = min(epochs, at_once)
+            started = time.perf_counter()
+            if watched:
+                predictions = _examples(predict.batch(self.data.inputs, reduce=None)) if predict else []
+                row = self.measured(predictions, self.data.targets)
+                yield self.columns({"loss": steps.run(1)[0], **row})
+            else:
+                yield {"loss": steps.run(count)}
+                if time.perf_counter() - started < 0.05:  # often enough for the progress bar
+                    at_once *= 2
+            epochs -= count
+
+    def total(self, predictions: list[Any], targets: list[Any]) -> Any:
+        total = self.loss(predictions, targets)
+        if not hasattr(total, "_apply"):
+            raise TypeError(f"`loss` must return a Value, got {type(total).__name__}: build it from the predictions")
+        return total + self.penalty(self.model.parameters()) if self.penalty else total
+
+    def measured(self, predictions: list[Any], targets: list[Any]) -> dict[str, float]:
+        return {name: float(metric(predictions, targets)) for name, metric in self.metrics.items()}
+
+    def columns(self, row: dict[str, float]) -> Columns:
+        """An epoch's row, with that of the validation data, as columns."""
+        if self.validation is not None:
+            predictions = [self.model(x) for x in self.validation.inputs]
+            row["validation_loss"] = self.loss(predictions, self.validation.targets).data
+            measured = self.measured(predictions, self.validation.targets)
+            row |= {f"validation_{name}": number for name, number in measured.items()}
+        return {name: [number] for name, number in row.items()}
+
+    @property
+    def why_eager(self) -> str:
+        """Why the steps must not be compiled unasked; empty if they may."""
+        if self.batch_size < len(self.data):
+            return "eager, for the batches differ from step to step"
+        if not _is_known(self.model):
+            return "eager, for what this model does may differ from step to step (`compiled=True`: it does not)"
+        ours = [f for f in (self.loss, self.penalty) if getattr(f, "__module__", "") == "chainrule.losses" or f is None]
+        if len(ours) < 2:
+            return "eager, for what this loss does may differ from step to step (`compiled=True`: it does not)"
+        if not find_spec("llvmlite"):
+            return "eager, for llvmlite is not installed"
+        return ""
+
+
+def _is_known(model: Any) -> bool:
+    """Whether it is made of chainrule's own networks, which do the same at every step."""
+    if type(model) is Sequential:
+        return all(map(_is_known, model.steps))
+    if type(model) is Neuron:
+        return isinstance(model.activation, str)
+    parts = getattr(model, "layers", None) or getattr(model, "neurons", [])
+    return type(model) in (MLP, Layer) and all(map(_is_known, parts))
+
+
+def _examples(predictions: Any) -> list[Any]:
+    """Predictions of a batch, example by example, as Values: what metrics are used to."""
+    if isinstance(predictions, (list, tuple)):
+        return [list(row) for row in zip(*map(_examples, predictions), strict=True)]
+    return [Value(number) for number in predictions.tolist()]
 
 
 class EarlyStopping:
@@ -218,35 +380,6 @@ def _nothing(training: Training) -> None:
     """What a callback without a `start` or a `finish` does there."""
 
 
-def _step(
-    model: Module,
-    loss: Loss,
-    penalty: Callable[[list[Value]], Value] | None,
-    optimizer: Optimizer,
-    metrics: Mapping[str, Metric],
-    part: Dataset,
-) -> dict[str, float]:
-    total, row = _evaluate(model, loss, metrics, part)
-    if penalty:
-        total = total + penalty(model.parameters())
-    row["loss"] = total.data
-    optimizer.zero_grad()
-    total.backward()
-    optimizer.step()
-    return row
-
-
-def _evaluate(
-    model: Module, loss: Loss, metrics: Mapping[str, Metric], part: Dataset
-) -> tuple[Value, dict[str, float]]:
-    predictions = [model(x) for x in part.inputs]  # type: ignore[operator]
-    total = loss(predictions, part.targets)
-    if not isinstance(total, Value):
-        raise TypeError(f"`loss` must return a Value, got {type(total).__name__}: build it from the predictions")
-    measured = {name: float(metric(predictions, part.targets)) for name, metric in metrics.items()}
-    return total, {"loss": total.data, **measured}
-
-
 def _average(rows: list[dict[str, float]], parts: list[Dataset]) -> dict[str, float]:
     """The mean over batches, weighted by their sizes; exact where there is one batch."""
     if len(rows) == 1:
@@ -272,7 +405,9 @@ def _iterable(things: Any, argument: str) -> Iterable[Any]:
     return things  # type: ignore[no-any-return]
 
 
-def _check(model: Any, loss: Any, data: Any, validation: Any, optimizer: Any, epochs: Any, batch_size: Any) -> None:
+def _check(
+    model: Any, loss: Any, data: Any, validation: Any, optimizer: Any, epochs: Any, batch_size: Any, compiled: Any
+) -> None:
     if not isinstance(model, Module) or not callable(model):
         raise TypeError(f"`model` must be an nn.Module that can be called, got {type(model).__name__}")
     if not callable(loss):
@@ -289,6 +424,8 @@ def _check(model: Any, loss: Any, data: Any, validation: Any, optimizer: Any, ep
     whole_number(epochs, "epochs")
     if batch_size is not None:
         whole_number(batch_size, "batch_size")
+    if compiled not in (True, False, "auto"):
+        raise ValueError(f"`compiled` must be True, False or 'auto', got {compiled!r}")
 
 
 def _check_optimizer(optimizer: Any, model: Module) -> None:
@@ -299,15 +436,18 @@ def _check_optimizer(optimizer: Any, model: Module) -> None:
 
 
 @contextmanager
-def _progress_bar(epochs: int, wanted: bool) -> Iterator[Callable[[dict[str, float]], None]]:
+def _progress_bar(epochs: int, wanted: bool) -> Iterator[Callable[[Columns], None]]:
     if not wanted or not find_spec("rich"):  # in a browser there is none
-        yield lambda row: None
+        yield lambda columns: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = BarColumn(bar_width=12), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
     with Progress(*columns) as bar:
         task = bar.add_task("", total=epochs)
-        yield lambda row: bar.update(
-            task, advance=1, description="  ".join(f"{name} {number:.4g}" for name, number in row.items())
-        )
+
+        def show(columns: Columns) -> None:
+            text = "  ".join(f"{name} {numbers[-1]:.4g}" for name, numbers in columns.items())
+            bar.update(task, advance=len(columns["loss"]), description=text)
+
+        yield show

@@ -1,6 +1,6 @@
 """The compiler: finds the tensors inside scalar code, and runs them.
 
-    Value ──trace──► Graph ──lift──► ArrayProgram ──differentiate──► ──lay_out──► ──LLVM──► numbers
+    Value or function ──trace──► Graph ──lift──► ArrayProgram ──differentiate──► lay_out ──► reroll ──► LLVM ──► numbers
 
 Each stage takes one thing and returns a new one, prints readably and can verify itself.
 """
@@ -8,21 +8,19 @@ Each stage takes one thing and returns a new one, prints readably and can verify
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from time import perf_counter
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from chainrule._value import Value
-from chainrule.compiler.differentiate import differentiate
+from chainrule.compiler.bulk import add_to_grad
+from chainrule.compiler.function import CompiledFunction
 from chainrule.compiler.graph import trace
-from chainrule.compiler.interpret import Interpreted
-from chainrule.compiler.layout import lay_out
 from chainrule.compiler.lift import lift
+from chainrule.compiler.machine import BACKENDS, Clock, Machine, places
+from chainrule.compiler.symbols import TracingError
 
-__all__ = ["Program", "compile"]
-
-BACKENDS = ("llvm", "interpreter")
+__all__ = ["CompiledFunction", "Program", "TracingError", "compile"]
 
 
 class Program:
@@ -38,44 +36,22 @@ class Program:
     """
 
     def __init__(self, target: Value, wrt: Iterable[Value] | None, backend: str) -> None:
-        clock = _Clock()
+        clock = Clock()
         graph = clock("trace", lambda: trace(target, wrt))
         lifted = clock("lift", lambda: lift(graph))
-        self.wrt = [graph.nodes[i] for i in graph.parameters] if wrt is None else list(wrt)
-        whole = clock("differentiate", lambda: differentiate(lifted)) if self.wrt else lifted
-        self.arrays, places = clock("lay out", lambda: lay_out(whole))
-        self.found = whole
-        self.target = target
-        if backend == "llvm":
-            from chainrule.compiler.llvm import Native
-
-            self.machine: Any = clock("llvm", lambda: Native(self.arrays))
-        else:
-            self.machine = Interpreted(self.arrays)
-        for array, view in self.machine.views.items():
-            if array.numbers is not None:
-                view[:] = array.numbers
-        self._leaves = []
-        for kind, array in self.arrays.leaves.items():
-            nodes = [graph.nodes[i] for i in graph.leaves(kind)]
-            self._leaves.append((nodes, self.machine.views[array], places.get(array, slice(0, len(nodes)))))
         parameters = [graph.nodes[i] for i in graph.parameters]
-        position = {node: i for i, node in enumerate(parameters)}
-        self._order = [position.get(node, -1) for node in self.wrt]
-        self.stats = {
-            "scalar nodes": len(graph),
-            "array statements": len(whole.statements),
-            "not affine": sum(not statement.affine for statement in whole.statements),
-            "bytes": self.machine.size * 8,
-            "seconds": clock.seconds,
-        }
+        self.target = target
+        self.wrt = parameters if wrt is None else list(wrt)
+        self.machine = Machine(lifted, bool(self.wrt), backend, clock)
+        self.stats = self.machine.stats(len(graph), clock.seconds)
+        self._leaves = [(kind, [graph.nodes[i] for i in graph.leaves(kind)]) for kind in lifted.leaves]
+        self._order = places(self.wrt, parameters)
 
     def __call__(self) -> float:
         """Forward and backward: sets the target's data, adds to the gradients, returns the result."""
         result, gradient = self.value_and_grad()
         self.target.data = result
-        for value, grad in zip(self.wrt, gradient.tolist(), strict=True):
-            value.grad += grad
+        add_to_grad(self.wrt, gradient)
         return result
 
     def value_and_grad(self) -> tuple[float, np.ndarray]:
@@ -85,14 +61,10 @@ class Program:
         >>> compile(x * x).value_and_grad()
         (9.0, array([6.]))
         """
-        for nodes, view, where in self._leaves:
-            view[where] = [node.data for node in nodes]
+        for kind, nodes in self._leaves:
+            self.machine.load_data(kind, nodes)
         self.machine.run()
-        result = float(self.machine.views[self.arrays.output][0])
-        if self.arrays.gradient is None:
-            return result, np.zeros(len(self.wrt))
-        gradient = self.machine.views[self.arrays.gradient]
-        return result, np.array([gradient[i] if i >= 0 else 0.0 for i in self._order])
+        return float(self.machine.output[0]), self.machine.gradient[self._order]
 
     def describe(self) -> str:
         """The program that was found, a statement a line.
@@ -101,39 +73,71 @@ class Program:
         >>> print(compile(sum(v * v for v in x), wrt=()).describe())
         v0[0] = 0 + Σi<100 input[i]·input[i]
         """
-        return str(self.found)
+        return str(self.machine.found)
 
     def __repr__(self) -> str:
         scalars, arrays = self.stats["scalar nodes"], self.stats["array statements"]
         return f"<Program: {scalars:,} scalar nodes in {arrays} array statements>"
 
 
-def compile(target: Value, wrt: Iterable[Value] | None = None, *, backend: str = "llvm") -> Program:
-    """A program that computes the graph below `target`, and its gradient by `wrt` (default: all leaves).
+_MISSING: Any = object()
 
-    The scalar graph that ordinary code recorded is searched for loops over arrays, and those are
+
+@overload
+def compile(target: Value, wrt: Iterable[Value] | None = None, *, backend: str = "llvm") -> Program: ...
+@overload
+def compile(
+    target: Callable[..., Any], wrt: Iterable[Value] | None = None, *, backend: str = "llvm"
+) -> CompiledFunction: ...
+@overload
+def compile(
+    *, wrt: Iterable[Value] | None = None, backend: str = "llvm"
+) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
+def compile(target: Any = _MISSING, wrt: Iterable[Value] | None = None, *, backend: str = "llvm") -> Any:
+    """A program that computes `target`, and its gradient by `wrt` (default: all leaves).
+
+    A Value: the scalar graph that ordinary code recorded is searched for loops over arrays, and those are
     compiled. Leaves are read anew at every call; plain numbers and branches are as they were recorded.
 
     >>> x, w = Value(2.0), Value(0.5)
     >>> program = compile((w * x).tanh(), wrt=[w])
     >>> f"{program():.4f}"
     '0.7616'
+
+    A function of numbers, lists and arrays: it is called once on symbols for each structure of its arguments, and the
+    graph that this records is compiled. Values that it captures are read anew at every call, and `wrt` is among them.
+    What else it does happens in that one call only: printing, random numbers, reading the `.data` of a captured Value
+    or branching on it. Plain numbers that it captures become part of the program.
+
+    >>> @compile
+    ... def loss(xs, y):
+    ...     return (sum(w * x for x in xs) - y) ** 2
+    >>> loss([1.0, 3.0], 1.0)
+    1.0
+    >>> loss.value_and_grad([1.0, 3.0], 4.0)
+    (4.0, array([-16.]))
+    >>> loss.batch([[1.0, 3.0], [2.0, 2.0]], [1.0, 4.0], reduce="mean")
+    2.5
     """
-    if not isinstance(target, Value):
-        raise TypeError(f"`target` must be a Value, got {type(target).__name__}: compile the result of your code")
     if backend not in BACKENDS:
         raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}; got {backend!r}")
-    return Program(target, None if wrt is None else list(wrt), backend)
+    chosen = None if wrt is None else _leaves(wrt)
+    if target is _MISSING:
+        return lambda function: compile(function, chosen, backend=backend)
+    if isinstance(target, Value):
+        return Program(target, chosen, backend)
+    if not callable(target):
+        raise TypeError(
+            f"`target` must be a Value, got {type(target).__name__}: compile the result of your code, or the function"
+        )
+    return CompiledFunction(target, chosen, backend)
 
 
-class _Clock:
-    """Seconds by stage."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    def __call__(self, stage: str, work: Callable[[], Any]) -> Any:
-        started = perf_counter()
-        result = work()
-        self.seconds[stage] = perf_counter() - started
-        return result
+def _leaves(wrt: Iterable[Any]) -> list[Value]:
+    values = list(wrt)
+    for value in values:
+        if not isinstance(value, Value):
+            raise TypeError(f"`wrt` must be Values, got {type(value).__name__}: give those that the code captures")
+        if value._operands:
+            raise ValueError(f"`wrt` must be leaves, and {value!r} was computed: give the Values that it came from")
+    return values

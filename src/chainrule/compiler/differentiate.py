@@ -44,16 +44,16 @@ def differentiate(program: ArrayProgram) -> ArrayProgram:
     result = ArrayProgram([*program.statements, *backward], program.leaves, program.output)
     result.gradient = adjoints.get(parameters) if parameters else None
     if result.gradient and result.gradient not in started:
-        result.statements.append(_zero(result.gradient))
+        result.steps.append(_zero(result.gradient))
     return result
 
 
 def _that_depend_on(parameters: Array | None, program: ArrayProgram) -> list[Array]:
-    found = [parameters] if parameters else []
+    found = {parameters: None} if parameters else {}
     for statement in program.statements:
-        if any(access.array in found for access in statement.accesses()) and statement.target.array not in found:
-            found.append(statement.target.array)
-    return found
+        if any(access.array in found for access in statement.accesses()):
+            found[statement.target.array] = None
+    return list(found)
 
 
 def _contributions(statement: Statement, adjoints: dict[Array, Array]) -> list[Statement]:

@@ -1,7 +1,8 @@
-"""The graph of a Value, laid flat: one row a node, oldest first, operands by index.
+"""The graph of a Value or a Symbol, laid flat: one row a node, oldest first, operands by index.
 
-Leaves come in three kinds. *Parameters* are those that the gradient is wanted for, *inputs* are the other leaves, and
-*constants* are plain numbers that met a Value.
+Leaves come in four kinds. *Parameters* are those that the gradient is wanted for, *inputs* are the arguments of a
+traced function, *captured* are the other Values that it reads, and *constants* are plain numbers that met a Value. In
+the graph of a Value, which has no arguments, the leaves that are not parameters are the inputs.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from chainrule._value import Value
+from chainrule.compiler.symbols import Constant, Symbol
 
-KINDS = ("constant", "parameter", "input")
+Node = Value | Symbol | Constant
+
+KINDS = ("constant", "parameter", "input", "captured")
 
 
 REMEDY = "register the op with chainrule.op to compile it"
@@ -29,10 +33,10 @@ class Graph:
     4  +          2 3      7.0
     """
 
-    def __init__(self, rules: list[Any], operands: list[tuple[int, ...]], nodes: list[Value]) -> None:
+    def __init__(self, rules: list[Any], operands: list[tuple[int, ...]], nodes: list[Any]) -> None:
         self.rules = rules
         self.operands = operands
-        self.nodes = nodes  # the Values themselves, whose data is read at each run
+        self.nodes = nodes  # the Values themselves, whose data is read at each run; Symbols have none
 
     def __len__(self) -> int:
         return len(self.rules)
@@ -58,30 +62,32 @@ class Graph:
 
     def __str__(self) -> str:
         rows = [
-            [str(i), _name(rule), " ".join(map(str, operands)), f"{node.data:.10}"]
+            [str(i), _name(rule), " ".join(map(str, operands)), _data(node)]
             for i, (rule, operands, node) in enumerate(zip(self.rules, self.operands, self.nodes, strict=True))
         ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join("  ".join(map(str.ljust, row, [*widths[:2], max(widths[2], 7), 0])) for row in rows)
 
 
-def trace(root: Value, wrt: Iterable[Value] | None = None) -> Graph:
-    """The graph below `root`; all leaves are parameters unless `wrt` says which."""
+def trace(root: Value | Symbol, wrt: Iterable[Value] | None = None) -> Graph:
+    """The graph below `root`; all Values that are leaves are parameters unless `wrt` says which."""
     nodes = _newest_last(root)
     index = {node: i for i, node in enumerate(nodes)}
     parameters = None if wrt is None else set(wrt)
     rules: list[Any] = []
     operands: list[tuple[int, ...]] = []
     for node in nodes:
-        if getattr(node._backward, "__self__", None) is not node:
+        owner: Any = getattr(node._backward, "__self__", None)
+        if owner is not node:
             raise TypeError(f"{node!r} has a `_backward` written by hand, and only Python knows it: {REMEDY}")
-        rules.append(node._rule or _kind(node, parameters))
+        rules.append(node._rule or _kind(node, parameters, "input" if isinstance(root, Value) else "captured"))
         operands.append(tuple([index[operand] for operand in node._operands]))
     return Graph(rules, operands, nodes)
 
 
-def _newest_last(root: Value) -> list[Value]:
-    found, pending = {root}, [root]
+def _newest_last(root: Node) -> list[Any]:
+    found: set[Any] = {root}
+    pending: list[Any] = [root]
     while pending:
         for operand in pending.pop()._operands:
             if operand not in found:
@@ -90,13 +96,19 @@ def _newest_last(root: Value) -> list[Value]:
     return sorted(found, key=lambda node: node._serial)
 
 
-def _kind(node: Value, parameters: set[Value] | None) -> str:
+def _kind(node: Any, parameters: set[Value] | None, others: str) -> str:
+    if isinstance(node, Symbol):
+        return "input"
     if node._operands:
         raise TypeError(f"{node!r} (`_op` {node._op!r}) was made by hand, and only Python knows how: {REMEDY}")
     if node._constant:
         return "constant"
-    return "parameter" if parameters is None or node in parameters else "input"
+    return "parameter" if parameters is None or node in parameters else others
 
 
 def _name(rule: Any) -> str:
     return str(rule if rule in KINDS else rule.symbol)
+
+
+def _data(node: Any) -> str:
+    return "" if isinstance(node, Symbol) else f"{node.data:.10}"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.differentiate import is_injective
-from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Number, Shape, Statement
+from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Number, Repeat, Shape, Statement
 
 NUMPY: dict[str, Any] = {
     "add": np.add,
@@ -44,23 +44,35 @@ class Interpreted:
         self.views: Memory = {array: np.full(array.size, np.nan) for array in program.arrays()}
         self.size = sum(array.size for array in self.views)
 
+    def run_many(self, leaf: Array, rows: np.ndarray, output: Array) -> np.ndarray:
+        """Run once for each of `rows`, which `leaf` is set to before; the first element of `output` each time."""
+        results = []
+        for row in rows:
+            self.views[leaf][:] = row
+            self.run()
+            results.append(self.views[output][0])
+        return np.array(results)
+
     def run(self) -> None:
         """Fill every array from the leaves."""
         with np.errstate(all="ignore"):
-            for statement in self.program.statements:
-                _execute(statement, self.views)
+            for step in self.program.steps:
+                body, count = (step.body, step.count) if isinstance(step, Repeat) else ((step,), 1)
+                for time in range(count):
+                    for statement in body:
+                        _execute(statement, self.views, time)
 
 
-def _execute(statement: Statement, memory: Memory) -> None:
+def _execute(statement: Statement, memory: Memory, time: int) -> None:
     total: Any = 0.0
     for position, term in enumerate(statement.terms):
         loops = statement.loops + term.loops
-        value = np.broadcast_to(_evaluate(term.expression, loops, memory), loops)
+        value = np.broadcast_to(_evaluate(term.expression, loops, memory, time), loops)
         if term.loops:
             value = value.sum(axis=tuple(range(len(statement.loops), len(loops))))
         signed = value if term.sign > 0 else -value
         total = signed if position == 0 else total + signed
-    where = _positions(statement.target, statement.loops)
+    where = statement.target.positions(statement.loops, time)
     target = memory[statement.target.array]
     if not statement.accumulate:
         target[where] = total
@@ -70,13 +82,13 @@ def _execute(statement: Statement, memory: Memory) -> None:
         np.add.at(target, where, total)
 
 
-def _evaluate(expression: Expression, loops: Shape, memory: Memory) -> Any:
+def _evaluate(expression: Expression, loops: Shape, memory: Memory, time: int) -> Any:
     if isinstance(expression, Number):
         return np.float64(expression.value)
     if isinstance(expression, Access):
-        return memory[expression.array][_positions(expression, loops)]
+        return memory[expression.array][expression.positions(loops, time)]
     assert isinstance(expression, Apply)
-    operands = [_evaluate(operand, loops, memory) for operand in expression.operands]
+    operands = [_evaluate(operand, loops, memory, time) for operand in expression.operands]
     return apply(expression.op, operands)
 
 
@@ -120,12 +132,3 @@ def apply(op: Any, operands: list[Any]) -> Any:
     if op.c:
         return np.asarray((NUMPY.get(op.name) or getattr(np, op.name))(*operands), dtype=np.float64)
     return _bare(op.forward(*map(_Numbers, operands)))
-
-
-def _positions(access: Access, loops: Shape) -> Any:
-    index = np.full(loops, access.base, dtype=np.int64)
-    for d, (stride, extent) in enumerate(zip(access.strides, loops, strict=True)):
-        shape = [1] * len(loops)
-        shape[d] = extent
-        index = index + stride * np.arange(extent).reshape(shape)
-    return index if access.table is None else np.asarray(access.table)[index]

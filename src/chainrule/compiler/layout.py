@@ -7,7 +7,8 @@ puts a whole example in a row. Vector instructions want the same element of neig
 2. an axis along which no parameter moves is like a batch; if an array has one, it becomes the innermost, padded to
    whole cache lines.
 
-Parameters keep their order, and so does what cannot be reshaped without tables.
+Parameters keep their order, and so does what cannot be reshaped without tables. Statements without loops have no say.
+This pass comes before time is re-rolled: like steps of a recurrence are laid out alike, and so remain alike.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def lay_out(program: ArrayProgram) -> tuple[ArrayProgram, dict[Array, np.ndarray
         return layout.access(access, moved[access.array]) if layout else access
 
     leaves = {kind: moved.get(array, array) for kind, array in program.leaves.items()}
-    result = ArrayProgram([s.map(change) for s in statements], leaves, moved.get(program.output, program.output))
+    steps = [s.map(change) if _touches(s, layouts) else s for s in statements]
+    result = ArrayProgram(steps, leaves, moved.get(program.output, program.output))
     result.gradient = program.gradient
     return result, {
         moved[array]: layout.places() for array, layout in layouts.items() if array in program.leaves.values()
@@ -44,10 +46,12 @@ def _refine(program: ArrayProgram) -> tuple[list[Statement], dict[Array, Shape]]
     """Loops split until none runs over two axes of an array at once; and the arrays' shapes."""
     statements = list(program.statements)
     shapes: dict[Array, Shape] = {}
+    looped = [k for k, statement in enumerate(statements) if _has_loops(statement)]
     changed = True
     while changed:
         changed = False
-        for k, statement in enumerate(statements):
+        for k in looped:
+            statement = statements[k]
             for access, loops in _all_accesses(statement):
                 shape = _shape(access, loops)
                 if shape and len(shape) > len(shapes.get(access.array, ())):
@@ -58,6 +62,14 @@ def _refine(program: ArrayProgram) -> tuple[list[Statement], dict[Array, Shape]]
                 statements[k] = split
                 changed = True
     return statements, shapes
+
+
+def _touches(statement: Statement, arrays: dict[Array, _Layout]) -> bool:
+    return statement.target.array in arrays or any(access.array in arrays for access in statement.accesses())
+
+
+def _has_loops(statement: Statement) -> bool:
+    return bool(statement.loops) or any(term.loops for term in statement.terms)
 
 
 def _all_accesses(statement: Statement) -> list[tuple[Access, Shape]]:
@@ -184,7 +196,7 @@ def _layouts(statements: list[Statement], shapes: dict[Array, Shape], program: A
     fixed = {program.leaves.get("parameter"), program.gradient, program.output}
     votes: dict[Array, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     uses: dict[Array, list[tuple[Access, Shape]]] = defaultdict(list)
-    for statement in statements:
+    for statement in filter(_has_loops, statements):
         for access, loops in _all_accesses(statement):
             uses[access.array].append((access, loops))
         for term in statement.terms:

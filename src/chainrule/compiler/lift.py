@@ -165,15 +165,31 @@ class _Lifter:
 
     def statement(self, index: int, this: _Class) -> Statement:
         """One statement for all members: their operands' positions as streams, and the nest that reproduces these."""
-        slots = [self.factors(this, slot) for slot in range(len(self.found.operands[this.members[0]]))]
-        loops, outer = self.outer_loops(slots, len(this.members))
-        terms = [self.term(factors, loops, strides) for factors, strides in zip(slots, outer, strict=True)]
+        runs = self.found.operands[this.members[0]]
+        loops: Shape = ()
+        if len(this.members) == 1 and all(len(run) == 1 for run in runs):
+            terms = [Term(self.scalar(this, run[0])) for run in runs]
+        else:
+            slots = [self.factors(this, slot) for slot in range(len(runs))]
+            loops, outer = self.outer_loops(slots, len(this.members))
+            terms = [self.term(factors, loops, strides) for factors, strides in zip(slots, outer, strict=True)]
         target = Access(self.arrays[index], 0, row_major(loops))
         if this.key[0] == SUM:
             for term, (_, sign, _) in zip(terms, this.key[1:], strict=True):
                 term.sign = sign
             return Statement(target, loops, terms)
         return Statement(target, loops, [Term(Apply(this.key[0], tuple(term.expression for term in terms)))])
+
+    def scalar(self, this: _Class, operand: int) -> Expression:
+        """What a class of one member reads where it has one operand: no streams, no loops."""
+        index = self.found.of[operand]
+        if this.key[0] == SUM and self.is_inlined(self.found.classes[index]):
+            factors = [self.scalar(self.found.classes[index], run[0]) for run in self.found.operands[operand]]
+            return Apply(ops.mul, tuple(factors))
+        position = self.found.position[operand]
+        if index in self.constants:
+            return Number(float(self.constants[index][position]))
+        return Access(self.arrays[index], position, ())
 
     def factors(self, this: _Class, slot: int) -> list[Factor]:
         """What a slot reads: two arrays for an inlined product, else one."""

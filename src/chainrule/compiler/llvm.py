@@ -14,7 +14,8 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from chainrule import ops
-from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Number, Statement, Term
+from chainrule.compiler import kernels
+from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Number, Repeat, Statement, Term
 
 WIDEST = 32  # lanes: four 512-bit registers, enough to hide the latency of a fused multiply-add
 JAM = 4  # turns of a loop that share what they load
@@ -42,6 +43,16 @@ class Native:
     def run(self) -> None:
         """Fill every array from the leaves."""
         self.entry(self.address)
+
+    def run_many(self, leaf: Array, rows: np.ndarray, output: Array) -> np.ndarray:
+        """Run once for each of `rows`, which `leaf` is set to before; the first element of `output` each time."""
+        rows, results = np.ascontiguousarray(rows, dtype=np.float64), np.empty(len(rows))
+        places = self.offsets[leaf], rows.shape[1], self.offsets[output]
+        drive = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 4)(
+            self.engine.get_function_address("drive")
+        )
+        drive(self.address, rows.ctypes.data, results.ctypes.data, len(rows), *places)
+        return results
 
 
 def _place(arrays: Sequence[Array]) -> tuple[dict[Array, int], int]:
@@ -76,6 +87,35 @@ def _compile(text: str) -> Any:
     return engine
 
 
+# run, again and again: each time a row of numbers goes into the memory first, and a result comes out of it.
+DRIVE = """
+define void @drive(ptr %memory, ptr %rows, ptr %results, i64 %count, i64 %to, i64 %width, i64 %from) {
+entry:
+  %target = getelementptr double, ptr %memory, i64 %to
+  %source = getelementptr double, ptr %memory, i64 %from
+  %bytes = mul i64 %width, 8
+  br label %test
+test:
+  %time = phi i64 [ 0, %entry ], [ %next, %turn ]
+  %more = icmp slt i64 %time, %count
+  br i1 %more, label %turn, label %end
+turn:
+  %offset = mul i64 %time, %width
+  %row = getelementptr double, ptr %rows, i64 %offset
+  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %row, i64 %bytes, i1 false)
+  call void @run(ptr %memory)
+  %result = load double, ptr %source
+  %place = getelementptr double, ptr %results, i64 %time
+  store double %result, ptr %place
+  %next = add i64 %time, 1
+  br label %test
+end:
+  ret void
+}
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""
+
+
 class _Module:
     """The text of the whole program."""
 
@@ -83,7 +123,32 @@ class _Module:
         self.offsets = offsets
         self.tables: list[np.ndarray] = []
         self.declarations: set[str] = set()
-        self.functions = [_Function(self, statement, f"s{k}") for k, statement in enumerate(program.statements)]
+        self.functions: list[_Function] = []
+        self.calls = [self.repeat(step) if isinstance(step, Repeat) else self.call(step) for step in program.steps]
+
+    def call(self, statement: Statement, time: str = "0") -> str:
+        """A call of the statement's function."""
+        self.functions.append(_Function(self, statement, f"s{len(self.functions)}"))
+        return f"  call void @{self.functions[-1].name}(ptr %memory, i64 {time})"
+
+    def repeat(self, step: Repeat) -> str:
+        """A loop that calls the body's functions in order, one time after another."""
+        k = len(self.functions)
+        calls = [self.call(statement, f"%r{k}") for statement in step.body]
+        return "\n".join(
+            [
+                f"  br label %before{k}",
+                f"before{k}:",
+                f"  br label %head{k}",
+                f"head{k}:",
+                f"  %r{k} = phi i64 [ 0, %before{k} ], [ %next{k}, %head{k} ]",
+                *calls,
+                f"  %next{k} = add nuw nsw i64 %r{k}, 1",
+                f"  %again{k} = icmp slt i64 %next{k}, {step.count}",
+                f"  br i1 %again{k}, label %head{k}, label %after{k}",
+                f"after{k}:",
+            ]
+        )
 
     def table(self, positions: np.ndarray) -> int:
         """The address of a table of positions, which lives as long as the program."""
@@ -91,11 +156,11 @@ class _Module:
         return int(self.tables[-1].ctypes.data)
 
     def __str__(self) -> str:
-        calls = "\n".join(f"  call void @{function.name}(ptr %memory)" for function in self.functions)
+        calls = "\n".join(self.calls)
         bodies = "\n".join(map(str, self.functions))
         main = f"define void @run(ptr %memory) {{\n{calls}\n  ret void\n}}\n"
         attributes = 'attributes #0 = { nounwind noinline "prefer-vector-width"="512" }\n'
-        return "\n".join([bodies, main, *sorted(self.declarations), attributes])
+        return "\n".join([bodies, main, DRIVE, *sorted(self.declarations), attributes])
 
 
 class Register:
@@ -136,7 +201,7 @@ def _type(lanes: int) -> str:
 
 
 class _Function:
-    """One statement as a function of the memory."""
+    """One statement as a function of the memory and of the time in a Repeat."""
 
     def __init__(self, module: _Module, statement: Statement, name: str) -> None:
         self.module = module
@@ -152,7 +217,7 @@ class _Function:
 
     def __str__(self) -> str:
         body = "\n".join(self.lines)
-        return f"define internal void @{self.name}(ptr %memory) #0 {{\nentry:\n{body}\n  ret void\n}}\n"
+        return f"define internal void @{self.name}(ptr %memory, i64 %time) #0 {{\nentry:\n{body}\n  ret void\n}}\n"
 
     # Text.
 
@@ -347,6 +412,9 @@ class _Function:
             function = f"@llvm.{INTRINSICS[op.name]}.{suffix}"
             self.module.declarations.add(f"declare {kind} {function}({kind})")
             text = f"call {kind} {function}({kind} {names[0]})"
+        elif kernels.pays(op.name, lanes):
+            self.module.declarations |= kernels.define(op.name, lanes)
+            text = f"call {kind} {kernels.symbol(op.name, lanes)}({kind} {names[0]})"
         else:
             return self.call(op.name, [Register(self, name, lanes) for name in names], lanes)
         return Register(self, self.emit(text), lanes)
@@ -410,13 +478,20 @@ class _Function:
                 step = name if stride == 1 else self.emit(f"mul nsw i64 {name}, {stride}")
                 index = self.emit(f"add nsw i64 {step}, {index}")
         if not table:
+            index = self.moved(index, access.repeat)
             return self.emit(f"getelementptr inbounds double, ptr %memory, i64 {index}")
         pointer = f"inttoptr (i64 {self.module.table(access.table)} to ptr)"
         entry = self.emit(f"getelementptr inbounds i64, ptr {pointer}, i64 {index}")
         position = self.emit(f"load i64, ptr {entry}, !invariant.load !0")
-        shifted = self.emit(f"add nsw i64 {position}, {self.module.offsets[access.array]}")
+        shifted = self.emit(f"add nsw i64 {self.moved(position, access.repeat)}, {self.module.offsets[access.array]}")
         self.module.declarations.add("!0 = !{}")
         return self.emit(f"getelementptr inbounds double, ptr %memory, i64 {shifted}")
+
+    def moved(self, index: str, repeat: int) -> str:
+        """The index at this time of a Repeat."""
+        if repeat == 0:
+            return index
+        return self.emit(f"add nsw i64 {index}, {self.emit(f'mul nsw i64 %time, {repeat}')}")
 
     def load(self, access: Access, indices: list[str], lanes: int, axis: int | None) -> Register:
         stride = access.strides[axis] if axis is not None and lanes > 1 else 0

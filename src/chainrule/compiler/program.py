@@ -5,17 +5,25 @@
 A statement has a nest of loops. Its value is a sum of terms; each term may have reduction loops of its own, inside
 those of the statement. An `Access` says which element of an array a turn of the loops touches: base + Σ stride·index,
 or, where that does not fit, an entry of a table.
+
+A recurrence is a `Repeat`: statements that run in order, time after time, on rows of arrays that move with the time r.
+
+    repeat r<1000:
+      h[1+r] = tanh(v[r])
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
+
+import numpy as np
 
 from chainrule import ops
 
 Shape = tuple[int, ...]
+LETTERS = "ijklmnuvw"  # of the loops, from the outermost in; r is the time in a Repeat
 
 
 class Array:
@@ -78,13 +86,14 @@ class Number(Expression):
 
 
 class Access(Expression):
-    """An element of an array: `base + Σ stride·index`, or `table[that]` if there is a table."""
+    """An element of an array: `base + Σ stride·index`, or `table[that]` if there is a table; plus `repeat·r`."""
 
-    def __init__(self, array: Array, base: int, strides: Sequence[int], table: Any = None) -> None:
+    def __init__(self, array: Array, base: int, strides: Sequence[int], table: Any = None, repeat: int = 0) -> None:
         self.array = array
         self.base = int(base)
         self.strides = tuple(map(int, strides))
         self.table = table
+        self.repeat = int(repeat)  # how far the element moves from one time of a Repeat to the next
 
     def accesses(self) -> Iterator[Access]:
         yield self
@@ -94,12 +103,32 @@ class Access(Expression):
 
     def widened(self, loops: int) -> Access:
         """The same element inside `loops` more loops, which do not move it."""
-        return Access(self.array, self.base, self.strides + (0,) * loops, self.table)
+        return Access(self.array, self.base, self.strides + (0,) * loops, self.table, self.repeat)
+
+    def positions(self, loops: Shape, time: int = 0) -> Any:
+        """Where in the array the turns of the loops find their elements."""
+        index = np.full(loops, self.base, dtype=np.int64)
+        for d, (stride, extent) in enumerate(zip(self.strides, loops, strict=True)):
+            index = index + stride * np.arange(extent).reshape([-1 if k == d else 1 for k in range(len(loops))])
+        return (index if self.table is None else np.asarray(self.table)[index]) + self.repeat * time
 
     def __repr__(self) -> str:
-        indices = [f"{s}{'ijklmnuvw'[d]}" if s != 1 else "ijklmnuvw"[d] for d, s in enumerate(self.strides) if s]
-        inner = "+".join(([str(self.base)] if self.base or not indices else []) + indices)
-        return f"{self.array.name}[{f'table[{inner}]' if self.table is not None else inner}]"
+        moves = list(zip(self.strides, LETTERS, strict=False))
+        if self.table is not None:
+            moves, inner = [(self.repeat, "r")], f"table[{_affine(self.base, moves)}]"
+            return f"{self.array.name}[{inner}{_affine(0, moves, signed=True)}]"
+        return f"{self.array.name}[{_affine(self.base, [(self.repeat, 'r'), *moves])}]"
+
+
+def _affine(base: int, moves: Sequence[tuple[int, str]], signed: bool = False) -> str:
+    """`base + Σ stride·letter`, without what is zero; `signed` continues a sum, and may be empty."""
+    parts = [
+        f"{stride:+}{letter}" if abs(stride) != 1 else f"{stride:+}"[0] + letter for stride, letter in moves if stride
+    ]
+    if base or not (parts or signed):
+        parts.insert(0, f"{base:+}")
+    text = "".join(parts)
+    return text if signed else text.removeprefix("+")
 
 
 class Apply(Expression):
@@ -157,24 +186,42 @@ class Statement:
         return self.target.table is None and all(access.table is None for access in self.accesses())
 
     def __repr__(self) -> str:
-        letters = "ijklmnuvw"
-        nest = ",".join(f"{letters[d]}<{n}" for d, n in enumerate(self.loops))
+        nest = ",".join(f"{LETTERS[d]}<{n}" for d, n in enumerate(self.loops))
         parts: list[str] = []
         for term in self.terms:
             inner = range(len(self.loops), len(self.loops) + len(term.loops))
-            sigma = "".join(f"Σ{letters[d]}<{n} " for d, n in zip(inner, term.loops, strict=True))
+            sigma = "".join(f"Σ{LETTERS[d]}<{n} " for d, n in zip(inner, term.loops, strict=True))
             parts.append(("- " if term.sign < 0 else "+ " if parts else "") + sigma + repr(term.expression))
         return f"{nest + ': ' if nest else ''}{self.target} {'+=' if self.accumulate else '='} {' '.join(parts)}"
 
 
-class ArrayProgram:
-    """Statements in order. `output` is the array of the result; `gradient`, if any, goes with `parameters`."""
+class Repeat:
+    """Statements in order, for time r = 0, 1, …, count - 1."""
 
-    def __init__(self, statements: Sequence[Statement], leaves: dict[str, Array], output: Array) -> None:
-        self.statements = list(statements)
+    def __init__(self, count: int, body: Sequence[Statement]) -> None:
+        self.count = count
+        self.body = tuple(body)
+
+    def __repr__(self) -> str:
+        return "\n".join([f"repeat r<{self.count}:", *(f"  {statement}" for statement in self.body)])
+
+
+class ArrayProgram:
+    """Steps in order. `output` is the array of the result; `gradient`, if any, goes with `parameters`."""
+
+    def __init__(self, steps: Sequence[Statement | Repeat], leaves: dict[str, Array], output: Array) -> None:
+        self.steps = list(steps)
         self.leaves = leaves  # kind -> array
         self.output = output
         self.gradient: Array | None = None
+
+    @property
+    def statements(self) -> list[Statement]:
+        """Every statement in order, those in a Repeat once."""
+        found: list[Statement] = []
+        for step in self.steps:
+            found += step.body if isinstance(step, Repeat) else (step,)
+        return found
 
     def arrays(self) -> list[Array]:
         """Every array that is read or written, in order of appearance."""
@@ -186,35 +233,57 @@ class ArrayProgram:
 
     def verify(self) -> ArrayProgram:
         """This program, if it is well formed: accesses inside their arrays, nothing read before it is written."""
-        written = {array for array in self.arrays() if array.kind in ("parameter", "input", "constant")}
-        for statement in self.statements:
-            for term in statement.terms:
-                for access in term.expression.accesses():
-                    _check_access(access, statement.loops + term.loops, statement)
-                    if access.array not in written:
-                        raise AssertionError(f"{access.array} is read before it is written: {statement}")
-            _check_access(statement.target, statement.loops, statement)
-            if statement.accumulate and statement.target.array not in written:
-                raise AssertionError(f"{statement.target.array} is added to before it is written: {statement}")
-            written.add(statement.target.array)
+        known = ("parameter", "input", "captured", "constant")
+        written = {array: np.full(array.size, array.kind in known) for array in self.arrays()}
+        for step in self.steps:
+            body, count = (step.body, step.count) if isinstance(step, Repeat) else ((step,), 1)
+            for statement in body:
+                _check_bounds(statement, count)
+            for time in range(count):
+                for statement in body:
+                    _check_order(statement, time, written)
         return self
 
     def __str__(self) -> str:
-        return "\n".join(map(repr, self.statements))
+        return "\n".join(map(repr, self.steps))
 
 
-def _check_access(access: Access, loops: Shape, statement: Statement) -> None:
+def _check_bounds(statement: Statement, count: int) -> None:
+    for term in statement.terms:
+        for access in term.expression.accesses():
+            _check_access(access, statement.loops + term.loops, count, statement)
+    _check_access(statement.target, statement.loops, count, statement)
+
+
+def _check_access(access: Access, loops: Shape, count: int, statement: Statement) -> None:
     if len(access.strides) != len(loops):
         raise AssertionError(f"{access} has {len(access.strides)} strides in {len(loops)} loops: {statement}")
-    ends = [stride * (extent - 1) for stride, extent in zip(access.strides, loops, strict=True)]
-    low = access.base + sum(end for end in ends if end < 0)
-    high = access.base + sum(end for end in ends if end > 0)
+    low, high = _reach(access.base, access.base, zip(access.strides, loops, strict=True))
     if access.table is not None:
         if low < 0 or high >= len(access.table):
             raise AssertionError(f"{access} leaves its table: {statement}")
         low, high = int(min(access.table)), int(max(access.table))
+    low, high = _reach(low, high, [(access.repeat, count)])
     if low < 0 or high >= access.array.size:
         raise AssertionError(f"{access} reaches {low} to {high} of {access.array}: {statement}")
+
+
+def _reach(low: int, high: int, moves: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """The lowest and highest position that loops of (stride, extent) lead to."""
+    ends = [stride * (extent - 1) for stride, extent in moves]
+    return low + sum(end for end in ends if end < 0), high + sum(end for end in ends if end > 0)
+
+
+def _check_order(statement: Statement, time: int, written: dict[Array, Any]) -> None:
+    for term in statement.terms:
+        for access in term.expression.accesses():
+            if not written[access.array][access.positions(statement.loops + term.loops, time)].all():
+                raise AssertionError(f"{access.array} is read before it is written: {statement}")
+    target = statement.target
+    places = target.positions(statement.loops, time)
+    if statement.accumulate and not written[target.array][places].all():
+        raise AssertionError(f"{target.array} is added to before it is written: {statement}")
+    written[target.array][places] = True
 
 
 def turns(loops: Shape) -> int:

@@ -1,0 +1,28 @@
+"""Numbers in bulk, between Values and arrays: by the native engine in one call, by the Python one in a loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chainrule._value import ENGINE, Value
+
+if ENGINE == "native":
+    from chainrule._native import add_to_grad, read_data, write_data
+else:
+
+    def read_data(values: list[Value], numbers: Any) -> None:
+        """Copy the data of Values into an array."""
+        numbers[: len(values)] = [value.data for value in values]
+
+    def write_data(values: list[Value], numbers: Any) -> None:
+        """Set the data of Values from an array."""
+        for value, number in zip(values, numbers.tolist(), strict=False):
+            value.data = number
+
+    def add_to_grad(values: list[Value], numbers: Any) -> None:
+        """Add an array to the gradients of Values."""
+        for value, number in zip(values, numbers.tolist(), strict=False):
+            value.grad += number
+
+
+__all__ = ["add_to_grad", "read_data", "write_data"]

@@ -1,0 +1,417 @@
+"""Compiled functions: traced on symbols once for each structure of arguments, then run on numbers.
+
+function ──call on Symbols──► Graph ──lift──► ArrayProgram of one example ──(batched)──► Machine
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import update_wrapper
+from typing import Any
+
+import numpy as np
+
+from chainrule._value import Value
+from chainrule.compiler.batch import batched, padded, size_of_an_example
+from chainrule.compiler.bulk import add_to_grad
+from chainrule.compiler.graph import trace
+from chainrule.compiler.lift import lift
+from chainrule.compiler.machine import Clock, Machine, places
+from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Statement, Term
+from chainrule.compiler.structure import NUMBER, Structure, build, difference, flatten
+from chainrule.compiler.symbols import Constant, Symbol, TracingError, tracing
+from chainrule.ops import Op, as_float
+
+STORM = 8  # programs of one function; more of them draw a warning
+CACHE = 2**17  # numbers that a batch may keep at a time: 1 MiB, about what a core's second-level cache holds
+
+
+class CompiledFunction:
+    """A function of numbers that runs compiled; `chainrule.compile(function)` makes one.
+
+    >>> w = Value(3.0)
+    >>> program = CompiledFunction(lambda x: w * x * x, wrt=[w])
+    >>> program(2.0), w.grad
+    (12.0, 4.0)
+    """
+
+    def __init__(self, function: Callable[..., Any], wrt: Sequence[Value] | None = None, backend: str = "llvm") -> None:
+        update_wrapper(self, function, updated=())
+        self.function = function
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self._wrt = wrt
+        self._backend = backend
+        self._traced: dict[Structure, _Traced] = {}
+        self._latest: tuple[_Traced, Machine] | None = None
+        self._programs: list[tuple[Structure, int | None]] = []  # what machines were compiled for
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The result for these inputs; adds the gradient to `wrt` as `backward()` would, if the result is one number.
+
+        >>> program = CompiledFunction(lambda x, y: [x + y, (x * y,)])
+        >>> program(2.0, 3.0)
+        [5.0, (6.0,)]
+        """
+        try:
+            traced, numbers = self._trace(inputs)
+        except _Nested:
+            return self.function(*inputs)
+        if traced.result != NUMBER:
+            output = self._run(traced, numbers, total=False).output
+            return build(traced.result, iter(output.tolist()), dtype=np.float64)
+        value, gradient = self._value_and_grad(traced, numbers)
+        add_to_grad(traced.wrt, gradient)
+        return value
+
+    def value_and_grad(self, *inputs: Any) -> tuple[float, np.ndarray]:
+        """The result and its gradient by `wrt`, from the captured Values' present data; no Value is changed.
+
+        >>> w = Value(3.0)
+        >>> CompiledFunction(lambda x: w * w * x).value_and_grad(2.0)
+        (18.0, array([12.]))
+        """
+        traced, numbers = self._trace(inputs)
+        self._check_scalar(traced)
+        return self._value_and_grad(traced, numbers)
+
+    def batch(self, *arrays: Any, reduce: str | None = "mean") -> Any:
+        """The mean or sum of the results for many examples; adds its gradient to `wrt` as `backward()` would.
+
+        Each argument has a leading axis of examples, and the function is traced on one of them. With `reduce=None`:
+        the result for each example, and no gradient.
+
+        >>> w = Value(3.0)
+        >>> program = CompiledFunction(lambda x: w * x)
+        >>> program.batch([1.0, 2.0, 6.0]), w.grad
+        (9.0, 3.0)
+        >>> program.batch([1.0, 2.0, 6.0], reduce=None)
+        array([ 3.,  6., 18.])
+        """
+        if reduce is None:
+            return self._batch_results(arrays)
+        traced, value, gradient = self._batch_value_and_grad(arrays, reduce)
+        add_to_grad(traced.wrt, gradient)
+        return value
+
+    def batch_value_and_grad(self, *arrays: Any, reduce: str = "mean") -> tuple[float, np.ndarray]:
+        """The mean or sum of the results for many examples, and its gradient by `wrt`; no Value is changed.
+
+        >>> w = Value(3.0)
+        >>> CompiledFunction(lambda x: w * x).batch_value_and_grad([1.0, 2.0, 6.0], reduce="sum")
+        (27.0, array([9.]))
+        """
+        return self._batch_value_and_grad(arrays, reduce)[1:]
+
+    def describe(self) -> str:
+        """The program that the last call ran, a statement a line.
+
+        >>> program = CompiledFunction(lambda xs: sum(x * x for x in xs))
+        >>> _ = program([1.0, 2.0, 3.0])
+        >>> print(program.describe())
+        v0[0] = 0 + Σi<3 input[i]·input[i]
+        """
+        return str(self._last_run[1].found)
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Figures of the program that the last call ran: scalar nodes, array statements, bytes, seconds of a pass."""
+        traced, machine = self._last_run
+        return machine.stats(traced.scalar_nodes, traced.clock.seconds)
+
+    @property
+    def wrt(self) -> list[Value]:
+        """What the gradient is by, in order: as given, else all captured leaves in order of creation."""
+        return list(self._wrt) if self._wrt is not None else self._last_run[0].wrt
+
+    def __get__(self, instance: Any, owner: type | None = None) -> CompiledFunction:
+        """A method: compiled for each object on its own, because each has Values of its own."""
+        if instance is None:
+            return self
+        method = CompiledFunction(self.function.__get__(instance, owner), self._wrt, self._backend)
+        instance.__dict__[self.name] = method
+        return method
+
+    def __repr__(self) -> str:
+        return f"<CompiledFunction {self.name}: {len(self._traced)} structures traced>"
+
+    # Details.
+
+    @property
+    def _last_run(self) -> tuple[_Traced, Machine]:
+        if self._latest is None:
+            raise RuntimeError(f"`{self.name}` has not been traced yet, so there is no program: call it once first")
+        return self._latest
+
+    def _trace(self, inputs: Sequence[Any]) -> tuple[_Traced, list[float]]:
+        numbers: list[float] = []
+        structure = tuple(
+            [flatten(given, numbers, lambda n, k=k: _number(n, k), True) for k, given in enumerate(inputs)]  # type: ignore[misc]
+        )
+        return self._traced_for(structure, len(numbers)), numbers
+
+    def _traced_for(self, structure: Structure, count: int) -> _Traced:
+        traced = self._traced.get(structure)
+        if traced is None:
+            traced = self._traced[structure] = _Traced(self.function, self.name, structure, count, self._wrt)
+        return traced
+
+    def _machine(self, traced: _Traced, examples: int | None, total: bool) -> Machine:
+        machine = traced.machines.get((examples, total))
+        if machine is None:
+            self._programs.append((traced.structure, examples))
+            if len(self._programs) == STORM + 1:
+                self._warn()
+            machine = traced.machines[examples, total] = traced.machine(examples, total, self._backend)
+        self._latest = traced, machine
+        return machine
+
+    def _warn(self) -> None:
+        (old, before), (new, after) = self._programs[-2:]
+        if len(old) != len(new):
+            what = f"it had {len(old)} arguments and has {len(new)}"
+        elif old != new:
+            k = [a == b for a, b in zip(old, new, strict=True)].index(False)
+            what = difference(old[k], new[k], f"argument {k}")
+        else:
+            what = f"the batch was of {_size(before)} and is of {_size(after)}"
+        warnings.warn(
+            f"`{self.name}` is being compiled over and over ({len(self._programs)} programs so far): {what}. Each "
+            "structure of arguments is compiled anew; give lists of equal lengths, or one batch size, where you can",
+            RuntimeWarning,
+            stacklevel=_depth_of_the_user(),
+        )
+
+    def _run(self, traced: _Traced, numbers: Any, total: bool) -> Machine:
+        """The machine for one example, after a run on these numbers."""
+        machine = self._machine(traced, None, total)
+        traced.load(machine)
+        machine.load("input", np.array(numbers, dtype=np.float64)[traced.used])
+        machine.run()
+        return machine
+
+    def _runs(self, traced: _Traced, rows: np.ndarray, total: bool) -> Iterator[tuple[Machine, slice]]:
+        """Machines for as many examples as the cache holds, each after a run on the next rows, and which those are."""
+        most, columns = traced.most_examples, rows.T[traced.used]
+        whole = len(rows) // most * most
+        for start, stop, step in ((0, whole, most), (whole, len(rows), len(rows) - whole)):
+            if start < stop:
+                machine = self._machine(traced, step, total)
+                traced.load(machine)
+                inputs = np.zeros((len(columns), padded(step)))
+                for first in range(start, stop, step):
+                    inputs[:, :step] = columns[:, first : first + step]
+                    machine.load("input", inputs.reshape(-1))
+                    machine.run()
+                    yield machine, slice(first, first + step)
+
+    def _check_scalar(self, traced: _Traced) -> None:
+        if traced.result != NUMBER:
+            raise TypeError(
+                f"`{self.name}` returns {traced.outputs} numbers in a structure, and a gradient is that of one number: "
+                "return one, or call the program for the results alone (a batch with `reduce=None`)"
+            )
+
+    def _value_and_grad(self, traced: _Traced, numbers: Any) -> tuple[float, np.ndarray]:
+        machine = self._run(traced, numbers, total=True)
+        return float(machine.output[0]), machine.gradient[traced.order]
+
+    def _batch_value_and_grad(self, arrays: Sequence[Any], reduce: str) -> tuple[_Traced, float, np.ndarray]:
+        if reduce not in ("mean", "sum"):
+            raise ValueError(f"`reduce` must be 'mean', 'sum' or None, got {reduce!r}")
+        traced, rows = self._examples(arrays)
+        self._check_scalar(traced)
+        value, gradient = 0.0, np.zeros(len(traced.captured["parameter"]) + 1)
+        for machine, _ in self._runs(traced, rows, total=True):
+            value += float(machine.output[0])
+            gradient += machine.gradient
+        count = len(rows) if reduce == "mean" else 1
+        return traced, value / count, gradient[traced.order] / count
+
+    def _batch_results(self, arrays: Sequence[Any]) -> Any:
+        traced, rows = self._examples(arrays)
+        results = np.empty((len(rows), traced.outputs))
+        for machine, examples in self._runs(traced, rows, total=False):
+            results[examples] = machine.output.reshape(-1, traced.outputs)  # one row, if all examples have the same
+        return _batch_of(traced.result, iter(results.T))
+
+    def _examples(self, arrays: Sequence[Any]) -> tuple[_Traced, np.ndarray]:
+        """One row an example, with all the numbers that the function gets for it."""
+        if not arrays:
+            raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
+        parts = [_rows(array, k) for k, array in enumerate(arrays)]
+        lengths = [len(rows) for _, rows in parts]
+        if len(set(lengths)) != 1:
+            raise ValueError(f"the arguments of a batch must have as many examples each, got {lengths}")
+        if not lengths[0]:
+            raise ValueError("the batch is empty; give at least one example")
+        matrix = parts[0][1] if len(parts) == 1 else np.concatenate([rows for _, rows in parts], axis=1)
+        return self._traced_for(tuple(structure for structure, _ in parts), matrix.shape[1]), matrix
+
+
+class _Traced:
+    """A function traced for one structure of arguments: the lifted program of one example, and machines for it."""
+
+    def __init__(
+        self, function: Callable[..., Any], name: str, structure: Structure, count: int, wrt: Sequence[Value] | None
+    ) -> None:
+        self.structure = structure
+        self.clock = Clock()
+        arguments = [Symbol.argument(k) for k in range(count)]
+        leaves: list[Any] = []
+
+        def call() -> Structure:
+            supply = iter(arguments)
+            with tracing():
+                result = function(*[build(part, supply) for part in structure])
+            return flatten(result, leaves, lambda leaf: _node(leaf, name))
+
+        self.result = self.clock("call", call)
+        self.outputs = len(leaves)
+        if not leaves:
+            raise TypeError(f"`{name}` returned no numbers: return a number, or lists of numbers")
+        graph = self.clock("trace", lambda: trace(Symbol(_packed(len(leaves)), tuple(leaves)), wrt))
+        inputs = [graph.nodes[i] for i in graph.leaves("input")]
+        if any(symbol.place >= count or symbol is not arguments[symbol.place] for symbol in inputs):
+            raise TracingError(
+                f"`{name}` uses a traced number of an earlier trace, which some variable outside of it kept: "
+                "return such a number, or give it as an argument, rather than storing it"
+            )
+        self.used = np.array([symbol.place for symbol in inputs], dtype=np.int64)
+        self.captured: dict[str, list[Value]] = {
+            kind: [graph.nodes[i] for i in graph.leaves(kind)] for kind in ("parameter", "captured")
+        }
+        parameters = self.captured["parameter"]
+        self.wrt = parameters if wrt is None else list(wrt)
+        self.order = places(self.wrt, parameters)
+        self.scalar_nodes = len(graph) - 1  # without the one that packs the results
+        self.lifted = self.clock("lift", lambda: _unpacked(lift(graph), self.outputs))
+        self.most_examples = max(64, min(4096, CACHE // (2 * size_of_an_example(self.lifted) + 1) // 8 * 8))
+        self.machines: dict[tuple[int | None, bool], Machine] = {}
+
+    def load(self, machine: Machine) -> None:
+        """Give the machine the captured Values' present data."""
+        for kind, nodes in self.captured.items():
+            machine.load_data(kind, nodes)
+
+    def machine(self, examples: int | None, total: bool, backend: str) -> Machine:
+        """For one example, or so many; their sum with its gradient if `total`."""
+        program = self.lifted
+        if examples is not None:
+            program = self.clock("batch", lambda: batched(self.lifted, examples, total))
+        return Machine(program, total and bool(self.wrt), backend, self.clock)
+
+
+class _Nested(Exception):  # noqa: N818
+    """A compiled function was called while another is traced: it then becomes part of the other."""
+
+
+def _number(given: Any, k: int) -> float:
+    if type(given) is Symbol:
+        raise _Nested
+    return as_float(given, f"argument {k}")
+
+
+def _node(leaf: Any, name: str) -> Any:
+    if isinstance(leaf, (Symbol, Value)):
+        return leaf
+    try:
+        return Constant(leaf)
+    except TypeError:
+        raise TypeError(
+            f"`{name}` returned {type(leaf).__name__} {leaf!r:.40}: return a number, or lists, tuples or arrays of them"
+        ) from None
+
+
+def _packed(count: int) -> Op:
+    """An op that stands for all results, so that they are one node of the graph."""
+    op = Op("results", lambda first: first, (None,))
+    op.arity = count
+    return op
+
+
+def _unpacked(program: ArrayProgram, count: int) -> ArrayProgram:
+    """The program with its last statement, `results(a, b, …)`, replaced by statements that fill an array of them."""
+    last = program.steps[-1]
+    assert isinstance(last, Statement)
+    packed = last.terms[0].expression
+    assert isinstance(packed, Apply)
+    first = packed.operands[0]
+    if count == 1 and isinstance(first, Access) and first.array.kind == "value" and first.array.size == 1:
+        return ArrayProgram(program.steps[:-1], program.leaves, first.array)
+    output = Array("output", count, "value")
+    steps = [*program.steps[:-1], *_stores(output, packed.operands)]
+    return ArrayProgram(steps, program.leaves, output)
+
+
+def _stores(output: Array, results: Sequence[Expression]) -> Iterator[Statement]:
+    """`output[k] = results[k]`, in a loop where neighbours lie at equal distances in one array."""
+    start = 0
+    while start < len(results):
+        stop, step = start + 1, 0
+        while stop < len(results) and (distance := _distance(results[stop - 1], results[stop])) is not None:
+            if stop - start > 1 and distance != step:
+                break
+            stop, step = stop + 1, distance
+        first = results[start]
+        if stop - start == 1:
+            yield Statement(Access(output, start, ()), (), [Term(first)])
+        else:
+            assert isinstance(first, Access)
+            source = Access(first.array, first.base, (step,))
+            yield Statement(Access(output, start, (1,)), (stop - start,), [Term(source)])
+        start = stop
+
+
+def _distance(a: Expression, b: Expression) -> int | None:
+    if isinstance(a, Access) and isinstance(b, Access) and a.array is b.array and a.table is b.table is None:
+        return b.base - a.base
+    return None
+
+
+def _rows(array: Any, k: int) -> tuple[Structure, np.ndarray]:
+    """The structure of one example of a batched argument, and a matrix with a row for each."""
+    if isinstance(array, np.ndarray) and array.ndim:
+        matrix = array.reshape(len(array), -1) if array.size else np.zeros((len(array), 0))
+        if matrix.dtype.kind not in "fiub":
+            raise TypeError(f"argument {k} must be an array of real numbers, got one of {matrix.dtype}")
+        return NUMBER if array.ndim == 1 else (np.ndarray, array.shape[1:]), matrix.astype(np.float64, copy=False)
+    if not isinstance(array, (list, tuple)):
+        raise TypeError(f"argument {k} of a batch must be a list or an array with an example in each entry")
+    rows: list[list[float]] = []
+    structures = set()
+    for example in array:
+        rows.append([])
+        structures.add(flatten(example, rows[-1], lambda n: as_float(n, f"argument {k}"), floats=True))
+    if len(structures) > 1:
+        first, second = list(structures)[:2]
+        raise ValueError(
+            f"the examples of a batch must have the same structure: {difference(first, second, f'argument {k}')}"
+        )
+    if not rows:
+        return NUMBER, np.zeros((0, 1))
+    return structures.pop(), np.array(rows, dtype=np.float64)
+
+
+def _batch_of(structure: Structure, columns: Iterator[np.ndarray]) -> Any:
+    """The result's structure with an array of all examples in place of each number; an array gets a leading axis."""
+    if structure == NUMBER:
+        return next(columns).copy()
+    kind, parts = structure
+    if kind is np.ndarray:
+        stacked = np.stack([next(columns) for _ in range(int(np.prod(parts)))], axis=1)
+        return stacked.reshape(-1, *parts)
+    return kind([_batch_of(part, columns) for part in parts])
+
+
+def _size(count: int | None) -> str:
+    return "one example" if count in (None, 1) else f"{count} examples"
+
+
+def _depth_of_the_user() -> int:
+    """The stack level of the first frame outside this file, for warnings."""
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename == __file__:
+        depth, frame = depth + 1, frame.f_back
+    return depth

@@ -1,0 +1,122 @@
+"""A machine: an array program taken through the last passes, compiled, and with memory to run in."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from chainrule._value import Value
+from chainrule.compiler.bulk import read_data
+from chainrule.compiler.differentiate import differentiate
+from chainrule.compiler.interpret import Interpreted
+from chainrule.compiler.layout import lay_out
+from chainrule.compiler.program import ArrayProgram
+from chainrule.compiler.reroll import reroll
+
+BACKENDS = ("llvm", "interpreter")
+
+
+class Clock:
+    """Seconds by stage. The garbage collector rests: passes make many objects, and no cycles."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def __call__(self, stage: str, work: Callable[[], Any]) -> Any:
+        started, collecting = perf_counter(), gc.isenabled()
+        gc.disable()
+        try:
+            return work()
+        finally:
+            if collecting:
+                gc.enable()
+            self.seconds[stage] = perf_counter() - started
+
+
+class Machine:
+    """Runs `lifted`, and its derivative by the parameters if `gradient` is wanted."""
+
+    def __init__(
+        self,
+        lifted: ArrayProgram,
+        gradient: bool,
+        backend: str,
+        clock: Clock,
+        then: Callable[[ArrayProgram], ArrayProgram] = lambda program: program,
+    ) -> None:
+        self._whole: ArrayProgram = clock("differentiate", lambda: differentiate(lifted)) if gradient else lifted
+        self._whole = then(self._whole)
+        laid_out, self._places = clock("lay out", lambda: lay_out(self._whole))
+        self.arrays: ArrayProgram = clock("re-roll", lambda: reroll(laid_out))
+        if backend == "llvm":
+            from chainrule.compiler.llvm import Native
+
+            self._runner: Any = clock("llvm", lambda: Native(self.arrays))
+        else:
+            self._runner = Interpreted(self.arrays)
+        self.views: dict[Any, np.ndarray] = self._runner.views
+        self.run: Callable[[], None] = self._runner.run
+        for array, view in self.views.items():
+            if array.numbers is not None:
+                view[:] = array.numbers
+
+    @cached_property
+    def found(self) -> ArrayProgram:
+        """The program for people to read: that which runs, but for the layout."""
+        return reroll(self._whole)
+
+    def load(self, kind: str, numbers: Sequence[float] | np.ndarray) -> None:
+        """Set the leaves of one kind, given in the order of the lifted program."""
+        array = self.arrays.leaves.get(kind)
+        if array is not None:
+            self.views[array][self._places.get(array, slice(0, len(numbers)))] = numbers
+
+    def run_many(self, kind: str, rows: np.ndarray) -> np.ndarray:
+        """Run once for each of `rows`, which the leaves of that kind are set to before; the result of each run."""
+        results: np.ndarray = self._runner.run_many(self.arrays.leaves[kind], rows, self.arrays.output)
+        return results
+
+    def read(self, kind: str) -> np.ndarray:
+        """The leaves of one kind as they are in memory, in the order of the lifted program."""
+        array = self.arrays.leaves[kind]
+        return self.views[array][self._places[array]] if array in self._places else self.views[array]
+
+    def load_data(self, kind: str, values: list[Value]) -> None:
+        """Set the leaves of one kind to the present data of these Values."""
+        numbers = np.empty(len(values))
+        read_data(values, numbers)
+        self.load(kind, numbers)
+
+    @property
+    def output(self) -> np.ndarray:
+        """The results of the last run."""
+        return self.views[self.arrays.output]
+
+    @property
+    def gradient(self) -> np.ndarray:
+        """The derivatives of the last run by the parameters; then a 0.0, for whatever it does not depend on."""
+        if self.arrays.gradient is None:
+            return np.zeros(1)
+        return np.append(self.views[self.arrays.gradient], 0.0)
+
+    def stats(self, scalar_nodes: int, seconds: dict[str, float]) -> dict[str, Any]:
+        """What was found, in numbers."""
+        statements = self.arrays.statements
+        return {
+            "scalar nodes": scalar_nodes,
+            "array statements": len(statements),
+            "not affine": sum(not statement.affine for statement in statements),
+            "bytes": self._runner.size * 8,
+            "seconds": seconds,
+        }
+
+
+def places(wanted: Sequence[Any], parameters: Sequence[Any]) -> np.ndarray:
+    """Where the derivatives by `wanted` are in the gradient by the parameters."""
+    position = {node: i for i, node in enumerate(parameters)}
+    return np.array([position.get(node, -1) for node in wanted], dtype=np.int64)

@@ -1,0 +1,166 @@
+"""`fit(compiled=…)`: the same numbers as eager training, without leaving native code."""
+
+import random
+
+import pytest
+
+from chainrule import Value, data, fit, losses, nn, optim
+from chainrule.compiler.steps import CompiledSteps
+from chainrule.data import Dataset
+from chainrule.training import EarlyStopping
+
+OPTIMIZERS = {
+    "SGD": lambda p: optim.SGD(p, lr=0.05),
+    "SGD with a schedule": lambda p: optim.SGD(p, lr=optim.linear(0.1, 0.01, 20)),
+    "Nesterov": lambda p: optim.SGD(p, lr=0.02, momentum=0.9, nesterov=True, weight_decay=1e-3),
+    "Adam": lambda p: optim.Adam(p, lr=0.01, weight_decay=1e-3),
+    "AdamW with warm-up": lambda p: optim.AdamW(p, lr=optim.warmup(0.01, 5)),
+    "RMSprop": lambda p: optim.RMSprop(p, momentum=0.5),
+}
+
+
+def four_points_model():
+    return nn.MLP(3, [4, 4, 1], activation="tanh", output="tanh", rng=1)
+
+
+def trained(compiled, optimizer=OPTIMIZERS["SGD"], loss=losses.sum_of_squares, epochs=30, model=None, **options):
+    model = model or four_points_model()
+    opt = optimizer(model.parameters())
+    examples = options.pop("examples", data.four_points())
+    history = fit(model, loss, examples, optimizer=opt, epochs=epochs, compiled=compiled, progress=False, **options)
+    return model, opt, history
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_takes_the_same_steps(name):
+    eager, compiled = (trained(way, OPTIMIZERS[name]) for way in (False, True))
+    assert compiled[2].loss == pytest.approx(eager[2].loss, abs=1e-12)
+    assert list(compiled[0].state().values()) == pytest.approx(list(eager[0].state().values()), abs=1e-12)
+    ours, theirs = compiled[1].state(), eager[1].state()
+    assert ours["steps"] == theirs["steps"] == 30
+    for slot in compiled[1].slots:
+        assert ours[slot] == pytest.approx(theirs[slot], abs=1e-12)
+
+
+def test_each_step_equals_the_eager_step_from_the_same_parameters():
+    model = four_points_model()
+    points = data.four_points()
+    optimizer = optim.Adam(model.parameters(), lr=0.05)
+
+    def loss(inputs):
+        return losses.sum_of_squares([model(x) for x in inputs], points.targets)
+
+    steps = CompiledSteps(loss, points.inputs, optimizer)
+    for _ in range(10):
+        twin = four_points_model()
+        twin.load_state(model.state())
+        twin_optimizer = optim.Adam(twin.parameters(), lr=0.05)
+        twin_optimizer.load_state(optimizer.state())
+        eager = losses.sum_of_squares([twin(x) for x in points.inputs], points.targets)
+        eager.backward()
+        twin_optimizer.step()
+        assert steps.run(1)[0] == pytest.approx(eager.data, abs=1e-12)
+        assert list(model.state().values()) == pytest.approx(list(twin.state().values()), abs=1e-12)
+
+
+@pytest.mark.slow
+def test_the_moons_demo_compiled():
+    random.seed(1337)
+    model = nn.MLP(2, [16, 16, 1])
+    _, _, history = trained(
+        True,
+        lambda p: optim.SGD(p, lr=optim.linear(1.0, 0.1, 100)),
+        losses.hinge,
+        epochs=100,
+        model=model,
+        examples=data.micrograd_moons(),
+        penalty=losses.l2(1e-4),
+        metrics=[losses.accuracy],
+    )
+    assert history.loss[0] == pytest.approx(0.8958441028683222, abs=1e-15)
+    assert history.loss[99] == pytest.approx(0.010978370135492717, abs=1e-6)
+    assert history["accuracy"][99] == 1.0
+    assert history.engine == "compiled, as asked: 65,818 scalar nodes in 32 array statements"
+
+
+def test_cross_entropy_is_stable_however_far_the_logits_go():
+    points = data.blobs(n=12)
+    options = {"loss": losses.cross_entropy, "examples": points, "epochs": 60}
+    results = []
+    for way in (False, True):
+        model = nn.MLP(2, [3], rng=1)
+        results.append(trained(way, lambda p: optim.SGD(p, lr=500.0), model=model, **options)[2].loss)
+    assert results[1] == pytest.approx(results[0], rel=1e-9, abs=1e-12)
+
+
+def test_metrics_validation_callbacks_and_early_stopping_see_every_epoch():
+    train, test = data.split(data.blobs(n=30, seed=2), 0.7)
+    rows = []
+    for way in (False, True):
+        epochs = []
+        history = trained(
+            way,
+            lambda p: optim.Adam(p, lr=0.1),
+            losses.cross_entropy,
+            model=nn.MLP(2, [4, 3], activation="tanh", rng=3),
+            examples=train,
+            validation=test,
+            metrics=[losses.accuracy],
+            callbacks=[lambda training, seen=epochs: seen.append(training.epoch), EarlyStopping(patience=3)],
+            epochs=25,
+        )[2]
+        rows.append(history)
+        assert epochs == list(range(len(history)))
+    for name, column in rows[0].columns.items():
+        assert rows[1][name] == pytest.approx(column, abs=1e-9)
+
+
+def test_auto_says_what_ran_and_why():
+    assert "before compiling would pay" in trained("auto", epochs=5)[2].engine
+    assert trained("auto", epochs=20_000)[2].engine.startswith("compiled, for 19999 epochs of")
+    assert trained(False)[2].engine == "eager, as asked"
+    assert "batches differ" in trained("auto", batch_size=2)[2].engine
+
+    class Own(nn.Module):
+        def __init__(self):
+            self.w = [Value(0.1), Value(0.2), Value(0.3)]
+
+        def __call__(self, x):
+            return sum(w * v for w, v in zip(self.w, x, strict=True))
+
+    assert "what this model does may differ" in trained("auto", model=Own())[2].engine
+    assert trained(True, model=Own())[2].engine.startswith("compiled, as asked")
+    own_loss = lambda p, t: losses.mean_square(p, t)  # noqa: E731
+    assert "what this loss does may differ" in trained("auto", loss=own_loss)[2].engine
+
+
+def test_what_cannot_be_compiled_is_an_error_when_asked_for():
+    with pytest.raises(ValueError, match="`compiled` needs one batch"):
+        trained(True, batch_size=2)
+    with pytest.raises(ValueError, match="`compiled` must be True, False or 'auto', got 'maybe'"):
+        trained("maybe")
+
+    class Branching(nn.Module):
+        def __init__(self):
+            self.w = Value(0.1)
+
+        def __call__(self, x):
+            return self.w * x[0] if x[0] > 0 else self.w
+
+    with pytest.raises(TypeError, match="where"):
+        trained(True, model=Branching())
+
+
+def test_a_parameter_without_gradient_is_an_error():
+    model = four_points_model()
+    with pytest.raises(ValueError, match="does not depend on every parameter"):
+        trained(True, lambda p: optim.SGD([*p, Value(1.0)], lr=0.1), model=model)
+
+
+def test_a_loss_that_explodes_stops_the_run():
+    model = nn.MLP(1, [1], rng=0)
+    with pytest.warns(RuntimeWarning, match="smaller learning rate"):
+        history = trained(
+            True, lambda p: optim.SGD(p, lr=1e200), losses.mean_square, model=model, examples=Dataset([[1.0]], [5.0])
+        )[2]
+    assert history.stopped

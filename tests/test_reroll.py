@@ -1,0 +1,322 @@
+"""Recurrences of any length compile to programs of one length, which compute what the eager code computes."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from chainrule import Value, nn
+from chainrule.compiler import compile
+from chainrule.compiler.differentiate import differentiate
+from chainrule.compiler.graph import trace
+from chainrule.compiler.interpret import Interpreted
+from chainrule.compiler.lift import lift
+from chainrule.compiler.program import Access, Array, ArrayProgram, Number, Repeat, Statement, Term
+from chainrule.compiler.reroll import reroll
+from test_compiler import BACKENDS, assert_equals_eager
+
+
+def recurrent_net(steps):
+    w, u, b, h = Value(0.5), Value(0.3), Value(0.1), Value(0.0)
+    for t in range(steps):
+        h = (w * h + u * math.sin(t) + b).tanh()
+    return h * h, [w, u, b]
+
+
+def loss_at_every_step(steps):
+    w, u, b, h = Value(0.5), Value(0.3), Value(0.1), Value(0.0)
+    loss = 0.0
+    for t in range(steps):
+        h = (w * h + u * math.sin(t) + b).tanh()
+        loss = loss + (h - math.cos(t)) ** 2
+    return loss, [w, u, b]
+
+
+def dot(weights, values):
+    return sum(w * v for w, v in zip(weights, values, strict=True))
+
+
+def hidden_units(steps, units=4):
+    rng = random.Random(0)
+    W, U, b = ([[Value(rng.uniform(-1, 1)) for _ in range(n)] for _ in range(units)] for n in (units, 2, 1))
+    h = [Value(0.0) for _ in range(units)]
+    for t in range(steps):
+        x = [math.sin(t), math.cos(t)]
+        h = [(dot(W[i], h) + dot(U[i], x) + b[i][0]).tanh() for i in range(units)]
+    return sum(v * v for v in h), [v for row in W + U + b for v in row]
+
+
+def euler(steps):
+    k, start = Value(0.7), Value(1.0)
+    y = start
+    for t in range(steps):
+        y = y + 0.01 * (math.sin(0.01 * t) - k * y)
+    return y, [k, start]
+
+
+def runge_kutta(steps, dt=0.01):
+    """Van der Pol's oscillator, by the classical method of fourth order."""
+    mu, y, v = leaves = [Value(0.7), Value(1.0), Value(0.0)]
+
+    def slope(y, v):
+        return v, mu * (1 - y * y) * v - y
+
+    for _ in range(steps):
+        a = slope(y, v)
+        b = slope(y + dt / 2 * a[0], v + dt / 2 * a[1])
+        c = slope(y + dt / 2 * b[0], v + dt / 2 * b[1])
+        d = slope(y + dt * c[0], v + dt * c[1])
+        y, v = (z + dt / 6 * (a[k] + 2 * b[k] + 2 * c[k] + d[k]) for k, z in enumerate((y, v)))
+    return y * y + v, leaves
+
+
+def price_paths(steps, paths=20, dt=1 / 250):
+    """The mean payoff of a call on a geometric Brownian motion."""
+    rng = random.Random(0)
+    start, drift, volatility = leaves = [Value(100.0), Value(0.05), Value(0.2)]
+    prices = [start] * paths
+    for _ in range(steps):
+        for k in range(paths):
+            noise = math.sqrt(dt) * rng.gauss(0, 1)
+            prices[k] = prices[k] * ((drift - 0.5 * volatility * volatility) * dt + volatility * noise).exp()
+    return sum((price - 100).relu() for price in prices) * (1 / paths), leaves
+
+
+RECURRENCES = [recurrent_net, loss_at_every_step, hidden_units, euler, runge_kutta, price_paths]
+
+
+def unrolled(loss, wrt):
+    return differentiate(lift(trace(loss, wrt)))
+
+
+def rerolled(loss, wrt):
+    return reroll(unrolled(loss, wrt)).verify()
+
+
+def repeats(program):
+    return [step for step in program.steps if isinstance(step, Repeat)]
+
+
+class TestPrograms:
+    def test_a_recurrent_net(self):
+        assert str(rerolled(*recurrent_net(1000))) == (
+            "i<1000: v0[i] = parameter[1]·c1[i]\n"
+            "v1[0] = parameter[0]·input[0] + v0[0] + parameter[2]\n"
+            "v2[0] = tanh(v1[0])\n"
+            "repeat r<999:\n"
+            "  v3[r] = parameter[0]·v2[r] + v0[1+r] + parameter[2]\n"
+            "  v2[1+r] = tanh(v3[r])\n"
+            "v2001[0] = v2[999]·v2[999]\n"
+            "dv2001[0] = 1\n"
+            "dv2000[0] = dv2001[0]·v2[999]\n"
+            "dv2000[0] += dv2001[0]·v2[999]\n"
+            "dv1999[0] = dv2000[0]·(1 - (v2[999]·v2[999]))\n"
+            "i<3: dparameter[i] = 0\n"
+            "dparameter[0] += dv1999[0]·v2[998]\n"
+            "dv1998[0] = dv1999[0]·parameter[0]\n"
+            "i<1000: dv0[i] = 0\n"
+            "dv0[999] += dv1999[0]\n"
+            "dparameter[2] += dv1999[0]\n"
+            "repeat r<998:\n"
+            "  dv1997[r] = dv1998[r]·(1 - (v2[998-r]·v2[998-r]))\n"
+            "  dparameter[0] += dv1997[r]·v2[997-r]\n"
+            "  dv1998[1+r] = dv1997[r]·parameter[0]\n"
+            "  dv0[998-r] += dv1997[r]\n"
+            "  dparameter[2] += dv1997[r]\n"
+            "dv1[0] = dv1998[998]·(1 - (v2[0]·v2[0]))\n"
+            "dparameter[0] += dv1[0]·input[0]\n"
+            "dv0[0] += dv1[0]\n"
+            "dparameter[2] += dv1[0]\n"
+            "dparameter[1] += Σi<1000 dv0[i]·c1[i]"
+        )
+
+    @pytest.mark.parametrize(
+        ("recurrence", "steps", "statements"),
+        [
+            (recurrent_net, 1000, 26),
+            (loss_at_every_step, 1000, 35),
+            (hidden_units, 250, 26),
+            (euler, 1000, 20),
+            (price_paths, 250, 29),
+            (runge_kutta, 100, 262),
+        ],
+    )
+    def test_their_length_is_that_of_a_few_steps(self, recurrence, steps, statements):
+        assert len(rerolled(*recurrence(20)).statements) == statements
+        assert len(rerolled(*recurrence(steps)).statements) == statements
+
+    def test_a_vector_state_moves_by_rows(self):
+        assert "  i<4: v2[4+4r+i] = tanh(v3[4r+i])\n" in str(rerolled(*hidden_units(20)))
+
+    def test_a_loss_at_every_step_is_one_sum(self):
+        text = str(rerolled(*loss_at_every_step(100)))
+        assert "= 0 + v4[0] + Σi<99 v8[i]\n" in text
+        assert "i<100: dv4[i] = dv401[0]\n" in text
+
+    def test_numbers_that_differ_become_an_array_and_others_stay(self):
+        program = rerolled(*loss_at_every_step(100))
+        assert "  v3[1+r] = v2[1+r] - k1[r]\n  v8[r] = v3[1+r] ** 2\n" in str(program)
+        (numbers,) = (array.numbers for array in program.arrays() if array.name == "k1")
+        assert numbers.tolist() == [math.cos(t) for t in range(1, 100)]
+
+    def test_layers_of_one_width_are_a_recurrence_in_depth(self):
+        model = nn.MLP(3, [5] * 6, activation="tanh", rng=1)
+        loss = sum(v * v for x in ([0.1, 0.2, 0.3], [0.4, -0.5, 0.6]) for v in model(x))
+        program = rerolled(loss, model.parameters())
+        layer = "i<2,j<5: v0[10+10r+5i+j] = parameter[25+30r+6j] + Σk<5 parameter[20+30r+6j+k]·v1[10r+5i+k]"
+        assert f"repeat r<5:\n  i<10: v1[10r+i] = tanh(v0[10r+i])\n  {layer}\n" in str(program)
+
+    def test_what_does_not_repeat_stays(self):
+        a, b = Value(2.0), Value(3.0)
+        program = unrolled((a * b).exp() + a / b, [a, b])
+        assert str(reroll(program)) == str(program)
+
+    def test_an_odd_step_cuts_the_run(self):
+        w, h = Value(0.9), Value(0.5)
+        for t in range(60):
+            h = (w * h).sin() if t != 20 else (w * h).cos() + w
+        program = rerolled(h, [w])
+        assert [step.count for step in repeats(program)] == [20, 38, 38, 20]
+
+    def test_few_steps_are_left_alone(self):
+        assert not repeats(rerolled(*recurrent_net(3)))
+
+    def test_a_rerolled_program_is_left_alone(self):
+        program = rerolled(*recurrent_net(20))
+        assert reroll(program) is program
+
+
+class TestEquality:
+    @pytest.mark.parametrize("backend", BACKENDS)
+    @pytest.mark.parametrize("recurrence", RECURRENCES)
+    @pytest.mark.parametrize("steps", [5, 100])
+    def test_recurrences(self, recurrence, steps, backend):
+        program = assert_equals_eager(*recurrence(steps), backend)
+        assert "repeat r<" in program.describe()
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    @pytest.mark.parametrize("recurrence", [recurrent_net, euler])
+    def test_a_thousand_steps(self, recurrence, backend):
+        program = assert_equals_eager(*recurrence(1000), backend)
+        assert program.stats["array statements"] < 40
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    def test_states_two_steps_back(self, backend):
+        a, b, x, y = leaves = [Value(v) for v in (0.3, -0.4, 0.5, 0.6)]
+        for t in range(50):
+            x, y = y, a * x + b * y.sin() + 0.1 * t
+        assert_equals_eager(y, leaves, backend)
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    def test_a_state_that_is_shuffled_needs_a_table_at_every_step(self, backend):
+        w = [Value(0.1 * k) for k in range(7)]
+        state = w
+        for _ in range(30):
+            state = [(state[k] * w[j]).sin() for j, k in enumerate((3, 0, 6, 1, 5, 2, 4))]
+        program = assert_equals_eager(sum(state), w, backend)
+        assert "table" in program.describe()
+        assert "repeat" in program.describe()
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    def test_leaves_read_backwards_and_with_gaps(self, backend):
+        xs = [Value(math.sin(k)) for k in range(60)]
+        h = xs[0]
+        for t in range(25):
+            h = (h * xs[59 - t] + xs[2 * t]).tanh()
+        assert_equals_eager(h, xs, backend)
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    def test_deep_networks(self, backend):
+        model = nn.MLP(3, [5] * 8 + [1], activation="tanh", rng=1)
+        loss = sum(model([math.sin(k), math.cos(k), 0.1 * k]) ** 2 for k in range(20))
+        assert "repeat" in assert_equals_eager(loss, model.parameters(), backend).describe()
+
+    @given(
+        body=st.lists(st.tuples(st.sampled_from("+*-st"), *[st.integers(0, 7)] * 3), min_size=1, max_size=6),
+        states=st.integers(1, 3),
+        steps=st.integers(1, 14),
+        odd=st.integers(0, 20),
+        width=st.integers(1, 3),
+        total=st.booleans(),
+    )
+    @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=60)
+    def test_random_recurrences(self, body, states, steps, odd, width, total):
+        """Random bodies on a few states, several side by side, with a step that differs."""
+        leaves = [Value(0.1 + 0.07 * k) for k in range(5)]
+        outs = []
+        for lane in range(width):
+            state = [leaves[k % 5] * (1.0 + lane) for k in range(states)]
+            for t in range(steps):
+                values = [*state, *leaves, leaves[t % 5]]
+                for op, i, j, k in body if t != odd else reversed(body):
+                    a, b = values[-1 - i % len(values)], values[j % len(values)]
+                    values.append(
+                        {
+                            "+": lambda a=a, b=b: 0.5 * a + b * 0.25,
+                            "*": lambda a=a, b=b: a * b,
+                            "-": lambda a=a, k=k: a - 0.1 * k,
+                            "s": lambda a=a, b=b: (a + b).sin(),
+                            "t": lambda a=a, t=t: (a * math.sin(t)).tanh(),
+                        }[op]()
+                    )
+                state = [values[-1], *state[:-1]]
+                outs.append(values[-1])
+        loss = sum(outs if total else outs[steps - 1 :: steps]) * 0.1
+        whole = unrolled(loss, leaves)
+        rolled = reroll(whole).verify()
+        results = []
+        for program in (whole, rolled):
+            machine = Interpreted(program)
+            for array, view in machine.views.items():
+                if array.numbers is not None:
+                    view[:] = array.numbers
+                if array.kind == "parameter":
+                    view[:] = [v.data for v in trace(loss, leaves).nodes if v in leaves]
+            machine.run()
+            results.append(np.append(machine.views[program.output][0], machine.views[program.gradient]))
+        scale = max(1.0, np.abs(results[0]).max())
+        assert np.abs(results[0] - results[1]).max() <= 1e-12 * scale
+        assert_equals_eager(loss, leaves, "llvm", 1e-11)
+
+
+class TestVerify:
+    x, y = Array("x", 10, "input"), Array("y", 12, "value")
+
+    def program(self, *body):
+        start = Statement(Access(self.y, 0, (1,)), (3,), [Term(Number(1.0))])
+        return ArrayProgram([start, Repeat(4, body)], {"input": self.x}, self.y)
+
+    def step(self, source, target):
+        return Statement(target, (2,), [Term(source)])
+
+    def test_planted_faults(self):
+        into = Access(self.y, 3, (1,), repeat=2)
+        fine = self.program(self.step(Access(self.y, 1, (1,), repeat=2), into))
+        assert fine.verify() is fine
+        assert str(fine) == "i<3: y[i] = 1\nrepeat r<4:\n  i<2: y[3+2r+i] = y[1+2r+i]"
+        table = np.array([1, 0], dtype=np.int64)
+        faults = {
+            r"x\[2\+3r\+i\] reaches 2 to 12 of x": self.step(Access(self.x, 2, (1,), repeat=3), into),
+            r"x\[5-2r\+i\] reaches -1 to 6 of x": self.step(Access(self.x, 5, (1,), repeat=-2), into),
+            r"x\[table\[i\]\+4r\] reaches 0 to 13": self.step(Access(self.x, 0, (1,), table, repeat=4), into),
+            "reaches 5 to 12 of y": self.step(Number(1.0), Access(self.y, 5, (1,), repeat=2)),
+            "is read before it is written": self.step(Access(self.y, 2, (1,), repeat=2), into),
+        }
+        for message, statement in faults.items():
+            with pytest.raises(AssertionError, match=message):
+                self.program(statement).verify()
+
+    def test_a_wrong_row_is_caught(self):
+        program = rerolled(*recurrent_net(20))
+        forward = repeats(program)[0]
+        forward.body[0].terms[0].expression.operands[1].base += 1  # the state of this step, not of the one before
+        with pytest.raises(AssertionError, match="is read before it is written"):
+            program.verify()
+
+
+def test_describe_shows_time_without_the_layout():
+    program = compile(*hidden_units(20), backend="interpreter")
+    assert "  i<4: v2[4+4r+i] = tanh(v3[4r+i])\n" in program.describe()
