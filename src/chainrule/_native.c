@@ -18,7 +18,7 @@
 #include <string.h>
 
 enum { NO_RULE = UINT16_MAX, USER_RULE = UINT16_MAX - 1 };    /* beside the table's codes: Node.op */
-enum { CONSTANT = 1, VISITED = 2, TRACKED = 4, COUNTED = 8 }; /* Node.flags */
+enum { CONSTANT = 1, VISITED = 2, TRACKED = 4, COUNTED = 8, COMPARED = 16 }; /* Node.flags */
 enum { INLINE_OPERANDS = 2 };
 
 typedef struct { /* what few nodes have */
@@ -822,6 +822,7 @@ static PyObject *value_positive(PyObject *self)
 
 static int value_bool(PyObject *self)
 {
+    ((Node *)self)->flags |= COMPARED;
     return ((Node *)self)->data != 0.0;
 }
 
@@ -838,9 +839,11 @@ static PyObject *value_compare(PyObject *self, PyObject *other, int comparison)
     double left = ((Node *)self)->data, right;
     if (comparison == Py_EQ || comparison == Py_NE)
         Py_RETURN_NOTIMPLEMENTED; /* identity, as for any object */
-    if (is_value(other))
+    ((Node *)self)->flags |= COMPARED;
+    if (is_value(other)) {
+        ((Node *)other)->flags |= COMPARED;
         right = ((Node *)other)->data;
-    else if (to_double(other, "data", &right) < 0)
+    } else if (to_double(other, "data", &right) < 0)
         return no_number();
     Py_RETURN_RICHCOMPARE(left, right, comparison);
 }
@@ -1025,6 +1028,11 @@ static PyObject *value_setstate(PyObject *self, PyObject *state)
     Py_RETURN_NONE;
 }
 
+static PyObject *get_compared(PyObject *self, void *Py_UNUSED(unused))
+{
+    return PyBool_FromLong(((Node *)self)->flags & COMPARED);
+}
+
 /* The type and the module. */
 
 static PyMethodDef value_methods[] = {
@@ -1050,6 +1058,7 @@ static PyGetSetDef value_attributes[] = {
     {"_backward", get_backward, set_backward, PyDoc_STR("Pushes the gradient on; assignable."), NULL},
     {"_serial", get_serial, NULL, PyDoc_STR("Counts creations."), NULL},
     {"_constant", get_constant, NULL, PyDoc_STR("Whether this is a plain number that met a Value."), NULL},
+    {"_compared", get_compared, NULL, PyDoc_STR("Whether a comparison has read the data."), NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot value_slots[] = {
@@ -1127,7 +1136,38 @@ static PyObject *native_add_to_grad(PyObject *Py_UNUSED(module), PyObject *args)
     return move_numbers(args, add_to_grad);
 }
 
+/* The forward pass again, from the leaves' present data, in the order in which the nodes were made. */
+static PyObject *native_replay(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *values;
+    if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &values))
+        return NULL;
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(values); k++) {
+        PyObject *value = PyList_GET_ITEM(values, k);
+        if (!is_value(value))
+            return PyErr_Format(PyExc_TypeError, "`values` must be Values, got %s", Py_TYPE(value)->tp_name);
+        Node *node = (Node *)value;
+        if (node->op == NO_RULE)
+            continue;
+        double few_numbers[4], *numbers = few_numbers;
+        if (node->count > 4 && (numbers = PyMem_New(double, node->count)) == NULL)
+            return PyErr_NoMemory();
+        for (uint32_t j = 0; j < node->count; j++)
+            numbers[j] = operands_of(node)[j]->data;
+        PyObject *rule = node->op == USER_RULE ? node->extra->rule : NULL;
+        double data;
+        int failed = forward_of(rule, node->op, numbers, node->count, &data);
+        if (numbers != few_numbers)
+            PyMem_Free(numbers);
+        if (failed)
+            return NULL;
+        node->data = data;
+    }
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef module_functions[] = {
+    {"replay", native_replay, METH_VARARGS, PyDoc_STR("Compute a list of nodes, oldest first, again.")},
     {"read_data", native_read_data, METH_VARARGS, PyDoc_STR("Copy the data of a list of Values into a buffer.")},
     {"write_data", native_write_data, METH_VARARGS, PyDoc_STR("Set the data of a list of Values from a buffer.")},
     {"add_to_grad", native_add_to_grad, METH_VARARGS, PyDoc_STR("Add a buffer to the grads of a list of Values.")},

@@ -37,6 +37,7 @@ class Value(OpMethods):
 
     __slots__ = (
         "_closure",  # a hand-written backward, or None
+        "_compared",  # whether `<` or `if` has read the data: a branch may depend on it
         "_constant",  # a plain number that met a Value: it takes no gradient
         "_data",
         "_grad",
@@ -62,6 +63,7 @@ class Value(OpMethods):
         self._op = tag
         self._closure: Callable[[], object] | None = None
         self._constant = False
+        self._compared = False
         self._serial = next(_serial_numbers)
         self._label = name
 
@@ -179,6 +181,7 @@ class Value(OpMethods):
         )
 
     def __bool__(self) -> bool:
+        self._compared = True
         return self._data != 0.0
 
     # Comparisons read the data. `==` does not: it asks whether two Values are the same node.
@@ -246,6 +249,7 @@ def _node(data: float, tag: str, operands: tuple[Value, ...], rule: Op | None, c
     node._rule = rule
     node._closure = None
     node._constant = constant
+    node._compared = False
     node._serial = next(_serial_numbers)
     node._label = ""
     return node
@@ -273,6 +277,9 @@ def _binary(rule: Op, left: Any, right: Any) -> Value:
 
 
 def _compare(rule: Op, left: Value, right: Any) -> bool:
+    left._compared = True
+    if isinstance(right, Value):
+        right._compared = True
     try:
         return bool(rule.forward(left._data, right._data if isinstance(right, Value) else as_float(right)))
     except TypeError:

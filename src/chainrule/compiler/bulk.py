@@ -7,7 +7,7 @@ from typing import Any
 from chainrule._value import ENGINE, Value
 
 if ENGINE == "native":
-    from chainrule._native import add_to_grad, read_data, write_data
+    from chainrule._native import add_to_grad, read_data, replay, write_data
 else:
 
     def read_data(values: list[Value], numbers: Any) -> None:
@@ -24,5 +24,11 @@ else:
         for value, number in zip(values, numbers.tolist(), strict=False):
             value.grad += number
 
+    def replay(values: list[Value]) -> None:
+        """Compute nodes, oldest first, again from the leaves' present data."""
+        for value in values:
+            if value._rule is not None:
+                value.data = value._rule.forward(*[operand.data for operand in value._operands])
 
-__all__ = ["add_to_grad", "read_data", "write_data"]
+
+__all__ = ["add_to_grad", "read_data", "replay", "write_data"]

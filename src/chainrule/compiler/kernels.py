@@ -35,7 +35,8 @@ def expm1(x: Vector) -> Vector:
 
 def tanh(x: Vector) -> Vector:
     """h / (1 + h) with h = (e^2|x| - 1) / 2, in two doubles each; one step corrects the quotient."""
-    high, low = fast_two_sum(*half_expm1(clamp(absolute(x) * 2.0, 0.0, 44.0)))  # beyond: 1
+    double = absolute(x) * 2.0
+    high, low = fast_two_sum(*half_expm1(select(double > 44.0, 44.0, double)))  # beyond: 1
     divisor, rest = two_sum(high, 1.0)
     inverse = 1.0 / divisor
     quotient = high * inverse
@@ -72,7 +73,7 @@ def cos(x: Vector) -> Vector:
 
 KERNELS: dict[str, Callable[[Vector], Vector]] = {f.__name__: f for f in (exp, expm1, tanh, log, log1p, sin, cos)}
 SLOWER_ALONE = {"exp", "log"}  # for a single lane the library's tables are faster
-FARTHEST = 2.0**44  # beyond this angle π/2 in three doubles does not give every bit of the remainder
+FARTHEST = 2.0**44  # beyond this angle the quadrant, computed in one double, is too uncertain
 
 
 # Minimax coefficients, constant first, and constants in parts; printed by tools/fit_kernels.py.

@@ -19,6 +19,7 @@ from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expre
 
 WIDEST = 32  # lanes: four 512-bit registers, enough to hide the latency of a fused multiply-add
 JAM = 4  # turns of a loop that share what they load
+LONGEST = 256  # statements of a Repeat that are compiled as one: LLVM's work on straight-line code is superlinear
 ALIGNMENT = 8  # doubles: a cache line
 FLAGS = "reassoc contract"  # never flags that assume away NaN or infinity
 
@@ -115,6 +116,11 @@ end:
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 """
 
+ATTRIBUTES = """
+attributes #0 = { nounwind noinline "prefer-vector-width"="512" }
+attributes #1 = { nounwind alwaysinline }
+"""
+
 
 class _Module:
     """The text of the whole program."""
@@ -126,15 +132,16 @@ class _Module:
         self.functions: list[_Function] = []
         self.calls = [self.repeat(step) if isinstance(step, Repeat) else self.call(step) for step in program.steps]
 
-    def call(self, statement: Statement, time: str = "0") -> str:
-        """A call of the statement's function."""
-        self.functions.append(_Function(self, statement, f"s{len(self.functions)}"))
+    def call(self, statement: Statement, time: str = "0", inline: bool = False) -> str:
+        """A call of the statement's function, which is inlined if it has no loops and `inline` says so."""
+        inlined = inline and not statement.loops and not any(term.loops for term in statement.terms)
+        self.functions.append(_Function(self, statement, f"s{len(self.functions)}", "#1" if inlined else "#0"))
         return f"  call void @{self.functions[-1].name}(ptr %memory, i64 {time})"
 
     def repeat(self, step: Repeat) -> str:
         """A loop that calls the body's functions in order, one time after another."""
         k = len(self.functions)
-        calls = [self.call(statement, f"%r{k}") for statement in step.body]
+        calls = [self.call(statement, f"%r{k}", len(step.body) <= LONGEST) for statement in step.body]
         return "\n".join(
             [
                 f"  br label %before{k}",
@@ -159,8 +166,7 @@ class _Module:
         calls = "\n".join(self.calls)
         bodies = "\n".join(map(str, self.functions))
         main = f"define void @run(ptr %memory) {{\n{calls}\n  ret void\n}}\n"
-        attributes = 'attributes #0 = { nounwind noinline "prefer-vector-width"="512" }\n'
-        return "\n".join([bodies, main, DRIVE, *sorted(self.declarations), attributes])
+        return "\n".join([bodies, main, DRIVE, *sorted(self.declarations), ATTRIBUTES])
 
 
 class Register:
@@ -203,10 +209,11 @@ def _type(lanes: int) -> str:
 class _Function:
     """One statement as a function of the memory and of the time in a Repeat."""
 
-    def __init__(self, module: _Module, statement: Statement, name: str) -> None:
+    def __init__(self, module: _Module, statement: Statement, name: str, attributes: str) -> None:
         self.module = module
         self.statement = statement
         self.name = name
+        self.attributes = attributes
         self.lines: list[str] = []
         self.count = 0
         self.label = "entry"
@@ -217,7 +224,8 @@ class _Function:
 
     def __str__(self) -> str:
         body = "\n".join(self.lines)
-        return f"define internal void @{self.name}(ptr %memory, i64 %time) #0 {{\nentry:\n{body}\n  ret void\n}}\n"
+        head = f"define internal void @{self.name}(ptr %memory, i64 %time) {self.attributes}"
+        return f"{head} {{\nentry:\n{body}\n  ret void\n}}\n"
 
     # Text.
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.compiler.differentiate import is_injective
 from chainrule.compiler.program import (
     Access,
     Apply,
@@ -360,7 +361,7 @@ def _all_equal(numbers: np.ndarray) -> bool:
 
 
 def _as_loop(step: Repeat) -> Statement | Repeat:
-    """A statement alone, if it reads nothing that it writes, needs no order: its time can be a loop like any other."""
+    """A statement alone that reads nothing it writes, and writes nothing twice, needs no order: its time is a loop."""
     statement = step.body[0]
     arrays = {access.array for access in statement.accesses()}
     alone = len(step.body) == 1 and not statement.accumulate and statement.affine
@@ -372,7 +373,7 @@ def _as_loop(step: Repeat) -> Statement | Repeat:
 
     loop = statement.map(change)
     loop.loops = (step.count, *statement.loops)
-    return loop
+    return loop if is_injective(loop) else step
 
 
 def _sum_over_rows(statement: Statement, constants: _Constants) -> Statement:
