@@ -261,6 +261,73 @@ class TestCalls:
         assert_equals_eager(sum(third_power(x) for x in xs), xs, backend)
 
 
+class TestStrict:
+    def assert_to_the_bit(self, loss, wrt):
+        program = compile(loss, wrt, strict=True)
+        result, gradient = program.value_and_grad()
+        for value in wrt:
+            value.grad = 0.0
+        loss.backward()
+        assert str(result) == str(loss.data)
+        assert list(map(str, gradient.tolist())) == [str(value.grad) for value in wrt]
+        return program
+
+    def test_networks(self):
+        for activation in ("relu", "tanh", "gelu"):
+            loss, model = moons_loss(points=9, activation=activation)
+            self.assert_to_the_bit(loss, model.parameters())
+
+    def test_it_follows_the_leaves(self):
+        x, y = Value(2.0), Value(0.3)
+        loss = (x * y).tanh() / (x - y) + x**3
+        program = compile(loss, strict=True)
+        x.data, y.data = -1.7, 0.9
+        eager_x, eager_y = Value(-1.7), Value(0.9)
+        eager = (eager_x * eager_y).tanh() / (eager_x - eager_y) + eager_x**3
+        eager.backward()
+        assert program() == eager.data == loss.data
+        assert (x.grad, y.grad) == (eager_x.grad, eager_y.grad)
+        assert "tanh" in program.describe()
+
+    @given(program=programs())
+    @settings(relaxed, max_examples=60)
+    def test_random_programs(self, program):
+        leaves, nodes = run(program, Value, lambda row, operands: Value._apply(row, tuple(operands)))
+        self.assert_to_the_bit(nodes[-1], leaves)
+
+    def test_it_is_for_recorded_graphs(self):
+        with pytest.raises(TypeError, match="`strict` repeats recorded nodes"):
+            compile(lambda x: x * x, strict=True)
+
+
+class TestFrozenBranches:
+    def test_a_graph_that_was_branched_on_is_refused(self):
+        x = Value(2.0)
+        y = x * 3.0 if x > 1.0 else -x
+        with pytest.raises(ValueError, match=r"a comparison has read Value\(data=2.0.*chainrule\.where"):
+            compile(y)
+        assert compile(y, allow_frozen_branches=True)() == 6.0
+
+    @pytest.mark.parametrize("look", [bool, lambda v: v < 1, lambda v: max([v, Value(1.0)]), lambda v: sorted([v, v])])
+    def test_every_way_of_comparing_counts(self, look):
+        x = Value(2.0) * 1.0
+        look(x)
+        with pytest.raises(ValueError, match="a comparison has read"):
+            compile(x * 2.0)
+
+    def test_where_is_the_remedy(self):
+        x = Value(2.0)
+        program = compile(chainrule.where(chainrule.gt(x, 1.0), x * 3.0, -x))
+        x.data = 0.5
+        assert program() == -0.5
+        assert x.grad == -1.0
+
+    def test_looking_at_the_data_of_the_result_does_not_count(self):
+        loss, model = moons_loss(points=4)
+        losses.accuracy([loss], [1])
+        compile(loss, model.parameters(), backend="interpreter")
+
+
 class TestLoopNests:
     @pytest.mark.parametrize(
         ("streams", "expected"),

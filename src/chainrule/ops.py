@@ -68,9 +68,14 @@ class Op:
                 break
         else:
             return self.forward(*operands)
+        carrier = None
         for operand in operands:
             if hasattr(operand, "_apply"):
-                return operand._apply(self, operands)
+                carrier = operand
+                if getattr(operand, "_takes_over", False):  # a Value can be an operand of a Symbol, but not the reverse
+                    break
+        if carrier is not None:
+            return carrier._apply(self, operands)
         return self.forward(*map(as_float, operands, self.parameters))
 
     def __repr__(self) -> str:

@@ -15,9 +15,10 @@ import numpy as np
 from chainrule._value import Value
 from chainrule.compiler.bulk import add_to_grad
 from chainrule.compiler.function import CompiledFunction
-from chainrule.compiler.graph import trace
+from chainrule.compiler.graph import Graph, trace
 from chainrule.compiler.lift import lift
 from chainrule.compiler.machine import BACKENDS, Clock, Machine, places
+from chainrule.compiler.strict import StrictMachine
 from chainrule.compiler.symbols import TracingError
 
 __all__ = ["CompiledFunction", "Program", "TracingError", "compile"]
@@ -35,16 +36,29 @@ class Program:
     (4.0, 5.0)
     """
 
-    def __init__(self, target: Value, wrt: Iterable[Value] | None, backend: str) -> None:
+    def __init__(
+        self,
+        target: Value,
+        wrt: Iterable[Value] | None,
+        backend: str,
+        strict: bool = False,
+        allow_frozen_branches: bool = False,
+    ) -> None:
         clock = Clock()
         graph = clock("trace", lambda: trace(target, wrt))
-        lifted = clock("lift", lambda: lift(graph))
+        if not allow_frozen_branches:
+            _check_branches(graph)
         parameters = [graph.nodes[i] for i in graph.parameters]
         self.target = target
         self.wrt = parameters if wrt is None else list(wrt)
-        self.machine = Machine(lifted, bool(self.wrt), backend, clock)
+        if strict:
+            self.machine: Any = StrictMachine(graph, bool(self.wrt))
+        else:
+            lifted = clock("lift", lambda: lift(graph))
+            self.machine = Machine(lifted, bool(self.wrt), backend, clock)
         self.stats = self.machine.stats(len(graph), clock.seconds)
-        self._leaves = [(kind, [graph.nodes[i] for i in graph.leaves(kind)]) for kind in lifted.leaves]
+        kinds = [kind for kind in ("parameter", "input") if graph.leaves(kind)]
+        self._leaves = [(kind, [graph.nodes[i] for i in graph.leaves(kind)]) for kind in kinds]
         self._order = places(self.wrt, parameters)
 
     def __call__(self) -> float:
@@ -84,7 +98,14 @@ _MISSING: Any = object()
 
 
 @overload
-def compile(target: Value, wrt: Iterable[Value] | None = None, *, backend: str = "llvm") -> Program: ...
+def compile(
+    target: Value,
+    wrt: Iterable[Value] | None = None,
+    *,
+    backend: str = "llvm",
+    strict: bool = False,
+    allow_frozen_branches: bool = False,
+) -> Program: ...
 @overload
 def compile(
     target: Callable[..., Any], wrt: Iterable[Value] | None = None, *, backend: str = "llvm"
@@ -93,11 +114,21 @@ def compile(
 def compile(
     *, wrt: Iterable[Value] | None = None, backend: str = "llvm"
 ) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
-def compile(target: Any = _MISSING, wrt: Iterable[Value] | None = None, *, backend: str = "llvm") -> Any:
+def compile(
+    target: Any = _MISSING,
+    wrt: Iterable[Value] | None = None,
+    *,
+    backend: str = "llvm",
+    strict: bool = False,
+    allow_frozen_branches: bool = False,
+) -> Any:
     """A program that computes `target`, and its gradient by `wrt` (default: all leaves).
 
     A Value: the scalar graph that ordinary code recorded is searched for loops over arrays, and those are
-    compiled. Leaves are read anew at every call; plain numbers and branches are as they were recorded.
+    compiled. Leaves are read anew at every call; plain numbers are as they were recorded, and so are branches: if a
+    comparison has read a node's data, the graph is refused unless `allow_frozen_branches` says that it is meant.
+    Sums are reordered and products fused; a `strict` program repeats the recorded nodes instead, and is the eager
+    result to the last bit.
 
     >>> x, w = Value(2.0), Value(0.5)
     >>> program = compile((w * x).tanh(), wrt=[w])
@@ -125,12 +156,24 @@ def compile(target: Any = _MISSING, wrt: Iterable[Value] | None = None, *, backe
     if target is _MISSING:
         return lambda function: compile(function, chosen, backend=backend)
     if isinstance(target, Value):
-        return Program(target, chosen, backend)
+        return Program(target, chosen, backend, strict, allow_frozen_branches)
     if not callable(target):
         raise TypeError(
             f"`target` must be a Value, got {type(target).__name__}: compile the result of your code, or the function"
         )
+    if strict:
+        raise TypeError("`strict` repeats recorded nodes: give the Value that the function computes as `target`")
     return CompiledFunction(target, chosen, backend)
+
+
+def _check_branches(graph: Graph) -> None:
+    for node in graph.nodes:
+        if node._compared:
+            raise ValueError(
+                f"a comparison has read {node!r} (`_op` {node._op!r}), and a branch that followed from it would be "
+                "frozen as it was: use chainrule.where, maximum or minimum, compile the function itself, "
+                "or say allow_frozen_branches=True if no branch depends on it"
+            )
 
 
 def _leaves(wrt: Iterable[Any]) -> list[Value]:

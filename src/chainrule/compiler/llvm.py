@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from copy import copy
+from string import Template
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -17,10 +19,10 @@ from chainrule import ops
 from chainrule.compiler import kernels
 from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Number, Repeat, Statement, Term
 
-WIDEST = 32  # lanes: four 512-bit registers, enough to hide the latency of a fused multiply-add
+WIDEST = 32  # lanes of doubles: four 512-bit registers, enough to hide the latency of a fused multiply-add
 JAM = 4  # turns of a loop that share what they load
 LONGEST = 256  # statements of a Repeat that are compiled as one: LLVM's work on straight-line code is superlinear
-ALIGNMENT = 8  # doubles: a cache line
+LINE = 64  # bytes: a cache line
 FLAGS = "reassoc contract"  # never flags that assume away NaN or infinity
 
 ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
@@ -28,18 +30,61 @@ COMPARISONS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", 
 INTRINSICS = {"abs": "fabs", "sqrt": "sqrt"}
 
 
+class Element:
+    """The type of every number in a program, in LLVM's words and in NumPy's."""
+
+    def __init__(self, dtype: str, name: str, code: str) -> None:
+        self.dtype = np.dtype(dtype)
+        self.bytes = self.dtype.itemsize
+        self.name = name
+        self.code = code  # in the names of intrinsics
+
+    @property
+    def widest(self) -> int:
+        """The most lanes: those that fill the registers which WIDEST doubles fill."""
+        return WIDEST * 8 // self.bytes
+
+    def lanes(self, count: int) -> str:
+        """The type of so many of them side by side."""
+        return self.name if count == 1 else f"<{count} x {self.name}>"
+
+    def suffix(self, lanes: int) -> str:
+        """What the name of an intrinsic ends in."""
+        return self.code if lanes == 1 else f"v{lanes}{self.code}"
+
+    def literal(self, number: float) -> str:
+        """A constant. LLVM writes one of any type as the bits of a double, which must be exact in that type."""
+        with np.errstate(over="ignore"):
+            rounded = np.float64(self.dtype.type(number))
+        return f"0x{rounded.view(np.uint64):016X}"
+
+
+DOUBLE = Element("float64", "double", "f64")
+ELEMENTS = {"float64": DOUBLE, "float32": Element("float32", "float", "f32")}
+
+
 class Native:
     """A compiled array program, with the memory that it works in."""
 
-    def __init__(self, program: ArrayProgram) -> None:
-        self.offsets, self.size = _place(program.arrays())
-        module = _Module(program, self.offsets)
+    def __init__(self, program: ArrayProgram, dtype: str = "float64") -> None:
+        self.element = ELEMENTS[dtype]
+        self.offsets, self.size = _place(program.arrays(), LINE // self.element.bytes)
+        module = _Module(program, self.offsets, self.element)
         self.tables = module.tables
         self.engine = _compile(str(module))
-        self.memory = _aligned(self.size)
+        self.entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.engine.get_function_address("run"))
+        self._allocate()
+
+    def twin(self) -> Native:
+        """The same code with memory of its own, to run at the same time in another thread."""
+        other = copy(self)
+        other._allocate()
+        return other
+
+    def _allocate(self) -> None:
+        self.memory = _aligned(self.size, self.element)
         self.views = {array: self.memory[o : o + array.size] for array, o in self.offsets.items()}
         self.address = self.memory.ctypes.data
-        self.entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.engine.get_function_address("run"))
 
     def run(self) -> None:
         """Fill every array from the leaves."""
@@ -47,7 +92,8 @@ class Native:
 
     def run_many(self, leaf: Array, rows: np.ndarray, output: Array) -> np.ndarray:
         """Run once for each of `rows`, which `leaf` is set to before; the first element of `output` each time."""
-        rows, results = np.ascontiguousarray(rows, dtype=np.float64), np.empty(len(rows))
+        dtype = self.element.dtype
+        rows, results = np.ascontiguousarray(rows, dtype=dtype), np.empty(len(rows), dtype=dtype)
         places = self.offsets[leaf], rows.shape[1], self.offsets[output]
         drive = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 4)(
             self.engine.get_function_address("drive")
@@ -56,17 +102,17 @@ class Native:
         return results
 
 
-def _place(arrays: Sequence[Array]) -> tuple[dict[Array, int], int]:
+def _place(arrays: Sequence[Array], line: int) -> tuple[dict[Array, int], int]:
     offsets, end = {}, 0
     for array in arrays:
         offsets[array] = end
-        end += -(-array.size // ALIGNMENT) * ALIGNMENT
+        end += -(-array.size // line) * line
     return offsets, end
 
 
-def _aligned(size: int) -> np.ndarray:
-    raw = np.zeros(size + ALIGNMENT)
-    start = (-raw.ctypes.data // 8) % ALIGNMENT
+def _aligned(size: int, element: Element) -> np.ndarray:
+    raw = np.zeros(size + LINE // element.bytes, dtype=element.dtype)
+    start = -raw.ctypes.data % LINE // element.bytes
     return raw[start : start + size]
 
 
@@ -89,12 +135,12 @@ def _compile(text: str) -> Any:
 
 
 # run, again and again: each time a row of numbers goes into the memory first, and a result comes out of it.
-DRIVE = """
+DRIVE = Template("""
 define void @drive(ptr %memory, ptr %rows, ptr %results, i64 %count, i64 %to, i64 %width, i64 %from) {
 entry:
-  %target = getelementptr double, ptr %memory, i64 %to
-  %source = getelementptr double, ptr %memory, i64 %from
-  %bytes = mul i64 %width, 8
+  %target = getelementptr $number, ptr %memory, i64 %to
+  %source = getelementptr $number, ptr %memory, i64 %from
+  %bytes = mul i64 %width, $bytes
   br label %test
 test:
   %time = phi i64 [ 0, %entry ], [ %next, %turn ]
@@ -102,19 +148,19 @@ test:
   br i1 %more, label %turn, label %end
 turn:
   %offset = mul i64 %time, %width
-  %row = getelementptr double, ptr %rows, i64 %offset
+  %row = getelementptr $number, ptr %rows, i64 %offset
   call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %row, i64 %bytes, i1 false)
   call void @run(ptr %memory)
-  %result = load double, ptr %source
-  %place = getelementptr double, ptr %results, i64 %time
-  store double %result, ptr %place
+  %result = load $number, ptr %source
+  %place = getelementptr $number, ptr %results, i64 %time
+  store $number %result, ptr %place
   %next = add i64 %time, 1
   br label %test
 end:
   ret void
 }
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-"""
+""")
 
 ATTRIBUTES = """
 attributes #0 = { nounwind noinline "prefer-vector-width"="512" }
@@ -125,8 +171,9 @@ attributes #1 = { nounwind alwaysinline }
 class _Module:
     """The text of the whole program."""
 
-    def __init__(self, program: ArrayProgram, offsets: dict[Array, int]) -> None:
+    def __init__(self, program: ArrayProgram, offsets: dict[Array, int], element: Element) -> None:
         self.offsets = offsets
+        self.element = element
         self.tables: list[np.ndarray] = []
         self.declarations: set[str] = set()
         self.functions: list[_Function] = []
@@ -166,7 +213,8 @@ class _Module:
         calls = "\n".join(self.calls)
         bodies = "\n".join(map(str, self.functions))
         main = f"define void @run(ptr %memory) {{\n{calls}\n  ret void\n}}\n"
-        return "\n".join([bodies, main, DRIVE, *sorted(self.declarations), ATTRIBUTES])
+        drive = DRIVE.substitute(number=self.element.name, bytes=self.element.bytes)
+        return "\n".join([bodies, main, drive, *sorted(self.declarations), ATTRIBUTES])
 
 
 class Register:
@@ -202,15 +250,12 @@ class Register:
         return self.function.apply(ops.neg, (self,))
 
 
-def _type(lanes: int) -> str:
-    return "double" if lanes == 1 else f"<{lanes} x double>"
-
-
 class _Function:
     """One statement as a function of the memory and of the time in a Repeat."""
 
     def __init__(self, module: _Module, statement: Statement, name: str, attributes: str) -> None:
         self.module = module
+        self.element = module.element
         self.statement = statement
         self.name = name
         self.attributes = attributes
@@ -254,7 +299,7 @@ class _Function:
         phis = [f"  {index} = phi i64 [ 0, %{before} ], [ {following}, %{self.label} ]"]
         for value, inner, result in zip(carried, inside, results, strict=True):
             phis.append(
-                f"  {inner.name} = phi {_type(value.lanes)}"
+                f"  {inner.name} = phi {self.element.lanes(value.lanes)}"
                 f" [ {value.name}, %{before} ], [ {result.name}, %{self.label} ]"
             )
         self.lines[place:place] = phis
@@ -284,7 +329,7 @@ class _Function:
             self.lanes = 1
 
         if depth == self.axis:
-            self.chunks(extent, WIDEST, vector)
+            self.chunks(extent, self.element.widest, vector)
         elif depth == self.jammed:
             whole = extent // JAM * JAM
             self.walk(0, whole, JAM, several)
@@ -363,7 +408,7 @@ class _Function:
         """Reductions with the lanes along their last loop, and sums across lanes at the end."""
         axis = len(self.statement.loops) + len(term.loops) - 1
         results: list[Any] = [0.0] * len(tile)
-        for start, stop, lanes in _chunks(term.loops[-1], WIDEST // (2 if len(tile) > 1 else 1)):
+        for start, stop, lanes in _chunks(term.loops[-1], self.element.widest // (2 if len(tile) > 1 else 1)):
             zeros = [self.register(0.0, lanes)] * len(tile)
 
             def chunk(index: str, carried: list[Register], start: int = start, lanes: int = lanes) -> list[Register]:
@@ -376,10 +421,10 @@ class _Function:
     def across(self, vector: Register) -> Register:
         if vector.lanes == 1:
             return vector
-        kind = f"v{vector.lanes}f64"
-        self.module.declarations.add(f"declare double @llvm.vector.reduce.fadd.{kind}(double, {_type(vector.lanes)})")
-        call = f"call {FLAGS} double @llvm.vector.reduce.fadd.{kind}(double -0.0, {_type(vector.lanes)} {vector.name})"
-        return Register(self, self.emit(call), 1)
+        one, many = self.element.name, self.element.lanes(vector.lanes)
+        function = f"{one} @llvm.vector.reduce.fadd.{self.element.suffix(vector.lanes)}"
+        self.module.declarations.add(f"declare {function}({one}, {many})")
+        return Register(self, self.emit(f"call {FLAGS} {function}({one} -0.0, {many} {vector.name})"), 1)
 
     # Expressions.
 
@@ -400,7 +445,7 @@ class _Function:
         if op is ops.pow_ and not isinstance(operands[1], Register):
             return self.power(operands[0], operands[1], lanes)
         names = [self.register(operand, lanes).name for operand in operands]
-        kind = _type(lanes)
+        kind = self.element.lanes(lanes)
         if op.name in ARITHMETIC:
             text = f"{ARITHMETIC[op.name]} {FLAGS} {kind} {names[0]}, {names[1]}"
         elif op is ops.neg:
@@ -416,13 +461,11 @@ class _Function:
             condition = self.emit(f"fcmp une {kind} {names[0]}, {zero}")
             text = f"select {bits} {condition}, {kind} {names[1]}, {kind} {names[2]}"
         elif op.name in INTRINSICS:
-            suffix = "f64" if lanes == 1 else f"v{lanes}f64"
-            function = f"@llvm.{INTRINSICS[op.name]}.{suffix}"
+            function = f"@llvm.{INTRINSICS[op.name]}.{self.element.suffix(lanes)}"
             self.module.declarations.add(f"declare {kind} {function}({kind})")
             text = f"call {kind} {function}({kind} {names[0]})"
         elif kernels.pays(op.name, lanes):
-            self.module.declarations |= kernels.define(op.name, lanes)
-            text = f"call {kind} {kernels.symbol(op.name, lanes)}({kind} {names[0]})"
+            return self.kernel(op.name, Register(self, names[0], lanes))
         else:
             return self.call(op.name, [Register(self, name, lanes) for name in names], lanes)
         return Register(self, self.emit(text), lanes)
@@ -445,35 +488,73 @@ class _Function:
             return result if exponent > 0 else self.apply(ops.div, (1.0, result))
         return self.call("pow", [base, self.register(exponent, lanes)], lanes)
 
+    # Elementary functions are computed in doubles, and floats widened and rounded around them: the error is then hardly
+    # over half an ulp of a float, and one set of kernels serves both types.
+
+    def kernel(self, name: str, x: Register) -> Register:
+        """A function of `kernels`, on all lanes at once; on half of them if their doubles would not fit registers."""
+        if x.lanes > WIDEST:
+            half = x.lanes // 2
+            return self.joined([self.kernel(name, self.lanes_of(x, start, half)) for start in (0, half)])
+        self.module.declarations |= kernels.define(name, x.lanes)
+        kind = DOUBLE.lanes(x.lanes)
+        result = self.emit(f"call {kind} {kernels.symbol(name, x.lanes)}({kind} {self.widened(x)})")
+        return self.narrowed(result, x.lanes)
+
     def call(self, name: str, operands: list[Register], lanes: int) -> Register:
         """A function of the mathematical library, lane by lane."""
         arguments = ", ".join(["double"] * len(operands))
         self.module.declarations.add(f"declare double @{name}({arguments}) nounwind willreturn memory(none)")
+        wide, kind = [self.widened(operand) for operand in operands], DOUBLE.lanes(lanes)
         if lanes == 1:
-            return Register(
-                self, self.emit(f"call double @{name}({', '.join('double ' + o.name for o in operands)})"), 1
-            )
+            result = self.emit(f"call double @{name}({', '.join('double ' + operand for operand in wide)})")
+            return self.narrowed(result, 1)
         result = "poison"
         for lane in range(lanes):
-            parts = [self.emit(f"extractelement {_type(lanes)} {o.name}, i32 {lane}") for o in operands]
+            parts = [self.emit(f"extractelement {kind} {operand}, i32 {lane}") for operand in wide]
             value = self.emit(f"call double @{name}({', '.join('double ' + part for part in parts)})")
-            result = self.emit(f"insertelement {_type(lanes)} {result}, double {value}, i32 {lane}")
-        return Register(self, result, lanes)
+            result = self.emit(f"insertelement {kind} {result}, double {value}, i32 {lane}")
+        return self.narrowed(result, lanes)
+
+    def widened(self, x: Register) -> str:
+        """The name of the same numbers as doubles."""
+        if self.element is DOUBLE:
+            return x.name
+        return self.emit(f"fpext {self.element.lanes(x.lanes)} {x.name} to {DOUBLE.lanes(x.lanes)}")
+
+    def narrowed(self, doubles: str, lanes: int) -> Register:
+        """Doubles as numbers of the program's type."""
+        if self.element is DOUBLE:
+            return Register(self, doubles, lanes)
+        text = f"fptrunc {DOUBLE.lanes(lanes)} {doubles} to {self.element.lanes(lanes)}"
+        return Register(self, self.emit(text), lanes)
+
+    def lanes_of(self, x: Register, start: int, count: int) -> Register:
+        """`count` lanes from `start` on."""
+        return Register(self, self.shuffle(x, "poison", range(start, start + count)), count)
+
+    def joined(self, halves: list[Register]) -> Register:
+        """The lanes of two vectors in one."""
+        lanes = 2 * halves[0].lanes
+        return Register(self, self.shuffle(halves[0], halves[1].name, range(lanes)), lanes)
+
+    def shuffle(self, x: Register, other: str, lanes: Sequence[int]) -> str:
+        kind, mask = self.element.lanes(x.lanes), ", ".join(f"i32 {lane}" for lane in lanes)
+        return self.emit(f"shufflevector {kind} {x.name}, {kind} {other}, <{len(lanes)} x i32> <{mask}>")
 
     def register(self, value: Any, lanes: int) -> Register:
         """`value` in so many lanes."""
         if isinstance(value, Register):
             if value.lanes == lanes:
                 return value
-            first = self.emit(f"insertelement {_type(lanes)} poison, double {value.name}, i32 0")
+            kind = self.element.lanes(lanes)
+            first = self.emit(f"insertelement {kind} poison, {self.element.name} {value.name}, i32 0")
             mask = f"<{lanes} x i32> zeroinitializer"
-            return Register(
-                self, self.emit(f"shufflevector {_type(lanes)} {first}, {_type(lanes)} poison, {mask}"), lanes
-            )
-        number = _hexadecimal(value)
+            return Register(self, self.emit(f"shufflevector {kind} {first}, {kind} poison, {mask}"), lanes)
+        number = self.element.literal(value)
         if lanes == 1:
             return Register(self, number, 1)
-        return Register(self, "<" + ", ".join([f"double {number}"] * lanes) + ">", lanes)
+        return Register(self, "<" + ", ".join([f"{self.element.name} {number}"] * lanes) + ">", lanes)
 
     # Memory.
 
@@ -487,13 +568,13 @@ class _Function:
                 index = self.emit(f"add nsw i64 {step}, {index}")
         if not table:
             index = self.moved(index, access.repeat)
-            return self.emit(f"getelementptr inbounds double, ptr %memory, i64 {index}")
+            return self.emit(f"getelementptr inbounds {self.element.name}, ptr %memory, i64 {index}")
         pointer = f"inttoptr (i64 {self.module.table(access.table)} to ptr)"
         entry = self.emit(f"getelementptr inbounds i64, ptr {pointer}, i64 {index}")
         position = self.emit(f"load i64, ptr {entry}, !invariant.load !0")
         shifted = self.emit(f"add nsw i64 {self.moved(position, access.repeat)}, {self.module.offsets[access.array]}")
         self.module.declarations.add("!0 = !{}")
-        return self.emit(f"getelementptr inbounds double, ptr %memory, i64 {shifted}")
+        return self.emit(f"getelementptr inbounds {self.element.name}, ptr %memory, i64 {shifted}")
 
     def moved(self, index: str, repeat: int) -> str:
         """The index at this time of a Repeat."""
@@ -504,30 +585,34 @@ class _Function:
     def load(self, access: Access, indices: list[str], lanes: int, axis: int | None) -> Register:
         stride = access.strides[axis] if axis is not None and lanes > 1 else 0
         if access.table is None and stride == 1:
-            return Register(
-                self, self.emit(f"load {_type(lanes)}, ptr {self.address(access, indices)}, align 8"), lanes
-            )
+            return self.load_from(self.address(access, indices), lanes)
         if stride == 0:
-            return Register(self, self.emit(f"load double, ptr {self.address(access, indices)}, align 8"), 1)
+            return self.load_from(self.address(access, indices), 1)
         result = "poison"
         for lane in range(lanes):
-            value = self.emit(f"load double, ptr {self.address(access, indices, lane * stride)}, align 8")
-            result = self.emit(f"insertelement {_type(lanes)} {result}, double {value}, i32 {lane}")
+            value = self.load_from(self.address(access, indices, lane * stride), 1).name
+            result = self.emit(
+                f"insertelement {self.element.lanes(lanes)} {result}, {self.element.name} {value}, i32 {lane}"
+            )
         return Register(self, result, lanes)
+
+    def load_from(self, pointer: str, lanes: int) -> Register:
+        text = f"load {self.element.lanes(lanes)}, ptr {pointer}, align {self.element.bytes}"
+        return Register(self, self.emit(text), lanes)
 
     def store(self, access: Access, indices: list[str], value: Register) -> None:
         lanes = value.lanes
         stride = access.strides[self.axis] if self.axis is not None and lanes > 1 else 0
         if lanes == 1 or (access.table is None and stride == 1):
-            self.lines.append(f"  store {_type(lanes)} {value.name}, ptr {self.address(access, indices)}, align 8")
+            self.store_to(self.address(access, indices), value)
             return
         for lane in range(lanes):
-            part = self.emit(f"extractelement {_type(lanes)} {value.name}, i32 {lane}")
-            self.lines.append(f"  store double {part}, ptr {self.address(access, indices, lane * stride)}, align 8")
+            part = self.emit(f"extractelement {self.element.lanes(lanes)} {value.name}, i32 {lane}")
+            self.store_to(self.address(access, indices, lane * stride), Register(self, part, 1))
 
-
-def _hexadecimal(number: float) -> str:
-    return f"0x{np.float64(number).view(np.uint64):016X}"
+    def store_to(self, pointer: str, value: Register) -> None:
+        kind = self.element.lanes(value.lanes)
+        self.lines.append(f"  store {kind} {value.name}, ptr {pointer}, align {self.element.bytes}")
 
 
 def _chunks(extent: int, widest: int) -> list[tuple[int, int, int]]:

@@ -15,10 +15,12 @@ from chainrule.compiler.bulk import read_data, replay, write_data
 from chainrule.compiler.graph import KINDS, Graph
 
 
-class Strict:
-    """A graph, with nodes of its own to run in. The last node is the result."""
+class StrictMachine:
+    """A graph with nodes of its own to run in; what a `Machine` does, node by node. The last node is the result."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, gradient: bool) -> None:
+        self.graph = graph
+        self.wants_gradient = gradient
         self.leaves: dict[str, list[Value]] = {kind: [] for kind in KINDS}
         made: list[Any] = []
         for rule, operands, node in zip(graph.rules, graph.operands, graph.nodes, strict=True):
@@ -30,20 +32,35 @@ class Strict:
             else:
                 made.append(Value._apply(rule, tuple(made[k] for k in operands)))
         self.nodes = [node for node in made if isinstance(node, Value)]
+        self.output = np.empty(1)
+        self.gradient = np.zeros(len(self.leaves["parameter"]) + 1)
 
     def load(self, kind: str, numbers: Any) -> None:
         """Set the leaves of one kind, oldest first."""
         write_data(self.leaves[kind], np.ascontiguousarray(numbers, dtype=np.float64))
 
-    def run(self, gradient: bool) -> tuple[float, np.ndarray]:
-        """The result, and its derivatives by the parameters."""
+    def load_data(self, kind: str, values: list[Value]) -> None:
+        """Set the leaves of one kind to the present data of these Values."""
+        numbers = np.empty(len(values))
+        read_data(values, numbers)
+        self.load(kind, numbers)
+
+    def run(self) -> None:
+        """Compute every node, and then the gradients."""
         replay(self.nodes)
-        result = np.empty(1)
-        read_data(self.nodes[-1:], result)
-        parameters = self.leaves["parameter"]
-        if not gradient:
-            return float(result[0]), np.zeros(0)
-        for parameter in parameters:
-            parameter.grad = 0.0
-        self.nodes[-1].backward()
-        return float(result[0]), np.array([parameter.grad for parameter in parameters])
+        read_data(self.nodes[-1:], self.output)
+        if self.wants_gradient:
+            parameters = self.leaves["parameter"]
+            for parameter in parameters:
+                parameter.grad = 0.0
+            self.nodes[-1].backward()
+            self.gradient[:-1] = [parameter.grad for parameter in parameters]
+
+    @property
+    def found(self) -> Graph:
+        """The graph, for people to read."""
+        return self.graph
+
+    def stats(self, scalar_nodes: int, seconds: dict[str, float]) -> dict[str, Any]:
+        """There are no arrays here."""
+        return {"scalar nodes": scalar_nodes, "array statements": 0, "not affine": 0, "bytes": 0, "seconds": seconds}

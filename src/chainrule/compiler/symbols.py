@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
@@ -60,6 +59,7 @@ class Symbol:
     __slots__ = ("_operands", "_rule", "_serial", "place")
 
     _constant = False
+    _takes_over = True  # in an op on Symbols and Values
     __array_priority__ = -1.0  # as for Value: NumPy scalars leave arithmetic to it, arrays go element by element
 
     def __init__(self, rule: ops.Op | None, operands: tuple[Any, ...], place: int = -1) -> None:
@@ -227,15 +227,11 @@ class Constant:
         """Passes nothing on."""
 
 
-_call: Any = ops.Op.__call__
-_lock = Lock()
-_traces = 0  # under way
 
 
 @contextmanager
 def tracing() -> Iterator[None]:
-    """While a function is traced: ops leave Symbols to Symbol, and errors about Symbols name the user's line."""
-    _count(1)
+    """While a function is traced, errors about Symbols name the user's line."""
     try:
         yield
     except TracingError:
@@ -244,23 +240,6 @@ def tracing() -> Iterator[None]:
         if "Symbol" not in str(error) or (place := _users_place(error.__traceback__)) is None:
             raise
         raise TracingError(f"{_line(*place)} does not accept a traced number ({error}): {AS_IT_IS}") from error
-    finally:
-        _count(-1)
-
-
-def _count(step: int) -> None:
-    global _traces
-    with _lock:
-        _traces += step
-        ops.Op.__call__ = _call_with_symbols if _traces else _call  # type: ignore[method-assign, assignment]
-
-
-def _call_with_symbols(row: ops.Op, *operands: Any, **named: Any) -> Any:
-    """An op on operands of which the first may be a Value, whose own `_apply` would refuse a Symbol after it."""
-    for operand in (*operands, *named.values()):
-        if type(operand) is Symbol:
-            return Symbol._apply(row, row.bind(operands, named))
-    return _call(row, *operands, **named)
 
 
 def _next_serial() -> int:
