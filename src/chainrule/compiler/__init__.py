@@ -17,9 +17,11 @@ from chainrule.compiler.bulk import add_to_grad
 from chainrule.compiler.function import CompiledFunction
 from chainrule.compiler.graph import Graph, trace
 from chainrule.compiler.lift import lift
-from chainrule.compiler.machine import BACKENDS, Clock, Machine, places
+from chainrule.compiler.machine import BACKENDS, DTYPES, Clock, Machine, places
+from chainrule.compiler.program import ArrayProgram
 from chainrule.compiler.strict import StrictMachine
 from chainrule.compiler.symbols import TracingError
+from chainrule.nn import Module
 
 __all__ = ["CompiledFunction", "Program", "TracingError", "compile"]
 
@@ -43,6 +45,7 @@ class Program:
         backend: str,
         strict: bool = False,
         allow_frozen_branches: bool = False,
+        dtype: str = "float64",
     ) -> None:
         clock = Clock()
         graph = clock("trace", lambda: trace(target, wrt))
@@ -55,7 +58,7 @@ class Program:
             self.machine: Any = StrictMachine(graph, bool(self.wrt))
         else:
             lifted = clock("lift", lambda: lift(graph))
-            self.machine = Machine(lifted, bool(self.wrt), backend, clock)
+            self.machine = Machine(lifted, bool(self.wrt), backend, clock, dtype=dtype)
         self.stats = self.machine.stats(len(graph), clock.seconds)
         kinds = [kind for kind in ("parameter", "input") if graph.leaves(kind)]
         self._leaves = [(kind, [graph.nodes[i] for i in graph.leaves(kind)]) for kind in kinds]
@@ -80,14 +83,21 @@ class Program:
         self.machine.run()
         return float(self.machine.output[0]), self.machine.gradient[self._order]
 
-    def describe(self) -> str:
-        """The program that was found, a statement a line.
+    def describe(self, model: Module | None = None) -> str:
+        """The program that was found, a statement a line; with a model's own names for its parameters, if given.
 
         >>> x = [Value(float(k)) for k in range(100)]
         >>> print(compile(sum(v * v for v in x), wrt=()).describe())
         v0[0] = 0 + Σi<100 input[i]·input[i]
+        >>> from chainrule.nn import Neuron
+        >>> neuron = Neuron(3, activation="linear")
+        >>> print(compile(neuron([1.0, 2.0, 3.0]), wrt=neuron.w).describe(neuron).splitlines()[0])
+        v0[0] = b + Σi<3 w[i]·c1[i]
         """
-        return str(self.machine.found)
+        found = self.machine.found
+        if model is not None and isinstance(found, ArrayProgram):
+            name_parameters(found, self._leaves, model)
+        return str(found)
 
     def __repr__(self) -> str:
         scalars, arrays = self.stats["scalar nodes"], self.stats["array statements"]
@@ -105,14 +115,15 @@ def compile(
     backend: str = "llvm",
     strict: bool = False,
     allow_frozen_branches: bool = False,
+    dtype: str = "float64",
 ) -> Program: ...
 @overload
 def compile(
-    target: Callable[..., Any], wrt: Iterable[Value] | None = None, *, backend: str = "llvm"
+    target: Callable[..., Any], wrt: Iterable[Value] | None = None, *, backend: str = "llvm", dtype: str = "float64"
 ) -> CompiledFunction: ...
 @overload
 def compile(
-    *, wrt: Iterable[Value] | None = None, backend: str = "llvm"
+    *, wrt: Iterable[Value] | None = None, backend: str = "llvm", dtype: str = "float64"
 ) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
 def compile(
     target: Any = _MISSING,
@@ -121,6 +132,7 @@ def compile(
     backend: str = "llvm",
     strict: bool = False,
     allow_frozen_branches: bool = False,
+    dtype: str = "float64",
 ) -> Any:
     """A program that computes `target`, and its gradient by `wrt` (default: all leaves).
 
@@ -149,21 +161,38 @@ def compile(
     (4.0, array([-16.]))
     >>> loss.batch([[1.0, 3.0], [2.0, 2.0]], [1.0, 4.0], reduce="mean")
     2.5
+
+    With `dtype="float32"` memory and arithmetic are of single precision: about seven digits, and twice the numbers in a
+    vector. Results and gradients come back as Python floats and float64 arrays all the same.
     """
     if backend not in BACKENDS:
         raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}; got {backend!r}")
+    if dtype not in DTYPES:
+        raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}; got {dtype!r}")
+    if strict and dtype != "float64":
+        raise ValueError(f"a `strict` program repeats eager code, which is float64; got `dtype` {dtype!r}: give one up")
     chosen = None if wrt is None else _leaves(wrt)
     if target is _MISSING:
-        return lambda function: compile(function, chosen, backend=backend)
+        return lambda function: compile(function, chosen, backend=backend, dtype=dtype)
     if isinstance(target, Value):
-        return Program(target, chosen, backend, strict, allow_frozen_branches)
+        return Program(target, chosen, backend, strict, allow_frozen_branches, dtype)
     if not callable(target):
         raise TypeError(
             f"`target` must be a Value, got {type(target).__name__}: compile the result of your code, or the function"
         )
     if strict:
         raise TypeError("`strict` repeats recorded nodes: give the Value that the function computes as `target`")
-    return CompiledFunction(target, chosen, backend)
+    return CompiledFunction(target, chosen, backend, dtype)
+
+
+def name_parameters(program: ArrayProgram, leaves: list[tuple[str, list[Value]]], model: Module) -> None:
+    """Give the elements of the parameters and of their gradient the names that they have in the model."""
+    known = {parameter: name for name, parameter in model.named_parameters()}
+    for kind, nodes in leaves:
+        names = [known.get(node, f"{kind}.{k}") for k, node in enumerate(nodes)]
+        program.leaves[kind].names = names
+        if kind == "parameter" and program.gradient is not None:
+            program.gradient.names = [f"∂{name}" for name in names]
 
 
 def _check_branches(graph: Graph) -> None:

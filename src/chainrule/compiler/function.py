@@ -5,11 +5,14 @@ function ──call on Symbols──► Graph ──lift──► ArrayProgram o
 
 from __future__ import annotations
 
+import operator
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import update_wrapper
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,7 +28,10 @@ from chainrule.compiler.symbols import Constant, Symbol, TracingError, tracing
 from chainrule.ops import Op, as_float
 
 STORM = 8  # programs of one function; more of them draw a warning
-CACHE = 2**17  # numbers that a batch may keep at a time: 1 MiB, about what a core's second-level cache holds
+CACHE = 2**20  # bytes that a batch may keep at a time: about what a core's second-level cache holds
+WORTH_A_THREAD = 8  # runs on that many bytes: a millisecond or less, ten times what it takes to start a thread
+
+T = TypeVar("T")
 
 
 class CompiledFunction:
@@ -37,12 +43,19 @@ class CompiledFunction:
     (12.0, 4.0)
     """
 
-    def __init__(self, function: Callable[..., Any], wrt: Sequence[Value] | None = None, backend: str = "llvm") -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        wrt: Sequence[Value] | None = None,
+        backend: str = "llvm",
+        dtype: str = "float64",
+    ) -> None:
         update_wrapper(self, function, updated=())
         self.function = function
         self.name = getattr(function, "__name__", type(function).__name__)
         self._wrt = wrt
         self._backend = backend
+        self._dtype = dtype
         self._traced: dict[Structure, _Traced] = {}
         self._latest: tuple[_Traced, Machine] | None = None
         self._programs: list[tuple[Structure, int | None]] = []  # what machines were compiled for
@@ -76,11 +89,12 @@ class CompiledFunction:
         self._check_scalar(traced)
         return self._value_and_grad(traced, numbers)
 
-    def batch(self, *arrays: Any, reduce: str | None = "mean") -> Any:
+    def batch(self, *arrays: Any, reduce: str | None = "mean", threads: int | None = None) -> Any:
         """The mean or sum of the results for many examples; adds its gradient to `wrt` as `backward()` would.
 
         Each argument has a leading axis of examples, and the function is traced on one of them. With `reduce=None`:
-        the result for each example, and no gradient.
+        the result for each example, and no gradient. A large batch runs on as many `threads` as there are cores,
+        unless you say otherwise; the result is the same to the last bit for any number of them.
 
         >>> w = Value(3.0)
         >>> program = CompiledFunction(lambda x: w * x)
@@ -89,20 +103,24 @@ class CompiledFunction:
         >>> program.batch([1.0, 2.0, 6.0], reduce=None)
         array([ 3.,  6., 18.])
         """
+        _check_threads(threads)
         if reduce is None:
-            return self._batch_results(arrays)
-        traced, value, gradient = self._batch_value_and_grad(arrays, reduce)
+            return self._batch_results(arrays, threads)
+        traced, value, gradient = self._batch_value_and_grad(arrays, reduce, threads)
         add_to_grad(traced.wrt, gradient)
         return value
 
-    def batch_value_and_grad(self, *arrays: Any, reduce: str = "mean") -> tuple[float, np.ndarray]:
-        """The mean or sum of the results for many examples, and its gradient by `wrt`; no Value is changed.
+    def batch_value_and_grad(
+        self, *arrays: Any, reduce: str = "mean", threads: int | None = None
+    ) -> tuple[float, np.ndarray]:
+        """As `batch`: the mean or sum of the results, and its gradient by `wrt`; no Value is changed.
 
         >>> w = Value(3.0)
         >>> CompiledFunction(lambda x: w * x).batch_value_and_grad([1.0, 2.0, 6.0], reduce="sum")
         (27.0, array([9.]))
         """
-        return self._batch_value_and_grad(arrays, reduce)[1:]
+        _check_threads(threads)
+        return self._batch_value_and_grad(arrays, reduce, threads)[1:]
 
     def describe(self) -> str:
         """The program that the last call ran, a statement a line.
@@ -129,7 +147,7 @@ class CompiledFunction:
         """A method: compiled for each object on its own, because each has Values of its own."""
         if instance is None:
             return self
-        method = CompiledFunction(self.function.__get__(instance, owner), self._wrt, self._backend)
+        method = CompiledFunction(self.function.__get__(instance, owner), self._wrt, self._backend, self._dtype)
         instance.__dict__[self.name] = method
         return method
 
@@ -154,7 +172,8 @@ class CompiledFunction:
     def _traced_for(self, structure: Structure, count: int) -> _Traced:
         traced = self._traced.get(structure)
         if traced is None:
-            traced = self._traced[structure] = _Traced(self.function, self.name, structure, count, self._wrt)
+            traced = _Traced(self.function, self.name, structure, count, self._wrt, self._dtype)
+            self._traced[structure] = traced
         return traced
 
     def _machine(self, traced: _Traced, examples: int | None, total: bool) -> Machine:
@@ -191,20 +210,37 @@ class CompiledFunction:
         machine.run()
         return machine
 
-    def _runs(self, traced: _Traced, rows: np.ndarray, total: bool) -> Iterator[tuple[Machine, slice]]:
-        """Machines for as many examples as the cache holds, each after a run on the next rows, and which those are."""
-        most, columns = traced.most_examples, rows.T[traced.used]
-        whole = len(rows) // most * most
-        for start, stop, step in ((0, whole, most), (whole, len(rows), len(rows) - whole)):
+    def _runs(
+        self,
+        traced: _Traced,
+        examples: _Examples,
+        total: bool,
+        threads: int | None,
+        result: Callable[[Machine, slice], T],
+    ) -> list[T]:
+        """`result(machine, rows)` after runs on as many rows at a time as the cache holds, in the order of the rows."""
+        most, results = traced.most_examples, []
+        whole = examples.count // most * most
+        for start, stop, step in ((0, whole, most), (whole, examples.count, examples.count - whole)):
             if start < stop:
-                machine = self._machine(traced, step, total)
-                traced.load(machine)
-                inputs = np.zeros((len(columns), padded(step)))
-                for first in range(start, stop, step):
-                    inputs[:, :step] = columns[:, first : first + step]
-                    machine.load("input", inputs.reshape(-1))
-                    machine.run()
-                    yield machine, slice(first, first + step)
+                firsts = range(start, stop, step)
+                team = self._machine(traced, step, total).team(_threads(threads, len(firsts)))
+                for machine in team:
+                    traced.load(machine)
+
+                def work(k: int, step: int = step, firsts: range = firsts, team: list[Machine] = team) -> list[T]:
+                    machine, inputs, found = team[k], np.zeros((len(traced.used), padded(step))), []
+                    for first in firsts[k :: len(team)]:
+                        rows = slice(first, first + step)
+                        examples.write(rows, inputs)
+                        machine.load("input", inputs.reshape(-1))
+                        machine.run()
+                        found.append(result(machine, rows))
+                    return found
+
+                parts = _in_threads(work, len(team))
+                results += [parts[k % len(team)][k // len(team)] for k in range(len(firsts))]
+        return results
 
     def _check_scalar(self, traced: _Traced) -> None:
         if traced.result != NUMBER:
@@ -217,27 +253,32 @@ class CompiledFunction:
         machine = self._run(traced, numbers, total=True)
         return float(machine.output[0]), machine.gradient[traced.order]
 
-    def _batch_value_and_grad(self, arrays: Sequence[Any], reduce: str) -> tuple[_Traced, float, np.ndarray]:
+    def _batch_value_and_grad(
+        self, arrays: Sequence[Any], reduce: str, threads: int | None
+    ) -> tuple[_Traced, float, np.ndarray]:
         if reduce not in ("mean", "sum"):
             raise ValueError(f"`reduce` must be 'mean', 'sum' or None, got {reduce!r}")
-        traced, rows = self._examples(arrays)
+        traced, examples = self._examples(arrays)
         self._check_scalar(traced)
         value, gradient = 0.0, np.zeros(len(traced.captured["parameter"]) + 1)
-        for machine, _ in self._runs(traced, rows, total=True):
-            value += float(machine.output[0])
-            gradient += machine.gradient
-        count = len(rows) if reduce == "mean" else 1
+        parts = self._runs(traced, examples, True, threads, lambda machine, _: (machine.output[0], machine.gradient))
+        for part, slope in parts:
+            value += float(part)
+            gradient += slope
+        count = examples.count if reduce == "mean" else 1
         return traced, value / count, gradient[traced.order] / count
 
-    def _batch_results(self, arrays: Sequence[Any]) -> Any:
-        traced, rows = self._examples(arrays)
-        results = np.empty((len(rows), traced.outputs))
-        for machine, examples in self._runs(traced, rows, total=False):
-            results[examples] = machine.output.reshape(-1, traced.outputs)  # one row, if all examples have the same
+    def _batch_results(self, arrays: Sequence[Any], threads: int | None) -> Any:
+        traced, examples = self._examples(arrays)
+        results = np.empty((examples.count, traced.outputs))
+
+        def keep(machine: Machine, rows: slice) -> None:
+            results[rows] = machine.output.reshape(-1, traced.outputs)  # one row, if all examples have the same
+
+        self._runs(traced, examples, False, threads, keep)
         return _batch_of(traced.result, iter(results.T))
 
-    def _examples(self, arrays: Sequence[Any]) -> tuple[_Traced, np.ndarray]:
-        """One row an example, with all the numbers that the function gets for it."""
+    def _examples(self, arrays: Sequence[Any]) -> tuple[_Traced, _Examples]:
         if not arrays:
             raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
         parts = [_rows(array, k) for k, array in enumerate(arrays)]
@@ -246,17 +287,71 @@ class CompiledFunction:
             raise ValueError(f"the arguments of a batch must have as many examples each, got {lengths}")
         if not lengths[0]:
             raise ValueError("the batch is empty; give at least one example")
-        matrix = parts[0][1] if len(parts) == 1 else np.concatenate([rows for _, rows in parts], axis=1)
-        return self._traced_for(tuple(structure for structure, _ in parts), matrix.shape[1]), matrix
+        matrices = [rows for _, rows in parts]
+        width = sum(rows.shape[1] for rows in matrices)
+        traced = self._traced_for(tuple(structure for structure, _ in parts), width)
+        return traced, _Examples(matrices, traced.used)
+
+
+class _Examples:
+    """The arguments of a batch: matrices with a row for each example, of which only some columns are `used`."""
+
+    def __init__(self, matrices: list[np.ndarray], used: np.ndarray) -> None:
+        self.count = len(matrices[0])
+        self.pieces: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # a matrix, its used columns, where they go
+        start = 0
+        for matrix in matrices:
+            stop = start + matrix.shape[1]
+            targets = np.flatnonzero((start <= used) & (used < stop))
+            self.pieces.append((matrix, used[targets] - start, targets))
+            start = stop
+
+    def write(self, rows: slice, inputs: np.ndarray) -> None:
+        """Write these examples' used numbers to the start of the rows of `inputs`, one row a number."""
+        for matrix, columns, targets in self.pieces:
+            inputs[targets, : rows.stop - rows.start] = matrix[rows].T[columns]
+
+
+def _in_threads(work: Callable[[int], T], count: int) -> list[T]:
+    """`work(0)`, …, `work(count - 1)`, each in a thread of its own, the first in this one."""
+    if count == 1:
+        return [work(0)]
+    with ThreadPoolExecutor(count - 1) as pool:  # compiled code runs without the GIL
+        others = [pool.submit(work, k) for k in range(1, count)]
+        return [work(0), *(other.result() for other in others)]
+
+
+def _threads(wanted: int | None, runs: int) -> int:
+    """How many threads: as wanted, else one a core if there is enough to do; never more than there are runs."""
+    if wanted is not None:
+        return min(wanted, runs)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, runs // WORTH_A_THREAD))
+
+
+def _check_threads(threads: Any) -> None:
+    try:
+        fine = threads is None or operator.index(threads) >= 1
+    except TypeError:
+        fine = False
+    if not fine:
+        raise ValueError(f"`threads` must be a whole number of at least 1, or None for as many as pay; got {threads!r}")
 
 
 class _Traced:
     """A function traced for one structure of arguments: the lifted program of one example, and machines for it."""
 
     def __init__(
-        self, function: Callable[..., Any], name: str, structure: Structure, count: int, wrt: Sequence[Value] | None
+        self,
+        function: Callable[..., Any],
+        name: str,
+        structure: Structure,
+        count: int,
+        wrt: Sequence[Value] | None,
+        dtype: str,
     ) -> None:
         self.structure = structure
+        self.dtype = dtype
         self.clock = Clock()
         arguments = [Symbol.argument(k) for k in range(count)]
         leaves: list[Any] = []
@@ -287,7 +382,8 @@ class _Traced:
         self.order = places(self.wrt, parameters)
         self.scalar_nodes = len(graph) - 1  # without the one that packs the results
         self.lifted = self.clock("lift", lambda: _unpacked(lift(graph), self.outputs))
-        self.most_examples = max(64, min(4096, CACHE // (2 * size_of_an_example(self.lifted) + 1) // 8 * 8))
+        bytes_each = np.dtype(dtype).itemsize * (2 * size_of_an_example(self.lifted) + 1)
+        self.most_examples = max(64, min(4096, CACHE // bytes_each // 64 * 64))
         self.machines: dict[tuple[int | None, bool], Machine] = {}
 
     def load(self, machine: Machine) -> None:
@@ -300,7 +396,7 @@ class _Traced:
         program = self.lifted
         if examples is not None:
             program = self.clock("batch", lambda: batched(self.lifted, examples, total))
-        return Machine(program, total and bool(self.wrt), backend, self.clock)
+        return Machine(program, total and bool(self.wrt), backend, self.clock, dtype=self.dtype)
 
 
 class _Nested(Exception):  # noqa: N818

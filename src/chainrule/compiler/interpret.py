@@ -39,10 +39,15 @@ Memory = dict[Array, np.ndarray]
 class Interpreted:
     """An array program with memory to run in."""
 
-    def __init__(self, program: ArrayProgram) -> None:
+    def __init__(self, program: ArrayProgram, dtype: str = "float64") -> None:
         self.program = program
-        self.views: Memory = {array: np.full(array.size, np.nan) for array in program.arrays()}
+        self.dtype = dtype
+        self.views: Memory = {array: np.full(array.size, np.nan, dtype) for array in program.arrays()}
         self.size = sum(array.size for array in self.views)
+
+    def twin(self) -> Interpreted:
+        """The same program with memory of its own."""
+        return Interpreted(self.program, self.dtype)
 
     def run_many(self, leaf: Array, rows: np.ndarray, output: Array) -> np.ndarray:
         """Run once for each of `rows`, which `leaf` is set to before; the first element of `output` each time."""
@@ -65,15 +70,15 @@ class Interpreted:
 
 def _execute(statement: Statement, memory: Memory, time: int) -> None:
     total: Any = 0.0
+    target = memory[statement.target.array]
     for position, term in enumerate(statement.terms):
         loops = statement.loops + term.loops
-        value = np.broadcast_to(_evaluate(term.expression, loops, memory, time), loops)
+        value = np.broadcast_to(_evaluate(term.expression, loops, memory, time, target.dtype.type), loops)
         if term.loops:
             value = value.sum(axis=tuple(range(len(statement.loops), len(loops))))
         signed = value if term.sign > 0 else -value
         total = signed if position == 0 else total + signed
     where = statement.target.positions(statement.loops, time)
-    target = memory[statement.target.array]
     if not statement.accumulate:
         target[where] = total
     elif is_injective(statement):
@@ -82,13 +87,13 @@ def _execute(statement: Statement, memory: Memory, time: int) -> None:
         np.add.at(target, where, total)
 
 
-def _evaluate(expression: Expression, loops: Shape, memory: Memory, time: int) -> Any:
+def _evaluate(expression: Expression, loops: Shape, memory: Memory, time: int, number: type) -> Any:
     if isinstance(expression, Number):
-        return np.float64(expression.value)
+        return number(expression.value)
     if isinstance(expression, Access):
         return memory[expression.array][expression.positions(loops, time)]
     assert isinstance(expression, Apply)
-    operands = [_evaluate(operand, loops, memory, time) for operand in expression.operands]
+    operands = [_evaluate(operand, loops, memory, time, number) for operand in expression.operands]
     return apply(expression.op, operands)
 
 
@@ -128,7 +133,8 @@ def _bare(number: Any) -> Any:
 
 
 def apply(op: Any, operands: list[Any]) -> Any:
-    """An op on NumPy arrays: a primitive by NumPy's function, anything else by its rule."""
+    """An op on NumPy arrays: a primitive by NumPy's function, anything else by its rule. The type is the operands'."""
     if op.c:
-        return np.asarray((NUMPY.get(op.name) or getattr(np, op.name))(*operands), dtype=np.float64)
+        function = NUMPY.get(op.name) or getattr(np, op.name)
+        return np.asarray(function(*operands), dtype=np.result_type(*operands))
     return _bare(op.forward(*map(_Numbers, operands)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
 from time import perf_counter
 from typing import Any
@@ -19,6 +20,7 @@ from chainrule.compiler.program import ArrayProgram
 from chainrule.compiler.reroll import reroll
 
 BACKENDS = ("llvm", "interpreter")
+DTYPES = ("float64", "float32")
 
 
 class Clock:
@@ -39,7 +41,7 @@ class Clock:
 
 
 class Machine:
-    """Runs `lifted`, and its derivative by the parameters if `gradient` is wanted."""
+    """Runs `lifted`, and its derivative by the parameters if `gradient` is wanted, in numbers of type `dtype`."""
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class Machine:
         backend: str,
         clock: Clock,
         then: Callable[[ArrayProgram], ArrayProgram] = lambda program: program,
+        dtype: str = "float64",
     ) -> None:
         self._whole: ArrayProgram = clock("differentiate", lambda: differentiate(lifted)) if gradient else lifted
         self._whole = then(self._whole)
@@ -56,14 +59,26 @@ class Machine:
         if backend == "llvm":
             from chainrule.compiler.llvm import Native
 
-            self._runner: Any = clock("llvm", lambda: Native(self.arrays))
+            self._use(clock("llvm", lambda: Native(self.arrays, dtype)))
         else:
-            self._runner = Interpreted(self.arrays)
-        self.views: dict[Any, np.ndarray] = self._runner.views
-        self.run: Callable[[], None] = self._runner.run
+            self._use(Interpreted(self.arrays, dtype))
+        self._twins: list[Machine] = []
+
+    def _use(self, runner: Any) -> None:
+        self._runner = runner
+        self.views: dict[Any, np.ndarray] = runner.views
+        self.run: Callable[[], None] = runner.run
         for array, view in self.views.items():
             if array.numbers is not None:
-                view[:] = array.numbers
+                _assign(view, slice(None), array.numbers)
+
+    def team(self, count: int) -> list[Machine]:
+        """This machine and others with the same code and memory of their own: so many, for as many threads."""
+        while len(self._twins) < count - 1:
+            twin = copy(self)
+            twin._use(self._runner.twin())
+            self._twins.append(twin)
+        return [self, *self._twins[: count - 1]]
 
     @cached_property
     def found(self) -> ArrayProgram:
@@ -74,7 +89,7 @@ class Machine:
         """Set the leaves of one kind, given in the order of the lifted program."""
         array = self.arrays.leaves.get(kind)
         if array is not None:
-            self.views[array][self._places.get(array, slice(0, len(numbers)))] = numbers
+            _assign(self.views[array], self._places.get(array, slice(0, len(numbers))), numbers)
 
     def run_many(self, kind: str, rows: np.ndarray) -> np.ndarray:
         """Run once for each of `rows`, which the leaves of that kind are set to before; the result of each run."""
@@ -84,7 +99,8 @@ class Machine:
     def read(self, kind: str) -> np.ndarray:
         """The leaves of one kind as they are in memory, in the order of the lifted program."""
         array = self.arrays.leaves[kind]
-        return self.views[array][self._places[array]] if array in self._places else self.views[array]
+        numbers = self.views[array][self._places[array]] if array in self._places else self.views[array]
+        return numbers.astype(np.float64, copy=False)
 
     def load_data(self, kind: str, values: list[Value]) -> None:
         """Set the leaves of one kind to the present data of these Values."""
@@ -102,7 +118,7 @@ class Machine:
         """The derivatives of the last run by the parameters; then a 0.0, for whatever it does not depend on."""
         if self.arrays.gradient is None:
             return np.zeros(1)
-        return np.append(self.views[self.arrays.gradient], 0.0)
+        return np.append(self.views[self.arrays.gradient].astype(np.float64, copy=False), 0.0)
 
     def stats(self, scalar_nodes: int, seconds: dict[str, float]) -> dict[str, Any]:
         """What was found, in numbers."""
@@ -111,9 +127,15 @@ class Machine:
             "scalar nodes": scalar_nodes,
             "array statements": len(statements),
             "not affine": sum(not statement.affine for statement in statements),
-            "bytes": self._runner.size * 8,
+            "bytes": self._runner.size * self.output.itemsize,
             "seconds": seconds,
         }
+
+
+def _assign(view: np.ndarray, where: Any, numbers: Any) -> None:
+    """Set elements; what is too large for the memory's type becomes infinite."""
+    with np.errstate(over="ignore"):
+        view[where] = numbers
 
 
 def places(wanted: Sequence[Any], parameters: Sequence[Any]) -> np.ndarray:

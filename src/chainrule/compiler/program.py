@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from chainrule import ops
+from chainrule.compiler.naming import name_of
 
 Shape = tuple[int, ...]
 LETTERS = "ijklmnuvw"  # of the loops, from the outermost in; r is the time in a Repeat
@@ -34,6 +35,7 @@ class Array:
         self.size = size
         self.kind = kind
         self.numbers = numbers
+        self.names: Sequence[str] = ()  # of its elements, where they have any
 
     def __repr__(self) -> str:
         return f"{self.name}[{self.size}]"
@@ -74,6 +76,10 @@ class Expression:
         """The same expression with every access changed."""
         return self
 
+    def show(self, loops: Shape) -> str:
+        """For people, inside loops of these extents."""
+        return repr(self)
+
 
 class Number(Expression):
     """A number known to the compiler."""
@@ -112,6 +118,13 @@ class Access(Expression):
             index = index + stride * np.arange(extent).reshape([-1 if k == d else 1 for k in range(len(loops))])
         return (index if self.table is None else np.asarray(self.table)[index]) + self.repeat * time
 
+    def show(self, loops: Shape) -> str:
+        if self.array.names and self.table is None and not self.repeat:
+            name = name_of(self.array.names, self.base, list(zip(self.strides, loops, LETTERS, strict=False)))
+            if name:
+                return name
+        return repr(self)
+
     def __repr__(self) -> str:
         moves = list(zip(self.strides, LETTERS, strict=False))
         if self.table is not None:
@@ -145,11 +158,16 @@ class Apply(Expression):
     def map(self, change: Callable[[Access], Access]) -> Expression:
         return Apply(self.op, tuple(operand.map(change) for operand in self.operands))
 
-    def __repr__(self) -> str:
-        if self.op.symbol.isidentifier():
-            return f"{self.op.symbol}({', '.join(map(repr, self.operands))})"
-        left, right = [f"({o})" if isinstance(o, Apply) else repr(o) for o in self.operands]
+    def show(self, loops: Shape) -> str:
+        shown = [operand.show(loops) for operand in self.operands]
+        if self.op.symbol.isidentifier() or len(shown) != 2:
+            return f"{self.op.symbol}({', '.join(shown)})"
+        pairs = zip(shown, self.operands, strict=True)
+        left, right = [f"({text})" if isinstance(operand, Apply) else text for text, operand in pairs]
         return f"{left}{'·' if self.op is ops.mul else f' {self.op.symbol} '}{right}"
+
+    def __repr__(self) -> str:
+        return self.show(())
 
 
 class Term:
@@ -191,8 +209,10 @@ class Statement:
         for term in self.terms:
             inner = range(len(self.loops), len(self.loops) + len(term.loops))
             sigma = "".join(f"Σ{LETTERS[d]}<{n} " for d, n in zip(inner, term.loops, strict=True))
-            parts.append(("- " if term.sign < 0 else "+ " if parts else "") + sigma + repr(term.expression))
-        return f"{nest + ': ' if nest else ''}{self.target} {'+=' if self.accumulate else '='} {' '.join(parts)}"
+            sign = "- " if term.sign < 0 else "+ " if parts else ""
+            parts.append(sign + sigma + term.expression.show(self.loops + term.loops))
+        target, equals = self.target.show(self.loops), "+=" if self.accumulate else "="
+        return f"{nest + ': ' if nest else ''}{target} {equals} {' '.join(parts)}"
 
 
 class Repeat:

@@ -54,7 +54,7 @@ def reroll(program: ArrayProgram) -> ArrayProgram:
     forms = [_Form(statement, fixed) for statement in program.statements]
     rows = _Rows()
     runs = {run.start: run for run in _find_runs(forms, rows)}
-    rows.merge(program.arrays())
+    rows.merge([form.statement.target.array for form in forms])
     steps: list[Statement | Repeat] = []
     place = 0
     constants = _Constants()
@@ -124,7 +124,7 @@ def _find_runs(forms: Sequence[_Form], rows: _Rows) -> list[_Run]:
             heappush(pending, (-(count - 1) * period, period, start, stop))
 
     for period in _periods(sequence):
-        for start, stop in _stretches(sequence[:-period] == sequence[period:]):
+        for start, stop in _stretches(sequence[:-period] == sequence[period:], (FEWEST - 1) * period):
             consider(start, stop + period, period)
     found = []
     free = np.ones(len(forms), dtype=bool)
@@ -157,14 +157,14 @@ def _periods(sequence: np.ndarray) -> list[int]:
     return [period for period, matches in tally.most_common(MOST_PERIODS) if matches >= (FEWEST - 1) * period]
 
 
-def _stretches(mask: np.ndarray) -> list[tuple[int, int]]:
-    """The (start, stop) of each stretch of True.
+def _stretches(mask: np.ndarray, shortest: int = 1) -> list[tuple[int, int]]:
+    """The (start, stop) of each stretch of True that is long enough.
 
     >>> _stretches(np.array([True, True, False, True]))
     [(0, 2), (3, 4)]
     """
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))).reshape(-1, 2)
+    return [(start, stop) for start, stop in edges[edges[:, 1] - edges[:, 0] >= shortest].tolist()]
 
 
 def _natural_start(forms: Sequence[_Form], start: int, stop: int, period: int) -> int:
@@ -266,8 +266,8 @@ class _Rows:
         return _Family(), 0, 1
 
     def merge(self, arrays: list[Array]) -> None:
-        """Makes the arrays that the families become; `arrays` are all there are, the oldest first."""
-        age = {array: k for k, array in enumerate(arrays)}
+        """Makes the arrays that the families become; `arrays` are those that are written, in order."""
+        age = {array: k for k, array in enumerate(dict.fromkeys(arrays))}
         for family in {family: None for family, _ in self.of.values()}:
             self.offsets.update(family.merged(age))
 
