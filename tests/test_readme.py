@@ -24,6 +24,7 @@ def test_the_readme(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "1 of 2 derivatives agree" in out
     assert "should be 12" in out
+    assert "i<100,j<16: v2[16i+j] = layers[1].neurons[j].b + Σk<16 layers[1].neurons[j].w[k]·v1[16i+k]" in out
     assert names["history"]["validation_accuracy"][-1] > 0.9
     assert (tmp_path / "moons.safetensors").exists()
 
