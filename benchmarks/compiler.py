@@ -164,7 +164,7 @@ def main() -> None:
                 "chainrule compiled": (lambda n, steps=steps: steps.run(n), 2000),
                 "C by hand": (c_training(work, library), 2000),
                 "PyTorch": (torch_training(work), 20),
-                "chainrule eager": (lambda n, work=work: work.fit(n, compiled=False), 2),
+                "chainrule eager, in fit": (lambda n, work=work: work.fit(n, compiled=False), 2),
             }
             first = [
                 steps.run(3)[-1],
