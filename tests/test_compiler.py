@@ -261,6 +261,32 @@ class TestCalls:
         assert_equals_eager(sum(third_power(x) for x in xs), xs, backend)
 
 
+class TestIrregularGraphs:
+    def graph(self, count):
+        """A graph of random ops on random operands, in which nothing repeats."""
+        rng = random.Random(1)
+        leaves = [Value(rng.uniform(0.5, 1.0)) for _ in range(5)]
+        nodes = list(leaves)
+        unary = [chainrule.tanh, chainrule.sin, chainrule.sigmoid, chainrule.atan]
+        binary = [chainrule.mul, chainrule.sub, chainrule.add]
+        for _ in range(count):
+            nodes.append(rng.choice(binary)(rng.choice(nodes[-50:]), rng.choice(nodes[-50:])))
+            nodes.append(rng.choice(unary)(nodes[-1]))
+        return sum(nodes[-20:]), leaves
+
+    def test_they_work(self, backend):
+        loss, leaves = self.graph(150)
+        assert_equals_eager(loss, leaves, backend, tolerance=1e-10)
+
+    def test_large_ones_run_node_by_node(self, monkeypatch):
+        monkeypatch.setattr("chainrule.compiler.machine.MOST_STATEMENTS", 300)
+        loss, leaves = self.graph(1000)
+        program = assert_equals_eager(loss, leaves, tolerance=1e-10)
+        assert program.stats["array statements"] == 0
+        with pytest.raises(ValueError, match=r"repeats so little that .* array statements are left"):
+            compile(lambda: self.graph(1000)[0], wrt=())()
+
+
 class TestStrict:
     def assert_to_the_bit(self, loss, wrt):
         program = compile(loss, wrt, strict=True)

@@ -17,7 +17,7 @@ from chainrule.compiler.bulk import add_to_grad
 from chainrule.compiler.function import CompiledFunction
 from chainrule.compiler.graph import Graph, trace
 from chainrule.compiler.lift import lift
-from chainrule.compiler.machine import BACKENDS, DTYPES, Clock, Machine, places
+from chainrule.compiler.machine import BACKENDS, DTYPES, Clock, IrregularityError, Machine, places
 from chainrule.compiler.program import ArrayProgram
 from chainrule.compiler.strict import StrictMachine
 from chainrule.compiler.symbols import TracingError
@@ -54,11 +54,7 @@ class Program:
         parameters = [graph.nodes[i] for i in graph.parameters]
         self.target = target
         self.wrt = parameters if wrt is None else list(wrt)
-        if strict:
-            self.machine: Any = StrictMachine(graph, bool(self.wrt))
-        else:
-            lifted = clock("lift", lambda: lift(graph))
-            self.machine = Machine(lifted, bool(self.wrt), backend, clock, dtype=dtype)
+        self.machine = _machine(graph, bool(self.wrt), backend, strict, dtype, clock)
         self.stats = self.machine.stats(len(graph), clock.seconds)
         kinds = [kind for kind in ("parameter", "input") if graph.leaves(kind)]
         self._leaves = [(kind, [graph.nodes[i] for i in graph.leaves(kind)]) for kind in kinds]
@@ -138,7 +134,8 @@ def compile(
 
     A Value: the scalar graph that ordinary code recorded is searched for loops over arrays, and those are
     compiled. Leaves are read anew at every call; plain numbers are as they were recorded, and so are branches: if a
-    comparison has read a node's data, the graph is refused unless `allow_frozen_branches` says that it is meant.
+    comparison has read a node's data, the graph is refused unless `allow_frozen_branches` says that it is meant. A
+    graph in which nothing repeats runs node by node.
     Sums are reordered and products fused; a `strict` program repeats the recorded nodes instead, and is the eager
     result to the last bit.
 
@@ -183,6 +180,19 @@ def compile(
     if strict:
         raise TypeError("`strict` repeats recorded nodes: give the Value that the function computes as `target`")
     return CompiledFunction(target, chosen, backend, dtype)
+
+
+def _machine(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: str, clock: Clock) -> Any:
+    """For arrays; node by node if that is asked for, or if nothing repeats and there are no arrays to be found."""
+    if strict:
+        return StrictMachine(graph, gradient)
+    lifted = clock("lift", lambda: lift(graph))
+    try:
+        return Machine(lifted, gradient, backend, clock, dtype=dtype)
+    except IrregularityError:
+        if dtype != "float64":
+            raise
+        return StrictMachine(graph, gradient)
 
 
 def name_parameters(program: ArrayProgram, leaves: list[tuple[str, list[Value]]], model: Module) -> None:

@@ -5,12 +5,9 @@ function ──call on Symbols──► Graph ──lift──► ArrayProgram o
 
 from __future__ import annotations
 
-import operator
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import update_wrapper
 from typing import Any, TypeVar
 
@@ -25,11 +22,11 @@ from chainrule.compiler.machine import Clock, Machine, places
 from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Statement, Term
 from chainrule.compiler.structure import NUMBER, Structure, build, difference, flatten
 from chainrule.compiler.symbols import Constant, Symbol, TracingError, tracing
+from chainrule.compiler.threads import check_threads, joined, spread, threads_for
 from chainrule.ops import Op, as_float
 
 STORM = 8  # programs of one function; more of them draw a warning
 CACHE = 2**20  # bytes that a batch may keep at a time: about what a core's second-level cache holds
-WORTH_A_THREAD = 8  # runs on that many bytes: a millisecond or less, ten times what it takes to start a thread
 
 T = TypeVar("T")
 
@@ -103,7 +100,7 @@ class CompiledFunction:
         >>> program.batch([1.0, 2.0, 6.0], reduce=None)
         array([ 3.,  6., 18.])
         """
-        _check_threads(threads)
+        check_threads(threads)
         if reduce is None:
             return self._batch_results(arrays, threads)
         traced, value, gradient = self._batch_value_and_grad(arrays, reduce, threads)
@@ -119,7 +116,7 @@ class CompiledFunction:
         >>> CompiledFunction(lambda x: w * x).batch_value_and_grad([1.0, 2.0, 6.0], reduce="sum")
         (27.0, array([9.]))
         """
-        _check_threads(threads)
+        check_threads(threads)
         return self._batch_value_and_grad(arrays, reduce, threads)[1:]
 
     def describe(self) -> str:
@@ -216,30 +213,22 @@ class CompiledFunction:
         examples: _Examples,
         total: bool,
         threads: int | None,
-        result: Callable[[Machine, slice], T],
+        read: Callable[[Machine, list[range]], list[T]],
     ) -> list[T]:
-        """`result(machine, rows)` after runs on as many rows at a time as the cache holds, in the order of the rows."""
+        """What `read` returns for the sections of the batch, in order; it is given some of them and a machine to run.
+
+        A section is given as the numbers of the first example of each run. The runs are on as many examples as the
+        cache holds; what is left of the batch is one more run, on fewer.
+        """
         most, results = traced.most_examples, []
         whole = examples.count // most * most
         for start, stop, step in ((0, whole, most), (whole, examples.count, examples.count - whole)):
             if start < stop:
                 firsts = range(start, stop, step)
-                team = self._machine(traced, step, total).team(_threads(threads, len(firsts)))
+                team = self._machine(traced, step, total).team(threads_for(firsts, threads))
                 for machine in team:
                     traced.load(machine)
-
-                def work(k: int, step: int = step, firsts: range = firsts, team: list[Machine] = team) -> list[T]:
-                    machine, inputs, found = team[k], np.zeros((len(traced.used), padded(step))), []
-                    for first in firsts[k :: len(team)]:
-                        rows = slice(first, first + step)
-                        examples.write(rows, inputs)
-                        machine.load("input", inputs.reshape(-1))
-                        machine.run()
-                        found.append(result(machine, rows))
-                    return found
-
-                parts = _in_threads(work, len(team))
-                results += [parts[k % len(team)][k // len(team)] for k in range(len(firsts))]
+                results += spread(firsts, team, read)
         return results
 
     def _check_scalar(self, traced: _Traced) -> None:
@@ -260,11 +249,18 @@ class CompiledFunction:
             raise ValueError(f"`reduce` must be 'mean', 'sum' or None, got {reduce!r}")
         traced, examples = self._examples(arrays)
         self._check_scalar(traced)
-        value, gradient = 0.0, np.zeros(len(traced.captured["parameter"]) + 1)
-        parts = self._runs(traced, examples, True, threads, lambda machine, _: (machine.output[0], machine.gradient))
-        for part, slope in parts:
-            value += float(part)
-            gradient += slope
+
+        def add_up(machine: Machine, sections: list[range]) -> list[tuple[float, np.ndarray]]:
+            values, gradients = machine.run_many("input", examples.rows(joined(sections), machine), gradient=True)
+            sums, start = [], 0
+            for section in sections:
+                runs = slice(start, start + len(section))
+                sums.append((float(values[runs].sum(dtype=np.float64)), gradients[runs].sum(axis=0, dtype=np.float64)))
+                start = runs.stop
+            return sums
+
+        sums = self._runs(traced, examples, True, threads, add_up)
+        value, gradient = sum(part for part, _ in sums), np.append(np.add.reduce([part for _, part in sums]), 0.0)
         count = examples.count if reduce == "mean" else 1
         return traced, value / count, gradient[traced.order] / count
 
@@ -272,8 +268,12 @@ class CompiledFunction:
         traced, examples = self._examples(arrays)
         results = np.empty((examples.count, traced.outputs))
 
-        def keep(machine: Machine, rows: slice) -> None:
-            results[rows] = machine.output.reshape(-1, traced.outputs)  # one row, if all examples have the same
+        def keep(machine: Machine, sections: list[range]) -> list[None]:
+            firsts = joined(sections)
+            values, _ = machine.run_many("input", examples.rows(firsts, machine))
+            by_run = results[firsts.start : firsts.stop].reshape(len(firsts), firsts.step, -1)
+            by_run[:] = values.reshape(len(firsts), -1, traced.outputs)  # one row, if all examples have the same
+            return []
 
         self._runs(traced, examples, False, threads, keep)
         return _batch_of(traced.result, iter(results.T))
@@ -290,52 +290,46 @@ class CompiledFunction:
         matrices = [rows for _, rows in parts]
         width = sum(rows.shape[1] for rows in matrices)
         traced = self._traced_for(tuple(structure for structure, _ in parts), width)
-        return traced, _Examples(matrices, traced.used)
+        return traced, _Examples(matrices, traced)
 
 
 class _Examples:
-    """The arguments of a batch: matrices with a row for each example, of which only some columns are `used`."""
+    """The arguments of a batch: matrices with a row for each example."""
 
-    def __init__(self, matrices: list[np.ndarray], used: np.ndarray) -> None:
+    def __init__(self, matrices: list[np.ndarray], traced: _Traced) -> None:
         self.count = len(matrices[0])
-        self.pieces: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # a matrix, its used columns, where they go
-        start = 0
-        for matrix in matrices:
-            stop = start + matrix.shape[1]
-            targets = np.flatnonzero((start <= used) & (used < stop))
-            self.pieces.append((matrix, used[targets] - start, targets))
-            start = stop
+        self.width = len(traced.used)
+        if traced.spans is None:
+            traced.spans = _spans([matrix.shape[1] for matrix in matrices], traced.used)
+        self.pieces = [(matrix, *span) for matrix, span in zip(matrices, traced.spans, strict=True)]
 
-    def write(self, rows: slice, inputs: np.ndarray) -> None:
-        """Write these examples' used numbers to the start of the rows of `inputs`, one row a number."""
-        for matrix, columns, targets in self.pieces:
-            inputs[targets, : rows.stop - rows.start] = matrix[rows].T[columns]
-
-
-def _in_threads(work: Callable[[int], T], count: int) -> list[T]:
-    """`work(0)`, …, `work(count - 1)`, each in a thread of its own, the first in this one."""
-    if count == 1:
-        return [work(0)]
-    with ThreadPoolExecutor(count - 1) as pool:  # compiled code runs without the GIL
-        others = [pool.submit(work, k) for k in range(1, count)]
-        return [work(0), *(other.result() for other in others)]
+    def rows(self, firsts: range, machine: Machine) -> np.ndarray:
+        """For each run, which begins at one of `firsts`, a row: each used number of all its examples, padded."""
+        runs, step = len(firsts), firsts.step
+        rows = machine.room(runs, self.width * padded(step))
+        by_number = rows.reshape(runs, self.width, padded(step))
+        with np.errstate(over="ignore"):
+            for matrix, columns, targets in self.pieces:
+                by_run = matrix[firsts.start : firsts.stop].reshape(runs, step, matrix.shape[1])
+                by_number[:, targets, :step] = by_run[:, :, columns].transpose(0, 2, 1)
+        return rows
 
 
-def _threads(wanted: int | None, runs: int) -> int:
-    """How many threads: as wanted, else one a core if there is enough to do; never more than there are runs."""
-    if wanted is not None:
-        return min(wanted, runs)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, runs // WORTH_A_THREAD))
+def _spans(widths: list[int], used: np.ndarray) -> list[tuple[Any, Any]]:
+    """For each of the matrices side by side: which of its columns are used, and where they go."""
+    spans, start = [], 0
+    for width in widths:
+        targets = np.flatnonzero((start <= used) & (used < start + width))
+        spans.append((_span(used[targets] - start), _span(targets)))
+        start += width
+    return spans
 
 
-def _check_threads(threads: Any) -> None:
-    try:
-        fine = threads is None or operator.index(threads) >= 1
-    except TypeError:
-        fine = False
-    if not fine:
-        raise ValueError(f"`threads` must be a whole number of at least 1, or None for as many as pay; got {threads!r}")
+def _span(indices: np.ndarray) -> Any:
+    """The indices as a slice if they follow one another, which NumPy copies faster."""
+    if len(indices) and (np.diff(indices) == 1).all():
+        return slice(int(indices[0]), int(indices[-1]) + 1)
+    return indices
 
 
 class _Traced:
@@ -374,6 +368,7 @@ class _Traced:
                 "return such a number, or give it as an argument, rather than storing it"
             )
         self.used = np.array([symbol.place for symbol in inputs], dtype=np.int64)
+        self.spans: list[tuple[Any, Any]] | None = None  # of a batch's arguments
         self.captured: dict[str, list[Value]] = {
             kind: [graph.nodes[i] for i in graph.leaves(kind)] for kind in ("parameter", "captured")
         }

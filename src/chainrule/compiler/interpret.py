@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,14 +50,16 @@ class Interpreted:
         """The same program with memory of its own."""
         return Interpreted(self.program, self.dtype)
 
-    def run_many(self, leaf: Array, rows: np.ndarray, output: Array) -> np.ndarray:
-        """Run once for each of `rows`, which `leaf` is set to before; the first element of `output` each time."""
-        results = []
-        for row in rows:
-            self.views[leaf][:] = row
+    def run_many(self, leaf: Array | None, rows: np.ndarray, outputs: Sequence[Array]) -> list[np.ndarray]:
+        """Run once for each of `rows`, which `leaf` is set to before; for each of the outputs, a row a run."""
+        results = [np.empty((len(rows), array.size), self.dtype) for array in outputs]
+        for time, row in enumerate(rows):
+            if leaf is not None:
+                self.views[leaf][: len(row)] = row
             self.run()
-            results.append(self.views[output][0])
-        return np.array(results)
+            for result, array in zip(results, outputs, strict=True):
+                result[time] = self.views[array]
+        return results
 
     def run(self) -> None:
         """Fill every array from the leaves."""

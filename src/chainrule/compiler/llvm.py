@@ -73,6 +73,10 @@ class Native:
         self.tables = module.tables
         self.engine = _compile(str(module))
         self.entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.engine.get_function_address("run"))
+        place = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self.drive = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, *place, *place, *place)(
+            self.engine.get_function_address("drive")
+        )
         self._allocate()
 
     def twin(self) -> Native:
@@ -90,15 +94,16 @@ class Native:
         """Fill every array from the leaves."""
         self.entry(self.address)
 
-    def run_many(self, leaf: Array, rows: np.ndarray, output: Array) -> np.ndarray:
-        """Run once for each of `rows`, which `leaf` is set to before; the first element of `output` each time."""
-        dtype = self.element.dtype
-        rows, results = np.ascontiguousarray(rows, dtype=dtype), np.empty(len(rows), dtype=dtype)
-        places = self.offsets[leaf], rows.shape[1], self.offsets[output]
-        drive = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 4)(
-            self.engine.get_function_address("drive")
-        )
-        drive(self.address, rows.ctypes.data, results.ctypes.data, len(rows), *places)
+    def run_many(self, leaf: Array | None, rows: np.ndarray, outputs: Sequence[Array]) -> list[np.ndarray]:
+        """Run once for each of `rows`, which `leaf` is set to before; for each of two outputs, a row a run."""
+        rows = np.ascontiguousarray(rows, dtype=self.element.dtype)
+        results = [np.empty((len(rows), array.size), dtype=self.element.dtype) for array in outputs]
+        source = rows.ctypes.data, rows.shape[1], self.offsets[leaf] if leaf else 0
+        targets = [
+            (result.ctypes.data, result.shape[1], self.offsets[a]) for result, a in zip(results, outputs, strict=True)
+        ]
+        nothing = (None, 0, 0)
+        self.drive(self.address, len(rows), *source, *targets[0], *(targets[1] if len(targets) > 1 else nothing))
         return results
 
 
@@ -134,26 +139,33 @@ def _compile(text: str) -> Any:
     return engine
 
 
-# run, again and again: each time a row of numbers goes into the memory first, and a result comes out of it.
+# run, again and again: each time a row of numbers goes into the memory first, and two rows of results come out of it.
 DRIVE = Template("""
-define void @drive(ptr %memory, ptr %rows, ptr %results, i64 %count, i64 %to, i64 %width, i64 %from) {
+define void @drive(ptr %memory, i64 %count, ptr %rows, i64 %width, i64 %to,
+                   ptr %results1, i64 %width1, i64 %from1, ptr %results2, i64 %width2, i64 %from2) {
 entry:
   %target = getelementptr $number, ptr %memory, i64 %to
-  %source = getelementptr $number, ptr %memory, i64 %from
+  %source1 = getelementptr $number, ptr %memory, i64 %from1
+  %source2 = getelementptr $number, ptr %memory, i64 %from2
   %bytes = mul i64 %width, $bytes
+  %bytes1 = mul i64 %width1, $bytes
+  %bytes2 = mul i64 %width2, $bytes
   br label %test
 test:
   %time = phi i64 [ 0, %entry ], [ %next, %turn ]
   %more = icmp slt i64 %time, %count
   br i1 %more, label %turn, label %end
 turn:
-  %offset = mul i64 %time, %width
-  %row = getelementptr $number, ptr %rows, i64 %offset
+  %offset = mul i64 %time, %bytes
+  %row = getelementptr i8, ptr %rows, i64 %offset
   call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %row, i64 %bytes, i1 false)
   call void @run(ptr %memory)
-  %result = load $number, ptr %source
-  %place = getelementptr $number, ptr %results, i64 %time
-  store $number %result, ptr %place
+  %offset1 = mul i64 %time, %bytes1
+  %row1 = getelementptr i8, ptr %results1, i64 %offset1
+  call void @llvm.memcpy.p0.p0.i64(ptr %row1, ptr %source1, i64 %bytes1, i1 false)
+  %offset2 = mul i64 %time, %bytes2
+  %row2 = getelementptr i8, ptr %results2, i64 %offset2
+  call void @llvm.memcpy.p0.p0.i64(ptr %row2, ptr %source2, i64 %bytes2, i1 false)
   %next = add i64 %time, 1
   br label %test
 end:

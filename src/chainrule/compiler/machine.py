@@ -16,11 +16,18 @@ from chainrule.compiler.bulk import read_data
 from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.interpret import Interpreted
 from chainrule.compiler.layout import lay_out
-from chainrule.compiler.program import ArrayProgram
+from chainrule.compiler.program import Array, ArrayProgram
 from chainrule.compiler.reroll import reroll
 
 BACKENDS = ("llvm", "interpreter")
 DTYPES = ("float64", "float32")
+
+
+MOST_STATEMENTS = 3000  # LLVM takes about 5 ms for each
+
+
+class IrregularityError(ValueError):
+    """Hardly anything repeats, so there are no arrays to speak of."""
 
 
 class Clock:
@@ -56,6 +63,11 @@ class Machine:
         self._whole = then(self._whole)
         laid_out, self._places = clock("lay out", lambda: lay_out(self._whole))
         self.arrays: ArrayProgram = clock("re-roll", lambda: reroll(laid_out))
+        if backend == "llvm" and len(self.arrays.statements) > MOST_STATEMENTS:
+            raise IrregularityError(
+                f"the code repeats so little that {len(self.arrays.statements):,} array statements are left of it, and "
+                f"more than {MOST_STATEMENTS:,} would take LLVM too long: compile a part of it, or run it eagerly"
+            )
         if backend == "llvm":
             from chainrule.compiler.llvm import Native
 
@@ -66,6 +78,7 @@ class Machine:
 
     def _use(self, runner: Any) -> None:
         self._runner = runner
+        self._room = np.zeros(0)
         self.views: dict[Any, np.ndarray] = runner.views
         self.run: Callable[[], None] = runner.run
         for array, view in self.views.items():
@@ -91,10 +104,31 @@ class Machine:
         if array is not None:
             _assign(self.views[array], self._places.get(array, slice(0, len(numbers))), numbers)
 
-    def run_many(self, kind: str, rows: np.ndarray) -> np.ndarray:
-        """Run once for each of `rows`, which the leaves of that kind are set to before; the result of each run."""
-        results: np.ndarray = self._runner.run_many(self.arrays.leaves[kind], rows, self.arrays.output)
-        return results
+    def run_many(self, kind: str, rows: np.ndarray, gradient: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Run once for each of `rows`, which the leaves of that kind are set to before; a row a run of the results.
+
+        And a row a run of the derivatives by the parameters, empty if there is no `gradient` or it is not wanted.
+        """
+        leaf, outputs = self.arrays.leaves.get(kind), [self.arrays.output]
+        if gradient and self.arrays.gradient is not None:
+            outputs.append(self.arrays.gradient)
+        results, *others = self._runner.run_many(leaf, self._laid_out(leaf, rows), outputs)
+        return results, others[0] if others else np.zeros((len(rows), 0))
+
+    def room(self, count: int, width: int) -> np.ndarray:
+        """A matrix to fill and give to `run_many`: zeros, or what it was last. Fresh memory is slow to touch."""
+        if self._room.size < count * width:
+            self._room = np.zeros(count * width, dtype=self.output.dtype)
+        return self._room[: count * width].reshape(count, width)
+
+    def _laid_out(self, leaf: Array | None, rows: np.ndarray) -> np.ndarray:
+        """Rows for a leaf as it lies in memory, in the memory's type."""
+        if leaf is not None and leaf in self._places:
+            moved = np.zeros((len(rows), leaf.size))
+            moved[:, self._places[leaf]] = rows
+            rows = moved
+        with np.errstate(over="ignore"):
+            return rows.astype(self.output.dtype, copy=False)
 
     def read(self, kind: str) -> np.ndarray:
         """The leaves of one kind as they are in memory, in the order of the lifted program."""
@@ -133,9 +167,12 @@ class Machine:
 
 
 def _assign(view: np.ndarray, where: Any, numbers: Any) -> None:
-    """Set elements; what is too large for the memory's type becomes infinite."""
-    with np.errstate(over="ignore"):
+    """Set elements; what is too large for a float32 becomes infinite, without a warning."""
+    if view.itemsize == 8:
         view[where] = numbers
+    else:
+        with np.errstate(over="ignore"):
+            view[where] = numbers
 
 
 def places(wanted: Sequence[Any], parameters: Sequence[Any]) -> np.ndarray:

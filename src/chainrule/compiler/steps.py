@@ -46,13 +46,13 @@ class CompiledSteps:
         self.machine.load("parameter", buffer)
         for slot in optimizer.slots:
             self.machine.load(slot, np.array(optimizer.buffers[slot])[self.order])
-        losses = self.machine.run_many("scalars", self._scalars(count))
+        losses, _ = self.machine.run_many("scalars", self._scalars(count))
         write_data(self.parameters, np.ascontiguousarray(self.machine.read("parameter")))
         for slot in optimizer.slots:
             column = np.empty(len(self.order))
             column[self.order] = self.machine.read(slot)
             optimizer.buffers[slot] = column.tolist()
-        return list(map(float, losses))
+        return list(map(float, losses[:, 0]))
 
     def _scalars(self, count: int) -> np.ndarray:
         """The optimizer's numbers for each of the coming steps; counts those steps."""

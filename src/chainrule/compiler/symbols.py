@@ -227,8 +227,6 @@ class Constant:
         """Passes nothing on."""
 
 
-
-
 @contextmanager
 def tracing() -> Iterator[None]:
     """While a function is traced, errors about Symbols name the user's line."""

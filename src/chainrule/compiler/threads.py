@@ -1,0 +1,98 @@
+"""Batches over threads. Which numbers are added up in which order never depends on how many threads there are.
+
+A batch is a sequence of runs, each given by the number of its first example. Neighbouring runs are a section; sections
+are summed apart, and threads take as many of them each.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
+from typing import Any, TypeVar
+
+A = TypeVar("A")
+B = TypeVar("B")
+T = TypeVar("T")
+Pieces = TypeVar("Pieces", list[range], range)
+
+WORTH_A_THREAD = 12  # runs: about a millisecond
+AT_ONCE = 64  # runs in one call of compiled code, about: each call is a moment in which threads wait for each other
+SECTIONS = 64  # at most, and of RUNS runs at least
+RUNS = 4
+
+
+def threads_for(firsts: range, wanted: int | None) -> int:
+    """How many threads: as wanted, or else one a core where that pays. All but the last have the same share."""
+    if wanted is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        wanted = max(1, min(cores, len(firsts) // WORTH_A_THREAD))
+    count = len(_sections(firsts))
+    return _divided(count, _divided(count, min(wanted, count)))
+
+
+def spread(firsts: range, team: Sequence[A], read: Callable[[A, list[range]], list[T]]) -> list[T]:
+    """What `read(member, sections)` returns for all sections, in order; each member of the team has a thread."""
+    sections = _sections(firsts)
+    at_once = max(1, AT_ONCE // len(sections[0]))
+
+    def work(member: A, share: list[range]) -> list[T]:
+        return [found for part in _pieces(share, at_once) for found in read(member, part)]
+
+    shares = _pieces(sections, _divided(len(sections), len(team)))
+    return [found for part in _in_threads(work, team, shares) for found in part]
+
+
+def joined(sections: list[range]) -> range:
+    """Neighbours as one."""
+    return range(sections[0].start, sections[-1].stop, sections[0].step)
+
+
+def check_threads(threads: Any) -> None:
+    """Refuse what is not a number of threads."""
+    try:
+        fine = threads is None or operator.index(threads) >= 1
+    except TypeError:
+        fine = False
+    if not fine:
+        raise ValueError(f"`threads` must be a whole number of at least 1, or None for as many as pay; got {threads!r}")
+
+
+def _sections(firsts: range) -> list[range]:
+    """The runs in parts of equal size, a power of two of them, so that 2, 4 or 8 threads have the same to do."""
+    count = 2 ** max(0, (len(firsts) // RUNS).bit_length() - 1)
+    return _pieces(firsts, _divided(len(firsts), min(count, SECTIONS)))
+
+
+def _pieces(items: Pieces, length: int) -> list[Pieces]:
+    """`items` in pieces of that length; the last may be shorter."""
+    return [items[start : start + length] for start in range(0, len(items), length)]
+
+
+def _divided(count: int, parts: int) -> int:
+    """The quotient, rounded up."""
+    return -(-count // parts)
+
+
+def _in_threads(function: Callable[[A, B], T], first: Sequence[A], second: Sequence[B]) -> list[T]:
+    """`function` of each pair, every one in a thread of its own but the first, which is computed in this one."""
+    mine, *others = zip(first, second, strict=True)
+    if not others:
+        return [function(*mine)]
+    results = [_workers().submit(function, *pair) for pair in others]  # compiled code runs without the GIL
+    try:
+        return [function(*mine), *(result.result() for result in results)]
+    finally:
+        wait(results)
+
+
+@cache
+def _workers() -> ThreadPoolExecutor:
+    """Threads that are kept: to start one takes as long as thousands of examples."""
+    return ThreadPoolExecutor(SECTIONS, "chainrule")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_workers.cache_clear)  # a child process has none of its parent's threads
