@@ -322,3 +322,31 @@ gelu = op("gelu", lambda x: x * (0.5 * erfc(-x * SQRT_HALF)),
           (lambda out, x: 0.5 * erfc(-x * SQRT_HALF) + x * (ONE_OVER_SQRT_TWO_PI * exp(-0.5 * (x * x))),),
           "x times the normal distribution function at x | gelu(0.0) = 0.0")
 # fmt: on
+
+
+class Carrier:
+    """A kind of number that rules can run on: `_apply(op, operands)` says what an op gives, and operators are ops."""
+
+    def _apply(self, op: Op, operands: tuple[Any, ...]) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define `_apply(self, op, operands)`")
+
+    def __add__(self, other: Any) -> Any:
+        return self._apply(add, (self, other))
+
+    def __radd__(self, other: Any) -> Any:  # other + self
+        return self._apply(add, (other, self))
+
+    def __sub__(self, other: Any) -> Any:
+        return self._apply(sub, (self, other))
+
+    def __rsub__(self, other: Any) -> Any:  # other - self
+        return self._apply(sub, (other, self))
+
+    def __mul__(self, other: Any) -> Any:
+        return self._apply(mul, (self, other))
+
+    def __rmul__(self, other: Any) -> Any:  # other * self
+        return self._apply(mul, (other, self))
+
+    def __neg__(self) -> Any:
+        return self._apply(neg, (self,))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule import ops
 from chainrule.compiler.differentiate import is_injective
 from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Number, Repeat, Shape, Statement
 
@@ -100,7 +101,7 @@ def _evaluate(expression: Expression, loops: Shape, memory: Memory, time: int, n
     return apply(expression.op, operands)
 
 
-class _Numbers:
+class _Numbers(ops.Carrier):
     """NumPy arrays that the rules of the op table run on."""
 
     def __init__(self, array: Any) -> None:
@@ -108,27 +109,6 @@ class _Numbers:
 
     def _apply(self, op: Any, operands: tuple[Any, ...]) -> Any:
         return _Numbers(apply(op, [o.array if isinstance(o, _Numbers) else o for o in operands]))
-
-    def __add__(self, other: Any) -> Any:
-        return _Numbers(self.array + _bare(other))
-
-    def __radd__(self, other: Any) -> Any:  # other + self
-        return _Numbers(_bare(other) + self.array)
-
-    def __sub__(self, other: Any) -> Any:
-        return _Numbers(self.array - _bare(other))
-
-    def __rsub__(self, other: Any) -> Any:  # other - self
-        return _Numbers(_bare(other) - self.array)
-
-    def __mul__(self, other: Any) -> Any:
-        return _Numbers(self.array * _bare(other))
-
-    def __rmul__(self, other: Any) -> Any:  # other * self
-        return _Numbers(_bare(other) * self.array)
-
-    def __neg__(self) -> Any:
-        return _Numbers(-self.array)
 
 
 def _bare(number: Any) -> Any:

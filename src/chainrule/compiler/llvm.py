@@ -229,7 +229,7 @@ class _Module:
         return "\n".join([bodies, main, drive, *sorted(self.declarations), ATTRIBUTES])
 
 
-class Register:
+class Register(ops.Carrier):
     """A value in LLVM's text, with its number of lanes."""
 
     def __init__(self, function: _Function, name: str, lanes: int) -> None:
@@ -239,27 +239,6 @@ class Register:
 
     def _apply(self, op: ops.Op, operands: tuple[Any, ...]) -> Any:
         return self.function.apply(op, operands)
-
-    def __add__(self, other: Any) -> Any:
-        return self.function.apply(ops.add, (self, other))
-
-    def __radd__(self, other: Any) -> Any:  # other + self
-        return self.function.apply(ops.add, (other, self))
-
-    def __sub__(self, other: Any) -> Any:
-        return self.function.apply(ops.sub, (self, other))
-
-    def __rsub__(self, other: Any) -> Any:  # other - self
-        return self.function.apply(ops.sub, (other, self))
-
-    def __mul__(self, other: Any) -> Any:
-        return self.function.apply(ops.mul, (self, other))
-
-    def __rmul__(self, other: Any) -> Any:  # other * self
-        return self.function.apply(ops.mul, (other, self))
-
-    def __neg__(self) -> Any:
-        return self.function.apply(ops.neg, (self,))
 
 
 class _Function:

@@ -41,32 +41,11 @@ class Array:
         return f"{self.name}[{self.size}]"
 
 
-class Expression:
+class Expression(ops.Carrier):
     """Arithmetic on array elements; rules of the op table run on it as they do on numbers."""
 
     def _apply(self, op: ops.Op, operands: tuple[Any, ...]) -> Expression:
         return Apply(op, tuple(o if isinstance(o, Expression) else Number(float(o)) for o in operands))
-
-    def __add__(self, other: Any) -> Expression:
-        return self._apply(ops.add, (self, other))
-
-    def __radd__(self, other: Any) -> Expression:  # other + self
-        return self._apply(ops.add, (other, self))
-
-    def __sub__(self, other: Any) -> Expression:
-        return self._apply(ops.sub, (self, other))
-
-    def __rsub__(self, other: Any) -> Expression:  # other - self
-        return self._apply(ops.sub, (other, self))
-
-    def __mul__(self, other: Any) -> Expression:
-        return self._apply(ops.mul, (self, other))
-
-    def __rmul__(self, other: Any) -> Expression:  # other * self
-        return self._apply(ops.mul, (other, self))
-
-    def __neg__(self) -> Expression:
-        return self._apply(ops.neg, (self,))
 
     def accesses(self) -> Iterator[Access]:
         """The array elements read, from left to right."""
