@@ -14,7 +14,7 @@ def small_model(rng=3):
 
 
 def quiet(model, *args, **options):
-    return fit(model, *args, progress=False, **options)
+    return fit(model, *args, progress=False, compiled=False, **options)
 
 
 def test_fit_is_the_five_line_loop():
