@@ -794,6 +794,11 @@ print(chainrule.ENGINE)
         assert "the native engine is not built" in error
         assert "pip install" in error
 
+    @pytest.mark.skipif("native" not in ENGINES, reason="needs the native engine")
+    def test_the_native_engine_works_when_the_python_one_is_chosen(self):
+        code = "import chainrule._native as n; v = n.Value(1.0); print((v + v)._op, (-v).leaky_relu().data)"
+        assert run(code, CHAINRULE_ENGINE="python").stdout == "+ -0.01\n"
+
     @pytest.mark.skipif(chainrule.ENGINE != "native", reason="needs the native engine")
     def test_a_native_engine_built_from_another_table_is_an_error(self):
         code = "import zlib\nzlib.crc32 = lambda data: 1\nimport chainrule"
