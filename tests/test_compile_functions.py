@@ -75,7 +75,7 @@ def assert_batch_equals_eager(program, written, wrt, *arrays):
         value, gradient = program.batch_value_and_grad(*arrays, reduce=reduce)
         assert gradients(wrt) == [0.0] * len(wrt)
         assert program.batch(*arrays, reduce=reduce) == value == close(total.data)
-        assert gradients(wrt) == gradient.tolist() == close(wanted, 1e-11)
+        assert gradients(wrt) == gradient.tolist() == close(wanted, 1e-12)
 
 
 class TestCalls:

@@ -112,7 +112,7 @@ def test_metrics_validation_callbacks_and_early_stopping_see_every_epoch():
         rows.append(history)
         assert epochs == list(range(len(history)))
     for name, column in rows[0].columns.items():
-        assert rows[1][name] == pytest.approx(column, abs=1e-9)
+        assert rows[1][name] == pytest.approx(column, abs=1e-12)
 
 
 @pytest.mark.parametrize(("seconds", "engine"), [(1e9, "eager, for 29 epochs of"), (0.0, "compiled, for 29 epochs of")])

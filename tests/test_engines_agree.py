@@ -54,7 +54,7 @@ def test_values_and_gradients_against_pytorch(program):
     assert abs(data[-1] - nodes[-1].item()) <= 1e-12 * max(1.0, reach)
     for ours, theirs in zip(leaf_grads, leaves, strict=True):
         expected = 0.0 if theirs.grad is None else theirs.grad.item()
-        assert abs(ours - expected) <= 1e-9 * max(1.0, reach, *map(abs, grads))
+        assert abs(ours - expected) <= 1e-12 * max(1.0, reach, *map(abs, grads))
 
 
 MPMATH = {

@@ -1,8 +1,8 @@
 """Every figure that the sources publish, on every engine and on the learners' class.
 
-The sources are public write-ups of micrograd: its README, its demo notebook, Andrej Karpathy's lecture on building it,
-an interactive lesson in which the learner writes each `_backward`, and tutorials that train it on XOR and four points.
-Each test names the one that its numbers are from.
+The figures are those of five public write-ups of micrograd. A test names its source where the numbers themselves tell
+it (micrograd's README and demo notebook, Karpathy's lecture, the XOR and the four-point runs); the other figures were
+handed down to us as one list, and which write-up each is from is not recorded.
 """
 
 import random
@@ -18,21 +18,18 @@ def grads(*values):
 
 
 def test_sum_passes_the_gradient_through(AnyValue):
-    # Source: the interactive lesson.
     a, b = AnyValue(2.0), AnyValue(3.0)
     (a + b).backward()
     assert grads(a, b) == [1, 1]
 
 
 def test_square(AnyValue):
-    # Source: the interactive lesson: `=` in place of `+=` gives 3.
     x = AnyValue(3.0)
     (x * x).backward()
     assert x.grad == 6
 
 
 def test_diamond(AnyValue):
-    # Source: the interactive lesson.
     a = AnyValue(2.0)
     b = a + 1
     c = a * 3
@@ -42,7 +39,6 @@ def test_diamond(AnyValue):
 
 
 def test_worked_expression(AnyValue):
-    # Source: Karpathy's lecture.
     a, b, c, f = AnyValue(2.0), AnyValue(-3.0), AnyValue(10.0), AnyValue(-2.0)
     e = a * b
     d = e + c
@@ -53,7 +49,6 @@ def test_worked_expression(AnyValue):
 
 
 def test_shared_operands(AnyValue):
-    # Source: the tutorial.
     a, b = AnyValue(1.0), AnyValue(2.0)
     c = a + b
     d = a * b + c
@@ -69,7 +64,6 @@ def quotient(a, b):
 
 
 def test_quotient(AnyValue):
-    # Source: the tutorial.
     a, b = AnyValue(-1.5), AnyValue(2.0)
     c, d, f = quotient(a, b)
     f.backward()
@@ -77,7 +71,6 @@ def test_quotient(AnyValue):
 
 
 def test_forward_difference_of_the_quotient(AnyValue):
-    # Source: the tutorial.
     h = 1e-4
     left, right = (quotient(AnyValue(-1.5), AnyValue(b))[2].data for b in (2.0, 2.0 + h))
     assert (right - left) / h == pytest.approx(8.998200359942, abs=1e-9)
@@ -101,7 +94,6 @@ def test_micrograd_readme_expression(AnyValue):
 
 
 def test_a_root_grad_of_one_set_beforehand_does_not_double(AnyValue):
-    # Source: Karpathy's lecture.
     a, b = AnyValue(2.0), AnyValue(-3.0)
     out = a * b
     out.grad = 1.0
@@ -110,7 +102,6 @@ def test_a_root_grad_of_one_set_beforehand_does_not_double(AnyValue):
 
 
 def test_a_discarded_relu_contributes_nothing(AnyValue):
-    # Source: micrograd's README.
     a = AnyValue(2.0)
     f = a * 3
     f.relu()
@@ -120,7 +111,6 @@ def test_a_discarded_relu_contributes_nothing(AnyValue):
 
 @pytest.mark.parametrize("steps", [3, 10])
 def test_forgetting_to_zero_k_times_gives_k_fold_gradients(AnyValue, steps):
-    # Source: the interactive lesson's quiz, and the tutorial.
     w = AnyValue(3.0)
     for _ in range(steps):
         (w * w).backward()
@@ -128,7 +118,6 @@ def test_forgetting_to_zero_k_times_gives_k_fold_gradients(AnyValue, steps):
 
 
 def test_tanh_is_right_where_exp_of_2x_would_overflow(Value):
-    # Source: a tutorial writes tanh through exp(2x).
     for x, expected in [(1000.0, 1.0), (-1000.0, -1.0), (1e308, 1.0), (1e-320, 1e-320)]:
         v = Value(x)
         v.tanh().backward()
@@ -188,7 +177,9 @@ def test_moons_demo_first_step_to_the_bit():
     assert loss.data == 0.8958441028683222
 
 
-# The sources' runs of XOR and of the four points start from weights that they do not publish. These seeds are ours.
+# The sources' runs of XOR and of the four points start from weights that they do not publish, so these seeds are ours,
+# and chosen: 52 of the seeds 0 to 99 learn XOR to 0.1 with tanh (38 with relu), and 63 take the four points from above 3 to
+# below 0.02. A test from one seed says that it can be learned, not that it always is.
 XOR_SEED = 1
 FOUR_POINTS_SEED = 1
 
@@ -200,7 +191,7 @@ def train_xor(activation, seed=XOR_SEED, epochs=100):
 
 
 def test_xor_is_learned_from_the_documented_seed():
-    # Source: the XOR tutorial: loss 1.8480 at epoch 0, 0.0420 at 90.
+    # Source: the XOR run, loss 1.8480 at epoch 0, 0.0420 at 90.
     model, history = train_xor("tanh")
     assert len(model.parameters()) == 17
     assert all(-1 <= w.data <= 1 for w in nn.MLP(2, [4, 1], rng=XOR_SEED).parameters())
@@ -210,7 +201,7 @@ def test_xor_is_learned_from_the_documented_seed():
 
 
 def test_xor_with_tanh_and_with_relu_can_be_compared():
-    # Source: the XOR tutorial.
+    # Source: the XOR run.
     curves = {activation: train_xor(activation)[1].loss for activation in ("tanh", "relu")}
     assert all(len(curve) == 100 for curve in curves.values())
     assert curves["tanh"][-1] < curves["tanh"][0]
@@ -218,7 +209,7 @@ def test_xor_with_tanh_and_with_relu_can_be_compared():
 
 
 def test_four_points_from_the_documented_seed():
-    # Source: the four-point tutorial: 3.764166 at step 0, 0.014828 at 49.
+    # Source: the four-point run, 3.764166 at step 0, 0.014828 at 49.
     model = nn.MLP(3, [4, 4, 1], activation="tanh", output="tanh", rng=FOUR_POINTS_SEED)
     assert len(model.parameters()) == 41
     optimizer = optim.SGD(model.parameters(), lr=0.05)
@@ -228,7 +219,6 @@ def test_four_points_from_the_documented_seed():
 
 
 def test_lesson_tolerance_seven_decimals(AnyValue):
-    # Source: the interactive lesson checks to seven decimals.
     a = AnyValue(0.5)
     (a.tanh() * a.exp() + a**3 + a.log()).backward()
     b = EngineValue(0.5)

@@ -279,7 +279,7 @@ class TestEquality:
             results.append(np.append(machine.views[program.output][0], machine.views[program.gradient]))
         scale = max(1.0, np.abs(results[0]).max())
         assert np.abs(results[0] - results[1]).max() <= 1e-12 * scale
-        assert_equals_eager(loss, leaves, "llvm", 1e-11)
+        assert_equals_eager(loss, leaves, "llvm", 1e-12)
 
 
 class TestVerify:

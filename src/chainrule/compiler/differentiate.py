@@ -4,7 +4,7 @@ The statement `out = f(x, …)` in some loops gives `dx += dout · ∂f/∂x` in
 is one that the contributions are summed over, so it becomes a reduction; the rest are the loops of the new statement.
 Transposed products, as in the backward pass of a layer, come out of this by themselves.
 
-Working on statements rather than on scalar nodes keeps the compiler's work a third as large, and makes the backward
+Working on statements rather than on scalar nodes halves the nodes that the compiler has to sort, and makes the backward
 pass as regular as the forward pass is.
 """
 
