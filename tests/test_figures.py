@@ -178,8 +178,8 @@ def test_moons_demo_first_step_to_the_bit():
 
 
 # The sources' runs of XOR and of the four points start from weights that they do not publish, so these seeds are ours,
-# and chosen: 52 of the seeds 0 to 99 learn XOR to 0.1 with tanh (38 with relu), and 63 take the four points from above 3 to
-# below 0.02. A test from one seed says that it can be learned, not that it always is.
+# and chosen: 52 of the seeds 0 to 99 learn XOR to 0.1 with tanh (38 with relu), and 63 take the four points from above
+# 3 to below 0.02. A test from one seed says that it can be learned, not that it always is.
 XOR_SEED = 1
 FOUR_POINTS_SEED = 1
 
