@@ -70,26 +70,41 @@ MPMATH = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
     "neg": lambda x: -x,
+    "pow": lambda a, b: a**b,
     "abs": abs,
 }
 
 
+def exactly(program):
+    """The result of a program in many digits; no result where rounding could have left a domain."""
+
+    def apply(row, operands):
+        function = MPMATH.get(row.name) or getattr(mpmath, row.name)
+        return function(*map(mpmath.mpf, operands))
+
+    try:
+        result = run(program, mpmath.mpf, apply)[1][-1]
+    except (TypeError, ValueError, ZeroDivisionError):
+        assume(False)
+    assume(not isinstance(result, mpmath.mpc))
+    return result
+
+
 @given(program=programs(rows=CONTINUOUS, numbers=tame_numbers, most_nodes=60))
 @settings(relaxed, max_examples=60)
-def test_values_against_mpmath(program):
-    data, grads, _ = results(chainrule.Value, program)
+def test_values_and_gradients_against_mpmath(program):
+    data, grads, leaf_grads = results(chainrule.Value, program)
     assume(all(math.isfinite(x) and abs(x) < 1e6 for x in data + grads))
-    with mpmath.workdps(50):
-
-        def apply(row, operands):
-            function = MPMATH.get(row.name) or getattr(mpmath, row.name)
-            return function(*map(mpmath.mpf, operands))
-
-        try:
-            exact = run(program, mpmath.mpf, apply)[1][-1]
-        except (TypeError, ValueError):  # outside a domain by less than a rounding error
-            assume(False)
-        assume(not isinstance(exact, mpmath.mpc))
-        reach = sum(abs(x * g) for x, g in zip(data, grads, strict=True))
-        assert abs(mpmath.mpf(data[-1]) - exact) <= 1e-14 * max(1.0, reach)
+    reach = max(1.0, sum(abs(x * g) for x, g in zip(data, grads, strict=True)))
+    with mpmath.workdps(80):
+        exact, step = exactly(program), mpmath.mpf(10) ** -25
+        assert abs(mpmath.mpf(data[-1]) - exact) <= 1e-14 * reach
+        leaves, steps = program
+        for k, grad in enumerate(leaf_grads):
+            moved = [[mpmath.mpf(x) + side * step * (j == k) for j, x in enumerate(leaves)] for side in (-1, 1)]
+            left, right = (exactly((numbers, steps)) for numbers in moved)
+            slopes = (exact - left) / step, (right - exact) / step
+            assume(abs(slopes[1] - slopes[0]) < 1e-9)  # not at a corner
+            assert abs(grad - (slopes[0] + slopes[1]) / 2) <= 1e-12 * max(reach, *map(abs, grads))
