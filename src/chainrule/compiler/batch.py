@@ -44,7 +44,7 @@ def batched(program: ArrayProgram, examples: int, total: bool) -> ArrayProgram:
     steps: list[Statement | Repeat] = []
     for step in program.steps:
         if isinstance(step, Repeat):
-            steps.append(Repeat(step.count, [for_all(statement) for statement in step.body]))
+            steps.append(step.with_body([for_all(statement) for statement in step.body]))
         else:
             steps.append(for_all(step))
     leaves = {kind: rows.get(array, array) for kind, array in program.leaves.items()}

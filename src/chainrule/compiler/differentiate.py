@@ -2,13 +2,16 @@
 
 The statement `out = f(x, …)` in some loops gives `dx += dout · ∂f/∂x` in the same loops. A loop that does not move x
 is one that the contributions are summed over, so it becomes a reduction; the rest are the loops of the new statement.
-Transposed products, as in the backward pass of a layer, come out of this by themselves.
+Transposed products, as in the backward pass of a layer, come out of this by themselves. A `Repeat` gives a `Repeat` of
+its statements' contributions, in which time runs backward.
 
 Working on statements rather than on scalar nodes halves the nodes that the compiler has to sort, and makes the backward
 pass as regular as the forward pass is.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from chainrule import ops
 from chainrule.compiler.program import (
@@ -18,6 +21,7 @@ from chainrule.compiler.program import (
     ArrayProgram,
     Expression,
     Number,
+    Repeat,
     Shape,
     Statement,
     Term,
@@ -30,18 +34,20 @@ def differentiate(program: ArrayProgram) -> ArrayProgram:
     parameters = program.leaves.get("parameter")
     needed = _that_depend_on(parameters, program)
     adjoints = {array: Array(f"d{array.name}", array.size, "adjoint") for array in needed}
-    backward: list[Statement] = []
+    backward: list[Statement | Repeat] = []
     started: set[Array] = set()
     if program.output in adjoints:
         seed = adjoints[program.output]
         backward.append(Statement(Access(seed, 0, ()), (), [Term(Number(1.0))]))
         started.add(seed)
-    for statement in reversed(program.statements):
-        if statement.target.array in adjoints and adjoints[statement.target.array] in started:
-            for contribution in _contributions(statement, adjoints):
+    for step in reversed(program.steps):
+        if isinstance(step, Repeat):
+            backward += _backward_in_time(step, adjoints, started)
+        elif adjoints.get(step.target.array) in started:
+            for contribution in _contributions(step, adjoints):
                 backward += _begin(contribution, started)
                 backward.append(contribution)
-    result = ArrayProgram([*program.statements, *backward], program.leaves, program.output)
+    result = ArrayProgram([*program.steps, *backward], program.leaves, program.output)
     result.gradient = adjoints.get(parameters) if parameters else None
     if result.gradient and result.gradient not in started:
         result.steps.append(_zero(result.gradient))
@@ -50,17 +56,60 @@ def differentiate(program: ArrayProgram) -> ArrayProgram:
 
 def _that_depend_on(parameters: Array | None, program: ArrayProgram) -> list[Array]:
     found = {parameters: None} if parameters else {}
-    for statement in program.statements:
-        if any(access.array in found for access in statement.accesses()):
-            found[statement.target.array] = None
+    before = -1
+    while len(found) != before:  # again, because a Repeat reads what it writes later
+        before = len(found)
+        for statement in program.statements:
+            if any(access.array in found for access in statement.accesses()):
+                found[statement.target.array] = None
     return list(found)
+
+
+def _backward_in_time(step: Repeat, adjoints: dict[Array, Array], started: set[Array]) -> list[Statement | Repeat]:
+    """The Repeat of the contributions, after zeros for the adjoints that are first added to in it."""
+    body: list[Statement] = []
+    reached = set(started)
+    before = -1
+    while len(reached) != before:  # again, because what one time reaches is passed on by the one before it
+        before = len(reached)
+        body = []
+        for statement in reversed(step.body):
+            if adjoints.get(statement.target.array) in reached:
+                body += _contributions(statement, adjoints)
+                reached |= {contribution.target.array for contribution in body}
+    if not body:
+        return []
+    zeros: list[Statement | Repeat] = []
+    for array in dict.fromkeys(contribution.target.array for contribution in body):
+        if array not in started:
+            started.add(array)
+            own = [contribution for contribution in body if contribution.target.array is array]
+            if _fills_rows(own, step.count):
+                own[0].accumulate = False
+            else:
+                zeros.append(_zero(array))
+    return [*zeros, Repeat(step.count, body, backward=not step.backward)]
+
+
+def _fills_rows(contributions: Sequence[Statement], count: int) -> bool:
+    """Whether the first contribution writes a whole row of the array at each time, and the others add to that row."""
+    first = contributions[0]
+    target, size = first.target, first.target.repeat
+    same_row = all((c.target.base, c.target.repeat, c.target.table) == (0, size, None) for c in contributions)
+    whole = is_injective(first) and turns(first.loops) == size and size * count == target.array.size
+    return same_row and whole and all(_reach(contribution) < size for contribution in contributions)
+
+
+def _reach(statement: Statement) -> int:
+    """How far from its base a target goes, at one time."""
+    return sum(abs(stride) * (n - 1) for stride, n in zip(statement.target.strides, statement.loops, strict=True))
 
 
 def _contributions(statement: Statement, adjoints: dict[Array, Array]) -> list[Statement]:
     """What the adjoint of a statement's target adds to the adjoints of the arrays it reads."""
     found = []
     target = statement.target
-    grad = Access(adjoints[target.array], target.base, target.strides)
+    grad = Access(adjoints[target.array], target.base, target.strides, repeat=target.repeat)
     for term in statement.terms:
         inner = len(term.loops)
         out, upstream = target.widened(inner), grad.widened(inner)
@@ -97,9 +146,10 @@ def _accumulate(operand: Access, adjoints: dict[Array, Array], value: Expression
     order = moving + still
 
     def permuted(access: Access) -> Access:
-        return Access(access.array, access.base, [access.strides[d] for d in order], access.table)
+        return Access(access.array, access.base, [access.strides[d] for d in order], access.table, access.repeat)
 
-    target = Access(adjoints[operand.array], operand.base, [operand.strides[d] for d in moving], operand.table)
+    strides = [operand.strides[d] for d in moving]
+    target = Access(adjoints[operand.array], operand.base, strides, operand.table, operand.repeat)
     term = Term(value.map(permuted), tuple(loops[d] for d in still), sign)
     return Statement(target, tuple(loops[d] for d in moving), [term], accumulate=True)
 

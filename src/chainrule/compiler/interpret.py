@@ -66,9 +66,9 @@ class Interpreted:
         """Fill every array from the leaves."""
         with np.errstate(all="ignore"):
             for step in self.program.steps:
-                body, count = (step.body, step.count) if isinstance(step, Repeat) else ((step,), 1)
-                for time in range(count):
-                    for statement in body:
+                repeat = step if isinstance(step, Repeat) else Repeat(1, (step,))
+                for time in repeat.times:
+                    for statement in repeat.body:
                         _execute(statement, self.views, time)
 
 

@@ -8,7 +8,7 @@ puts a whole example in a row. Vector instructions want the same element of neig
    whole cache lines.
 
 Parameters keep their order, and so does what cannot be reshaped without tables. Statements without loops have no say.
-This pass comes before time is re-rolled: like steps of a recurrence are laid out alike, and so remain alike.
+Time is no such axis: the rows that a recurrence goes through one after another stay rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from math import prod
 
 import numpy as np
 
-from chainrule.compiler.program import Access, Array, ArrayProgram, Shape, Statement, Term, turns
+from chainrule.compiler.program import Access, Array, ArrayProgram, Repeat, Shape, Statement, Term, turns
 
 LINE = 8  # doubles
 
@@ -34,7 +34,11 @@ def lay_out(program: ArrayProgram) -> tuple[ArrayProgram, dict[Array, np.ndarray
         return layout.access(access, moved[access.array]) if layout else access
 
     leaves = {kind: moved.get(array, array) for kind, array in program.leaves.items()}
-    steps = [s.map(change) if _touches(s, layouts) else s for s in statements]
+    changed = iter([s.map(change) if _touches(s, layouts) else s for s in statements])
+    steps = [
+        step.with_body([next(changed) for _ in step.body]) if isinstance(step, Repeat) else next(changed)
+        for step in program.steps
+    ]
     result = ArrayProgram(steps, leaves, moved.get(program.output, program.output))
     result.gradient = program.gradient
     return result, {
@@ -80,8 +84,9 @@ def _all_accesses(statement: Statement) -> list[tuple[Access, Shape]]:
 
 
 def _shape(access: Access, loops: Shape) -> Shape | None:
-    """The shape of an array that these loops run through once, row by row."""
-    if access.table is not None or access.base:
+    """The shape of an array that these loops run through once, row by row; or one row of it at each time."""
+    row = access.repeat or access.array.size
+    if access.table is not None or access.base % row or row < 0 or access.array.size % row:
         return None
     axes = sorted(((s, n) for s, n in zip(access.strides, loops, strict=True) if s and n > 1), reverse=True)
     step = 1
@@ -89,7 +94,8 @@ def _shape(access: Access, loops: Shape) -> Shape | None:
         if stride != step:
             return None
         step *= extent
-    return tuple(n for _, n in axes) if step == access.array.size else None
+    rows = (access.array.size // row,) if access.repeat else ()
+    return (*rows, *[n for _, n in axes]) if step == row else None
 
 
 def _split(statement: Statement, shapes: dict[Array, Shape]) -> Statement | None:
@@ -118,7 +124,7 @@ def _split_loop(statement: Statement, loops: Shape, d: int, inner: int) -> State
         return (*values[:at], values[at] // inner, inner, *values[at + 1 :])
 
     def change(access: Access) -> Access:
-        return Access(access.array, access.base, strides(access.strides), access.table)
+        return Access(access.array, access.base, strides(access.strides), access.table, access.repeat)
 
     if d < outer_count:
         whole = statement.map(change)
@@ -149,14 +155,14 @@ class _Layout:
             step *= shape[k]
         self.size = step
 
-    def fits(self, access: Access, loops: Shape) -> bool:
-        """Whether the access moves along axes without a carry from one into the next."""
+    def fits(self, access: Access, loops: Shape, count: int) -> bool:
+        """Whether the access moves along axes without a carry from one into the next, `count` times."""
         if access.table is not None:
-            return True
-        if any(stride < 0 for stride in access.strides):
+            return not any(self.axes(access.repeat)[1:])
+        if access.repeat < 0 or any(stride < 0 for stride in access.strides):
             return False
         reach = self.axes(access.base)
-        for stride, extent in zip(access.strides, loops, strict=True):
+        for stride, extent in [(access.repeat, count), *zip(access.strides, loops, strict=True)]:
             reach = [r + c * (extent - 1) for r, c in zip(reach, self.axes(stride), strict=True)]
         return all(r < n for r, n in zip(reach, self.shape, strict=True))
 
@@ -186,19 +192,27 @@ class _Layout:
         return result
 
     def access(self, access: Access, array: Array) -> Access:
+        repeat = self.place(access.repeat)
         if access.table is not None:
-            return Access(array, access.base, access.strides, self.places()[access.table])
-        return Access(array, self.place(access.base), [self.place(stride) for stride in access.strides])
+            return Access(array, access.base, access.strides, self.places()[access.table], repeat)
+        return Access(array, self.place(access.base), [self.place(s) for s in access.strides], None, repeat)
 
 
 def _layouts(statements: list[Statement], shapes: dict[Array, Shape], program: ArrayProgram) -> dict[Array, _Layout]:
     """A layout for each array that has a batch-like axis and can be reshaped."""
     fixed = {program.leaves.get("parameter"), program.gradient, program.output}
     votes: dict[Array, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    uses: dict[Array, list[tuple[Access, Shape]]] = defaultdict(list)
-    for statement in filter(_has_loops, statements):
+    uses: dict[Array, list[tuple[Access, Shape, int]]] = defaultdict(list)
+    counts = [
+        count
+        for step in program.steps
+        for count in ([step.count] * len(step.body) if isinstance(step, Repeat) else [1])
+    ]
+    for statement, count in zip(statements, counts, strict=True):
         for access, loops in _all_accesses(statement):
-            uses[access.array].append((access, loops))
+            uses[access.array].append((access, loops, count))
+        if not _has_loops(statement):
+            continue
         for term in statement.terms:
             loops = statement.loops + term.loops
             together = [statement.target.widened(len(term.loops)), *term.expression.accesses()]
@@ -211,11 +225,11 @@ def _layouts(statements: list[Statement], shapes: dict[Array, Shape], program: A
                     steps = [prod(shape[k + 1 :]) for k in range(len(shape))]
                     for d, stride in enumerate(access.strides):
                         if batch_like[d] and stride in steps:
-                            votes[access.array][steps.index(stride)] += turns(loops)
+                            votes[access.array][steps.index(stride)] += count * turns(loops)
     layouts = {}
     for array, axes in votes.items():
         inner = max(axes, key=lambda axis: (axes[axis], shapes[array][axis]))
         layout = _Layout(shapes[array], inner)
-        if all(layout.fits(access, loops) for access, loops in uses[array]):
+        if all(layout.fits(*use) for use in uses[array]):
             layouts[array] = layout
     return layouts

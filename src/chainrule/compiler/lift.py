@@ -1,107 +1,43 @@
 """Lifting: from a scalar graph to an array program.
 
-1. Chains of `+` whose links are used once become n-ary sums; `a - b` is a sum with a negative term.
-2. Nodes are classed from the leaves up: a class is an op and the classes of its operands. The members of a class, in
-   order of creation, are one array. In micrograd's moons demo all 16·100 first-layer sums are one class.
-3. For each class, the operands' positions in their own arrays are sequences of integers. The nest of loops that
-   reproduces them (base + Σ stride·index) is the statement. A product that is used in one sum only becomes part of that
-   sum: a dot.
+Nodes are classed (`classes`), and classes that follow one another in time are found (`recurrence`). Here every class
+becomes a statement: the operands' positions in their own arrays are sequences of integers, and the nest of loops that
+reproduces them (base + Σ stride·index) is that of the statement. A product that is used in one sum only becomes part of
+that sum: a dot. The classes of a recurrence become the body of a `Repeat`, one statement for all times, and rows of one
+array, time by time.
 
 What is not affine keeps a table of positions.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from math import gcd
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from chainrule import ops
+from chainrule.compiler.classes import SUM, Classes, classify
 from chainrule.compiler.graph import KINDS, Graph
-from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Number, Shape, Statement, Term
-
-SUM = "sum"
+from chainrule.compiler.program import (
+    Access,
+    Apply,
+    Array,
+    ArrayProgram,
+    Expression,
+    Number,
+    Repeat,
+    Shape,
+    Statement,
+    Term,
+)
+from chainrule.compiler.recurrence import Recurrence, find_recurrences
 
 
 def lift(graph: Graph) -> ArrayProgram:
     """The array program that computes the last node of `graph`."""
-    sums = _sums(graph)
-    classes = _classify(graph, sums)
-    return _Lifter(graph, classes).program()
-
-
-class _Class:
-    """Nodes with the same op and operands of the same classes, oldest first."""
-
-    def __init__(self, key: tuple[Any, ...]) -> None:
-        self.key = key
-        self.members: list[int] = []
-        self.uses = 0
-        self.users: set[tuple[int, int]] = set()  # (class, slot)
-
-
-class _Classes:
-    def __init__(self) -> None:
-        self.classes: list[_Class] = []
-        self.of: dict[int, int] = {}  # node -> class
-        self.position: dict[int, int] = {}  # node -> place among the members of its class
-        self.operands: dict[int, list[list[int]]] = {}  # node -> its operands, slot by slot; a slot of a sum is a run
-
-
-def _sums(graph: Graph) -> dict[int, list[tuple[int, int]]]:
-    """The n-ary sums: node -> its terms as (operand, sign). Links inside a chain are not among them."""
-    uses = [0] * len(graph)
-    for operands in graph.operands:
-        for operand in operands:
-            uses[operand] += 1
-    terms: dict[int, list[tuple[int, int]]] = {}
-    for node, rule in enumerate(graph.rules):
-        if rule is ops.add or rule is ops.sub:
-            a, b = graph.operands[node]
-            if rule is ops.sub:  # never part of a chain: whether `a` has other uses must not change its class
-                terms[node] = [(a, 1), (b, -1)]
-                continue
-            flat: list[tuple[int, int]] = []
-            for operand in (a, b):
-                if graph.rules[operand] is ops.add and uses[operand] == 1:
-                    flat += terms.pop(operand)
-                else:
-                    flat.append((operand, 1))
-            terms[node] = flat
-    return terms
-
-
-def _classify(graph: Graph, sums: dict[int, list[tuple[int, int]]]) -> _Classes:
-    found = _Classes()
-    by_key: dict[tuple[Any, ...], int] = {}
-    for node, (rule, operands) in enumerate(zip(graph.rules, graph.operands, strict=True)):
-        if rule is ops.add or rule is ops.sub:
-            if node not in sums:
-                continue  # a link of a longer chain
-            groups: dict[tuple[int, int], list[int]] = defaultdict(list)
-            for operand, sign in sums[node]:
-                groups[found.of[operand], sign].append(operand)
-            slots = list(groups.values())
-            key: tuple[Any, ...] = (SUM, *((c, sign, len(run)) for (c, sign), run in groups.items()))
-        else:
-            slots = [[operand] for operand in operands]
-            key = (rule, *(found.of[operand] for operand in operands))
-            if rule is ops.pow_ and graph.rules[operands[1]] == "constant":
-                key = (*key, graph.nodes[operands[1]].data)  # x² and x³ are different arrays
-        index = by_key.setdefault(key, len(found.classes))
-        if index == len(found.classes):
-            found.classes.append(_Class(key))
-        this = found.classes[index]
-        found.of[node], found.position[node] = index, len(this.members)
-        found.operands[node] = slots
-        this.members.append(node)
-        for slot, run in enumerate(slots):
-            used = found.classes[found.of[run[0]]]
-            used.uses += len(run)
-            used.users.add((index, slot))
-    return found
+    classes = classify(graph)
+    return _Lifter(graph, classes, find_recurrences(classes)).program()
 
 
 def loop_nest(streams: np.ndarray) -> tuple[Shape, list[tuple[int, ...]]] | None:
@@ -128,84 +64,144 @@ def loop_nest(streams: np.ndarray) -> tuple[Shape, list[tuple[int, ...]]] | None
     return tuple(extents), [tuple(int(s[row]) for s in strides) for row in range(len(streams))]
 
 
-Factor = tuple[int, np.ndarray]  # a class, and positions in its array: one row a member, one column a term
+class Factor(NamedTuple):
+    """What a slot reads: positions in an array, one row a member and one column a term; or the numbers themselves.
+
+    In a recurrence the positions are those of the first time, from which `repeat` leads to the next, and the numbers
+    have the times as their first axis. Elsewhere there is one time.
+    """
+
+    array: Array | None
+    positions: np.ndarray
+    repeat: int = 0
 
 
 class _Lifter:
     """Turns classes into statements."""
 
-    def __init__(self, graph: Graph, classes: _Classes) -> None:
-        self.graph = graph
-        self.found = classes
+    def __init__(self, graph: Graph, classes: Classes, recurrences: list[Recurrence]) -> None:
+        self.classes = classes
+        self.recurrences = {run.start: run for run in recurrences}
         self.arrays: dict[int, Array] = {}
+        self.starts = np.array([run.start for run in recurrences], dtype=np.int64)
+        self.ahead = {
+            place - k * run.period: run
+            for run in recurrences
+            for place in run.before
+            for k in range(1, run.before[place] + 1)
+        }
         self.leaves: dict[str, Array] = {}
-        self.constants: dict[int, np.ndarray] = {}
+        self.root = int(classes.of[-1])
+        self.numbers = np.zeros(0)  # the constants
+        for index, kind in enumerate(classes.kinds):
+            if kind == "constant":
+                members = classes.members[classes.starts[index] : classes.starts[index + 1]].tolist()
+                self.numbers = np.array([graph.nodes[member].data for member in members])
+            elif isinstance(kind, str) and kind in KINDS:
+                self.leaves[kind] = self.arrays[index] = Array(kind, int(classes.sizes[index]), kind)
         self.tables = 0  # of constants
 
     def program(self) -> ArrayProgram:
-        statements: list[Statement] = []
-        for index, this in enumerate(self.found.classes):
-            if this.key[0] == "constant":
-                self.constants[index] = np.array([self.graph.nodes[m].data for m in this.members])
-            elif this.key[0] in KINDS:
-                kind = this.key[0]
-                self.arrays[index] = self.leaves[kind] = Array(kind, len(this.members), kind)
-            elif not self.is_inlined(this):
-                self.arrays[index] = Array(f"v{len(statements)}", len(this.members), "value")
-                statements.append(self.statement(index, this))
-        root = self.found.of[len(self.graph) - 1]
-        return ArrayProgram(statements, self.leaves, self.arrays[root])
+        steps: list[Statement | Repeat] = []
+        index = 0
+        while index < len(self.classes):
+            run = self.recurrences.get(index)
+            if run:
+                body = [self.statement(k, run) for k in run.body if not self.is_inlined(k)]
+                steps.append(Repeat(run.count, body))
+                index = run.stop
+                continue
+            if self.classes.slots[index] and not self.is_inlined(index):
+                steps.append(self.statement(index))
+            index += 1
+        output, offset = self.place(self.root)
+        if output.size > 1:  # a row of a recurrence
+            last = Access(output, offset, ())
+            output = Array("output", 1, "value")
+            steps.append(Statement(Access(output, 0, ()), (), [Term(last)]))
+        return ArrayProgram(steps, self.leaves, output)
 
-    def is_inlined(self, this: _Class) -> bool:
-        """A product that is used once, in one run of one sum."""
-        if this.key[0] is not ops.mul or len(this.users) != 1 or this.uses != len(this.members):
+    def is_inlined(self, index: int) -> bool:
+        """A product that is part of a sum: at the same time, if there are times."""
+        if not self.classes.inlined[index]:
             return False
-        ((user, _),) = this.users
-        return bool(self.found.classes[user].key[0] == SUM)
+        here, user = self.recurrence(index), self.recurrence(int(self.classes.users[index]))
+        if here is None or here is not user:
+            return here is user
+        return here.place(index)[1] == here.place(int(self.classes.users[index]))[1]
 
-    def statement(self, index: int, this: _Class) -> Statement:
+    def recurrence(self, index: int) -> Recurrence | None:
+        """The recurrence that a class is part of."""
+        k = int(np.searchsorted(self.starts, index, side="right")) - 1
+        run = self.recurrences[int(self.starts[k])] if k >= 0 else None
+        return run if run and index < run.stop else None
+
+    def place(self, index: int) -> tuple[Array, int]:
+        """The array that a class is stored in, and where in it."""
+        run = self.recurrence(index) or self.ahead.get(index)
+        size = int(self.classes.sizes[index])
+        if run is None:
+            return self.array(index, size), 0
+        first, time = run.place(index)
+        return self.array(first, run.rows(first) * size), (time + run.before.get(first, 0)) * size
+
+    def array(self, index: int, size: int) -> Array:
+        if index not in self.arrays:
+            self.arrays[index] = Array(f"v{len(self.arrays) - len(self.leaves)}", size, "value")
+        return self.arrays[index]
+
+    def statement(self, index: int, run: Recurrence | None = None) -> Statement:
         """One statement for all members: their operands' positions as streams, and the nest that reproduces these."""
-        runs = self.found.operands[this.members[0]]
-        loops: Shape = ()
-        if len(this.members) == 1 and all(len(run) == 1 for run in runs):
-            terms = [Term(self.scalar(this, run[0])) for run in runs]
-        else:
-            slots = [self.factors(this, slot) for slot in range(len(runs))]
-            loops, outer = self.outer_loops(slots, len(this.members))
-            terms = [self.term(factors, loops, strides) for factors, strides in zip(slots, outer, strict=True)]
-        target = Access(self.arrays[index], 0, row_major(loops))
-        if this.key[0] == SUM:
-            for term, (_, sign, _) in zip(terms, this.key[1:], strict=True):
-                term.sign = sign
-            return Statement(target, loops, terms)
-        return Statement(target, loops, [Term(Apply(this.key[0], tuple(term.expression for term in terms)))])
+        kind, count = self.classes.kinds[index], int(self.classes.sizes[index])
+        slots = [self.factors(index, slot, run) for slot in range(len(self.classes.slots[index]))]
+        signs = [sign for _, sign, _ in self.classes.slots[index]]
+        if kind == SUM:
+            slots, signs = _rows_together(slots, signs)
+        loops, outer = self.outer_loops(slots, count)
+        terms = [self.term(factors, loops, strides) for factors, strides in zip(slots, outer, strict=True)]
+        array, offset = self.place(index)
+        target = Access(array, offset, row_major(loops), repeat=count if run else 0)
+        if kind != SUM:
+            return Statement(target, loops, [Term(Apply(kind, tuple([term.expression for term in terms])))])
+        for term, sign in zip(terms, signs, strict=True):
+            term.sign = sign
+        return Statement(target, loops, terms)
 
-    def scalar(self, this: _Class, operand: int) -> Expression:
-        """What a class of one member reads where it has one operand: no streams, no loops."""
-        index = self.found.of[operand]
-        if this.key[0] == SUM and self.is_inlined(self.found.classes[index]):
-            factors = [self.scalar(self.found.classes[index], run[0]) for run in self.found.operands[operand]]
-            return Apply(ops.mul, tuple(factors))
-        position = self.found.position[operand]
-        if index in self.constants:
-            return Number(float(self.constants[index][position]))
-        return Access(self.arrays[index], position, ())
+    def factors(self, index: int, slot: int, run: Recurrence | None) -> list[Factor]:
+        """What a slot reads: two factors for a product that is part of the sum, else one."""
+        slots = self.classes.slots[index]
+        start = sum([length for _, _, length in slots[:slot]])
+        operand, _, length = slots[slot]
+        if not self.is_inlined(operand):
+            return [self.factor(index, slot, slice(start, start + length), run)]
+        members = self.classes.rows(index)[:, start : start + length]
+        return [self.factor(operand, side, slice(side, side + 1), run, members) for side in (0, 1)]
 
-    def factors(self, this: _Class, slot: int) -> list[Factor]:
-        """What a slot reads: two arrays for an inlined product, else one."""
-        rows = [self.found.operands[member][slot] for member in this.members]
-        if this.key[0] == SUM and self.is_inlined(self.found.classes[self.found.of[rows[0][0]]]):
-            operands = self.found.operands
-            return [self.factor([[operands[node][k][0] for node in row] for row in rows]) for k in (0, 1)]
-        return [self.factor(rows)]
+    def factor(
+        self, index: int, slot: int, columns: slice, run: Recurrence | None, members: np.ndarray | None = None
+    ) -> Factor:
+        """What a slot reads, of all members of its class or of some that are given, in rows."""
 
-    def factor(self, rows: list[list[int]]) -> Factor:
-        position = self.found.position
-        return self.found.of[rows[0][0]], np.array([[position[node] for node in row] for row in rows], dtype=np.int64)
+        starts = self.classes.row_starts[index : run.stop : run.period] if run else self.classes.row_starts[index][None]
+        size, width = int(self.classes.sizes[index]), int(self.classes.widths[index])
+        places = np.arange(size * width).reshape(size, width)[:, columns]
+        if members is not None:
+            places = places[members, 0]
+        operand = self.classes.slots[index][slot][0]
+        if self.classes.kinds[operand] == "constant":
+            return Factor(None, self.numbers[self.classes.operands[starts[:, None, None] + places]])
+        array, offset = self.place(operand)
+        positions = self.classes.operands[starts[0] + places] + offset
+        if run is None:
+            return Factor(array, positions)
+        step = run.steps[index][slot]
+        return Factor(array, positions, step.distance + step.follows * int(self.classes.sizes[operand]))
 
     def outer_loops(self, slots: list[list[Factor]], count: int) -> tuple[Shape, list[list[tuple[int, ...]] | None]]:
         """The loops over the members of a class, and the strides of each slot's factors; None: they need a table."""
-        variable = [[positions for index, positions in factors if index not in self.constants] for factors in slots]
+        variable = [[factor.positions for factor in factors if factor.array] for factors in slots]
+        if count == 1:
+            return (), [[() for _ in row] for row in variable]
         regular = [all(map(_separable, row)) for row in variable]
         streams = [positions[:, 0] for fits, row in zip(regular, variable, strict=True) if fits for positions in row]
         nest = loop_nest(np.array(streams)) if streams else None
@@ -223,23 +219,30 @@ class _Lifter:
 
     def term(self, factors: list[Factor], loops: Shape, outer: list[tuple[int, ...]] | None) -> Term:
         """A run of terms; `outer` holds the strides, in the statement's loops, of the factors that are no constants."""
-        run = factors[0][1].shape[1]
-        variable = [positions for index, positions in factors if index not in self.constants]
-        nest = loop_nest(np.array([positions[0] for positions in variable])) if variable and outer is not None else None
+        run = factors[0].positions.shape[-1]
+        variable = [factor.positions for factor in factors if factor.array]
+        if run == 1 and outer is not None:
+            nest: tuple[Shape, list[tuple[int, ...]]] | None = ((), [() for _ in variable])
+        else:
+            streams = np.array([positions[0] for positions in variable]) if outer is not None else None
+            nest = loop_nest(streams) if variable and streams is not None else None
         inner = nest[0] if nest else (run,) if run > 1 else ()
         strides = iter(zip(outer or (), nest[1], strict=True) if nest else ())
         accesses: list[Expression] = []
-        for index, positions in factors:
-            if index in self.constants:
-                accesses.append(self.constant(self.constants[index][positions].reshape(loops + inner)))
+        for array, positions, repeat in factors:
+            if array is None:
+                accesses.append(self.constant(positions.reshape(-1, *loops, *inner)))
             elif nest:
-                accesses.append(Access(self.arrays[index], positions[0, 0], sum(next(strides), ())))
+                accesses.append(Access(array, positions[0, 0], sum(next(strides), ()), repeat=repeat))
             else:
-                accesses.append(Access(self.arrays[index], 0, row_major(loops + inner), positions.reshape(-1)))
-        return Term(accesses[0] if len(accesses) == 1 else Apply(ops.mul, tuple(accesses)), inner)
+                accesses.append(Access(array, 0, row_major(loops + inner), positions.reshape(-1), repeat))
+        if len(accesses) > 1:
+            return Term(Apply(ops.mul, tuple(accesses)), inner)
+        zero = isinstance(accesses[0], Number) and accesses[0].value == 0.0  # what `sum` starts with
+        return Term(accesses[0], () if zero else inner)
 
     def constant(self, numbers: np.ndarray) -> Expression:
-        """Numbers by loop index: an immediate if all are equal, else an array without the axes where they repeat."""
+        """Numbers by time and loop index: an immediate if all are equal, else an array without the axes of repeats."""
         bits = numbers.view(np.int64)  # so that -0.0 differs from 0.0, and NaN equals NaN
         moving = []
         for axis in range(numbers.ndim):
@@ -252,9 +255,28 @@ class _Lifter:
             return Number(float(numbers.flat[0]))
         dense = bits.view(np.float64).reshape(-1)
         extents = row_major(tuple(numbers.shape[axis] for axis in moving))
-        strides = [extents[moving.index(axis)] if axis in moving else 0 for axis in range(numbers.ndim)]
+        time, *strides = [extents[moving.index(axis)] if axis in moving else 0 for axis in range(numbers.ndim)]
         self.tables += 1
-        return Access(Array(f"c{self.tables}", len(dense), "constant", dense), 0, strides)
+        return Access(Array(f"c{self.tables}", len(dense), "constant", dense), 0, strides, repeat=time)
+
+
+def _rows_together(slots: list[list[Factor]], signs: list[int]) -> tuple[list[list[Factor]], list[int]]:
+    """Terms that are rows of one array as one slot: the sum over what the steps of a recurrence gave."""
+    groups: dict[object, list[Factor]] = {}
+    single: dict[object, tuple[list[Factor], int]] = {}
+    for number, (factors, sign) in enumerate(zip(slots, signs, strict=True)):
+        alone = len(factors) == 1 and factors[0].array is not None
+        key: object = (factors[0].array, sign, factors[0].repeat) if alone else number
+        groups.setdefault(key, []).extend(factors[:1])
+        single[key] = factors, sign
+    merged, merged_signs = [], []
+    for key, rows in groups.items():
+        factors, sign = single[key]
+        if len(rows) > 1:
+            factors = [Factor(rows[0].array, np.concatenate([row.positions for row in rows], axis=1), rows[0].repeat)]
+        merged.append(factors)
+        merged_signs.append(sign)
+    return merged, merged_signs
 
 
 def _separable(positions: np.ndarray) -> bool:

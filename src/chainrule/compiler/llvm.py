@@ -201,17 +201,18 @@ class _Module:
         """A loop that calls the body's functions in order, one time after another."""
         k = len(self.functions)
         calls = [self.call(statement, f"%r{k}", len(step.body) <= LONGEST) for statement in step.body]
+        first, last, to_next = step.times[0], step.times[-1], step.times.step
         return "\n".join(
             [
                 f"  br label %before{k}",
                 f"before{k}:",
                 f"  br label %head{k}",
                 f"head{k}:",
-                f"  %r{k} = phi i64 [ 0, %before{k} ], [ %next{k}, %head{k} ]",
+                f"  %r{k} = phi i64 [ {first}, %before{k} ], [ %next{k}, %head{k} ]",
                 *calls,
-                f"  %next{k} = add nuw nsw i64 %r{k}, 1",
-                f"  %again{k} = icmp slt i64 %next{k}, {step.count}",
-                f"  br i1 %again{k}, label %head{k}, label %after{k}",
+                f"  %next{k} = add nsw i64 %r{k}, {to_next}",
+                f"  %done{k} = icmp eq i64 %r{k}, {last}",
+                f"  br i1 %done{k}, label %after{k}, label %head{k}",
                 f"after{k}:",
             ]
         )

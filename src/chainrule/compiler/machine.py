@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from copy import copy
-from functools import cached_property
 from time import perf_counter
 from typing import Any
 
@@ -17,7 +16,6 @@ from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.interpret import Interpreted
 from chainrule.compiler.layout import lay_out
 from chainrule.compiler.program import Array, ArrayProgram
-from chainrule.compiler.reroll import reroll
 
 BACKENDS = ("llvm", "interpreter")
 DTYPES = ("float64", "float32")
@@ -59,10 +57,10 @@ class Machine:
         then: Callable[[ArrayProgram], ArrayProgram] = lambda program: program,
         dtype: str = "float64",
     ) -> None:
-        self._whole: ArrayProgram = clock("differentiate", lambda: differentiate(lifted)) if gradient else lifted
-        self._whole = then(self._whole)
-        laid_out, self._places = clock("lay out", lambda: lay_out(self._whole))
-        self.arrays: ArrayProgram = clock("re-roll", lambda: reroll(laid_out))
+        whole = clock("differentiate", lambda: differentiate(lifted)) if gradient else lifted
+        self.found: ArrayProgram = then(whole)  # for people to read: that which runs, but for the layout
+        self.arrays: ArrayProgram
+        self.arrays, self._places = clock("lay out", lambda: lay_out(self.found))
         if backend == "llvm" and len(self.arrays.statements) > MOST_STATEMENTS:
             raise IrregularityError(
                 f"the code repeats so little that {len(self.arrays.statements):,} array statements are left of it, and "
@@ -92,11 +90,6 @@ class Machine:
             twin._use(self._runner.twin())
             self._twins.append(twin)
         return [self, *self._twins[: count - 1]]
-
-    @cached_property
-    def found(self) -> ArrayProgram:
-        """The program for people to read: that which runs, but for the layout."""
-        return reroll(self._whole)
 
     def load(self, kind: str, numbers: Sequence[float] | np.ndarray) -> None:
         """Set the leaves of one kind, given in the order of the lifted program."""

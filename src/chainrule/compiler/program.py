@@ -195,14 +195,25 @@ class Statement:
 
 
 class Repeat:
-    """Statements in order, for time r = 0, 1, …, count - 1."""
+    """Statements in order, for time r = 0, 1, …, count - 1; or, `backward`, for r = count - 1, …, 1, 0."""
 
-    def __init__(self, count: int, body: Sequence[Statement]) -> None:
+    def __init__(self, count: int, body: Sequence[Statement], backward: bool = False) -> None:
         self.count = count
         self.body = tuple(body)
+        self.backward = backward
+
+    @property
+    def times(self) -> range:
+        """The values of r, in order."""
+        return range(self.count - 1, -1, -1) if self.backward else range(self.count)
+
+    def with_body(self, body: Sequence[Statement]) -> Repeat:
+        """The same times for other statements."""
+        return Repeat(self.count, body, self.backward)
 
     def __repr__(self) -> str:
-        return "\n".join([f"repeat r<{self.count}:", *(f"  {statement}" for statement in self.body)])
+        head = f"repeat r<{self.count}{', backward' if self.backward else ''}:"
+        return "\n".join([head, *(f"  {statement}" for statement in self.body)])
 
 
 class ArrayProgram:
@@ -235,11 +246,11 @@ class ArrayProgram:
         known = ("parameter", "input", "captured", "constant")
         written = {array: np.full(array.size, array.kind in known) for array in self.arrays()}
         for step in self.steps:
-            body, count = (step.body, step.count) if isinstance(step, Repeat) else ((step,), 1)
-            for statement in body:
-                _check_bounds(statement, count)
-            for time in range(count):
-                for statement in body:
+            once = step if isinstance(step, Repeat) else Repeat(1, (step,))
+            for statement in once.body:
+                _check_bounds(statement, once.count)
+            for time in once.times:
+                for statement in once.body:
                     _check_order(statement, time, written)
         return self
 
