@@ -1,6 +1,6 @@
 """The compiler: finds the tensors inside scalar code, and runs them.
 
-    Value or function ──trace──► Graph ──classify──► Classes ──lift──► ArrayProgram ──differentiate──► lay_out ──► LLVM ──► numbers
+    Value or function ──trace──► Graph ──classify──► Classes ──lift──► ArrayProgram ──differentiate──► lay_out ──► LLVM
 
 Each stage takes one thing and returns a new one, prints readably and can verify itself.
 """

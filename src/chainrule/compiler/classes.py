@@ -4,12 +4,17 @@
 2. Nodes are classed from the leaves up: a class is an op and the classes of its operands. The members of a class, in
    order of creation, are one array. In micrograd's moons demo all 16·100 first-layer sums are one class.
 
+3. Sums that differ only in how many terms they have, as those of attention over a growing past, are merged into one
+   *ragged* class, if they have many lengths. Short rows are filled up, and the filling is masked.
+
 A class has *slots*: what each of its members reads there is of one class too. A slot of a sum is a run of terms.
 """
 
 from __future__ import annotations
 
-from itertools import chain
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -18,6 +23,8 @@ from chainrule import ops
 from chainrule.compiler.graph import Graph
 
 SUM = "sum"
+FEWEST_LENGTHS = 3  # of sums that are otherwise the same, to make them one class
+MOST_FILLING = 4  # times as many terms as there are
 
 
 Slot = tuple[int, int, int]  # the class of what the members read there, a sign, and how many terms each reads
@@ -37,9 +44,17 @@ class Classes:
     4  tanh       1  3
     """
 
-    def __init__(self, kinds: list[Any], slots: list[tuple[Slot, ...]], of: list[int], rows: list[Any]) -> None:
+    def __init__(
+        self,
+        kinds: list[Any],
+        slots: list[tuple[Slot, ...]],
+        of: list[int],
+        rows: list[Any],
+        lengths: dict[int, np.ndarray],
+    ) -> None:
         self.kinds = kinds  # of leaf, or the row of the op table, or SUM
         self.slots = slots
+        self.lengths = lengths  # ragged class -> how many terms are real: a row a member, a column a slot
         self.of = np.array(of, dtype=np.int64)  # node -> class; -1 inside a sum
         order = np.argsort(self.of, kind="stable")
         order = order[np.searchsorted(self.of[order], 0) :]
@@ -50,13 +65,13 @@ class Classes:
         self.position[order] = np.arange(len(order)) - np.repeat(self.starts[:-1], self.sizes)
         self.slot_starts = _starts(np.fromiter(map(len, slots), np.int64, len(slots)))
         flat_slots = np.array([slot for each in slots for slot in each], dtype=np.int64).reshape(-1, 3)
-        self.slot_operands, _, lengths = flat_slots.T  # of all slots, class by class
-        self.widths = np.diff(np.append(0, np.cumsum(lengths))[self.slot_starts])
+        self.slot_operands, _, slot_lengths = flat_slots.T  # of all slots, class by class
+        self.widths = np.diff(_starts(slot_lengths)[self.slot_starts])
         self.row_starts = _starts(self.sizes * self.widths)
         flat = np.fromiter(chain.from_iterable(map(rows.__getitem__, order.tolist())), np.int64)
         self.operands = self.position[flat]  # positions in the operands' classes, members one after another
         self.users = np.full(len(kinds), -1)  # the last class that reads each
-        self.inlined = self._inlined(lengths)
+        self.inlined = self._inlined(slot_lengths)
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -70,7 +85,10 @@ class Classes:
         """The products that are used once, in one slot of one sum: parts of that sum, never stored."""
         readers = np.repeat(np.arange(len(self)), np.diff(self.slot_starts))
         self.users[self.slot_operands] = readers
-        uses = np.bincount(self.slot_operands, weights=self.sizes[readers] * lengths, minlength=len(self))
+        reads = self.sizes[readers] * lengths
+        for index, real in self.lengths.items():
+            reads[self.slot_starts[index] : self.slot_starts[index + 1]] = real.sum(axis=0)
+        uses = np.bincount(self.slot_operands, weights=reads, minlength=len(self))
         slots = np.bincount(self.slot_operands, minlength=len(self))
         products = np.array([kind is ops.mul for kind in self.kinds])
         sums = np.array([*[kind is SUM for kind in self.kinds], False])  # the last for users[…] = -1
@@ -106,33 +124,101 @@ class Classes:
 def classify(graph: Graph) -> Classes:
     """The nodes of a graph by class."""
     sums = _sums(graph)
-    add, sub, power, rules = ops.add, ops.sub, ops.pow_, graph.rules
-    by_key: dict[tuple[Any, ...], int] = {}
-    kinds: list[Any] = []
-    slots: list[tuple[Slot, ...]] = []
-    of: list[int] = [-1] * len(graph)
-    rows: list[Any] = list(graph.operands)
-    for node, (rule, operands) in enumerate(zip(rules, rows, strict=True)):
-        if rule is add or rule is sub:
-            terms = sums.get(node)
-            if terms is None:
-                continue  # a link of a longer chain
-            groups: dict[tuple[int, int], list[int]] = {}
-            for operand, sign in terms:
-                groups.setdefault((of[operand], sign), []).append(operand)
-            rows[node] = list(chain.from_iterable(groups.values()))
-            key: tuple[Any, ...] = (SUM, *[(operand, sign, len(run)) for (operand, sign), run in groups.items()])
-        else:
-            key = (rule, *[of[operand] for operand in operands])
-            if rule is power and rules[operands[1]] == "constant":
-                key = (*key, graph.nodes[operands[1]].data)  # x² and x³ are different arrays
-        index = by_key.get(key)
-        if index is None:
-            index = by_key[key] = len(kinds)
-            kinds.append(key[0])
-            slots.append(key[1:] if key[0] is SUM else tuple([(of[operand], 1, 1) for operand in operands]))
-        of[node] = index
-    return Classes(kinds, slots, of, rows)
+    classing = _Classing(graph, sums, set())
+    while classing.ragged != classing.known_as_ragged:  # again: what reads merged classes may be of one class now
+        classing = _Classing(graph, sums, classing.ragged)
+    return classing.classes()
+
+
+class _Classing:
+    """One pass from the leaves up. A class has its first node as a name, which is the same in every pass."""
+
+    def __init__(self, graph: Graph, sums: dict[int, list[tuple[int, int]]], ragged: set[Any]) -> None:
+        self.graph = graph
+        self.known_as_ragged = ragged
+        self.first: dict[Any, int] = {}  # a key -> the name of its class
+        self.slots: dict[int, tuple[Slot, ...]] = {}  # by name; the operands by name too
+        self.of = [-1] * len(graph)
+        self.rows: list[Any] = list(graph.operands)
+        self.lengths: dict[Any, dict[int, tuple[int, ...]]] = {}  # of a sum but for lengths -> node -> its lengths
+        self.classify(sums)
+        self.ragged = {
+            key
+            for key, found in self.lengths.items()
+            if len(found) >= FEWEST_LENGTHS and _is_worth_merging(Counter(found.values()))
+        }
+
+    def classify(self, sums: dict[int, list[tuple[int, int]]]) -> None:
+        add, sub, power, rules = ops.add, ops.sub, ops.pow_, self.graph.rules
+        of, rows, first = self.of, self.rows, self.first
+        for node, (rule, operands) in enumerate(zip(rules, rows, strict=True)):
+            if rule is add or rule is sub:
+                terms = sums.get(node)
+                if terms is None:
+                    continue  # a link of a longer chain
+                groups: dict[tuple[int, int], list[int]] = {}
+                for operand, sign in terms:
+                    groups.setdefault((of[operand], sign), []).append(operand)
+                rows[node] = list(chain.from_iterable(groups.values()))
+                key: Any = tuple(groups)
+                lengths = tuple(map(len, groups.values()))
+                self.lengths.setdefault(key, {})[node] = lengths
+                if key not in self.known_as_ragged:
+                    key = key, lengths
+            else:
+                key = (rule, *[of[operand] for operand in operands])
+                if rule is power and rules[operands[1]] == "constant":
+                    key = (*key, self.graph.nodes[operands[1]].data)  # x² and x³ are different arrays
+            name = first.get(key)
+            if name is None:
+                name = first[key] = node
+                if rule is add or rule is sub:
+                    pairs = zip(groups, lengths, strict=True)
+                    self.slots[node] = tuple([(*group, length) for group, length in pairs])
+                else:
+                    self.slots[node] = tuple([(of[operand], 1, 1) for operand in operands])
+            of[node] = name
+
+    def classes(self) -> Classes:
+        number = {name: index for index, name in enumerate(self.slots)}
+        real: dict[int, np.ndarray] = {}
+        for key in self.known_as_ragged:
+            found, name = self.lengths[key], self.first[key]
+            widths = _columns_maxima(list(found.values()))
+            self.slots[name] = tuple([(*slot[:2], w) for slot, w in zip(self.slots[name], widths, strict=True)])
+            real[number[name]] = np.array(list(found.values()), dtype=np.int64)
+            for node, lengths in found.items():
+                self.rows[node] = _filled(self.rows[node], lengths, widths)
+        rules = self.graph.rules
+        return Classes(
+            [SUM if rules[name] is ops.add or rules[name] is ops.sub else rules[name] for name in self.slots],
+            [tuple([(number[name], sign, n) for name, sign, n in slots]) for slots in self.slots.values()],
+            [number[name] if name >= 0 else -1 for name in self.of],
+            self.rows,
+            real,
+        )
+
+
+def _is_worth_merging(lengths: Counter[tuple[int, ...]]) -> bool:
+    """Whether sums of these lengths, so many of each, are better as one class than as several."""
+    if len(lengths) < FEWEST_LENGTHS:
+        return False
+    with_filling = sum(_columns_maxima(list(lengths))) * lengths.total()
+    return with_filling <= MOST_FILLING * sum([sum(each) * count for each, count in lengths.items()])
+
+
+def _columns_maxima(rows: Sequence[Sequence[int]]) -> list[int]:
+    return [max(column) for column in zip(*rows, strict=True)]
+
+
+def _filled(row: list[int], lengths: Sequence[int], widths: Sequence[int]) -> list[int]:
+    """A row with each run of terms filled up to a width, by its first term again."""
+    terms = iter(row)
+    filled: list[int] = []
+    for length, width in zip(lengths, widths, strict=True):
+        run = list(islice(terms, length))
+        filled += run + run[:1] * (width - length)
+    return filled
 
 
 def _sums(graph: Graph) -> dict[int, list[tuple[int, int]]]:

@@ -113,14 +113,36 @@ def _contributions(statement: Statement, adjoints: dict[Array, Array]) -> list[S
     for term in statement.terms:
         inner = len(term.loops)
         out, upstream = target.widened(inner), grad.widened(inner)
-        operands = term.expression.operands if isinstance(term.expression, Apply) else (term.expression,)
+        mask, expression = _unmasked(term.expression)
+        operands = expression.operands if isinstance(expression, Apply) else (expression,)
         for k, operand in enumerate(operands):
             if isinstance(operand, Access) and operand.array in adjoints:
-                partial = _partial(term.expression, k, out)
+                partial = _partial(expression, k, out)
                 if partial is not None:
-                    value = _times(upstream, partial)
-                    found.append(_accumulate(operand, adjoints, value, statement.loops + term.loops, term.sign))
+                    value, loops = _times(upstream, partial), statement.loops + term.loops
+                    if mask is not None:
+                        value, operand, loops = _unfilled(value, operand, mask, loops)
+                    found.append(_accumulate(operand, adjoints, value, loops, term.sign))
     return found
+
+
+def _unmasked(expression: Expression) -> tuple[Access | None, Expression]:
+    """The mask of a term in a ragged sum, and what it lets through."""
+    if isinstance(expression, Apply) and expression.op is ops.where:
+        mask, term, _ = expression.operands
+        if isinstance(mask, Access) and mask.array.kind == "mask":
+            return mask, term
+    return None, expression
+
+
+def _unfilled(value: Expression, operand: Access, mask: Access, loops: Shape) -> tuple[Expression, Access, Shape]:
+    """The same in one loop, through the real terms of a ragged sum only."""
+    real = mask.array.numbers[mask.positions(loops)] != 0.0
+
+    def change(access: Access) -> Access:
+        return Access(access.array, 0, (1,), access.positions(loops)[real])
+
+    return value.map(change), change(operand), (int(real.sum()),)
 
 
 def _partial(expression: Expression, k: int, out: Access) -> Expression | None:

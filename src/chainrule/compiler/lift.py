@@ -30,6 +30,7 @@ from chainrule.compiler.program import (
     Shape,
     Statement,
     Term,
+    turns,
 )
 from chainrule.compiler.recurrence import Recurrence, find_recurrences
 
@@ -155,10 +156,12 @@ class _Lifter:
         kind, count = self.classes.kinds[index], int(self.classes.sizes[index])
         slots = [self.factors(index, slot, run) for slot in range(len(self.classes.slots[index]))]
         signs = [sign for _, sign, _ in self.classes.slots[index]]
-        if kind == SUM:
+        if kind == SUM and index not in self.classes.lengths:
             slots, signs = _rows_together(slots, signs)
         loops, outer = self.outer_loops(slots, count)
         terms = [self.term(factors, loops, strides) for factors, strides in zip(slots, outer, strict=True)]
+        if index in self.classes.lengths:
+            self.mask(terms, self.classes.lengths[index], loops)
         array, offset = self.place(index)
         target = Access(array, offset, row_major(loops), repeat=count if run else 0)
         if kind != SUM:
@@ -181,7 +184,6 @@ class _Lifter:
         self, index: int, slot: int, columns: slice, run: Recurrence | None, members: np.ndarray | None = None
     ) -> Factor:
         """What a slot reads, of all members of its class or of some that are given, in rows."""
-
         starts = self.classes.row_starts[index : run.stop : run.period] if run else self.classes.row_starts[index][None]
         size, width = int(self.classes.sizes[index]), int(self.classes.widths[index])
         places = np.arange(size * width).reshape(size, width)[:, columns]
@@ -241,7 +243,16 @@ class _Lifter:
         zero = isinstance(accesses[0], Number) and accesses[0].value == 0.0  # what `sum` starts with
         return Term(accesses[0], () if zero else inner)
 
-    def constant(self, numbers: np.ndarray) -> Expression:
+    def mask(self, terms: list[Term], lengths: np.ndarray, loops: Shape) -> None:
+        """Leaves out the terms that only fill up the rows of a ragged sum."""
+        for term, real in zip(terms, lengths.T, strict=True):
+            width = turns(term.loops)
+            if (real < width).any():
+                mask = (np.arange(width) < real[:, None]).astype(np.float64)
+                chosen = self.constant(mask.reshape(1, *loops, *term.loops), "mask")
+                term.expression = Apply(ops.where, (chosen, term.expression, Number(0.0)))
+
+    def constant(self, numbers: np.ndarray, kind: str = "constant") -> Expression:
         """Numbers by time and loop index: an immediate if all are equal, else an array without the axes of repeats."""
         bits = numbers.view(np.int64)  # so that -0.0 differs from 0.0, and NaN equals NaN
         moving = []
@@ -257,7 +268,7 @@ class _Lifter:
         extents = row_major(tuple(numbers.shape[axis] for axis in moving))
         time, *strides = [extents[moving.index(axis)] if axis in moving else 0 for axis in range(numbers.ndim)]
         self.tables += 1
-        return Access(Array(f"c{self.tables}", len(dense), "constant", dense), 0, strides, repeat=time)
+        return Access(Array(f"{kind[0]}{self.tables}", len(dense), kind, dense), 0, strides, repeat=time)
 
 
 def _rows_together(slots: list[list[Factor]], signs: list[int]) -> tuple[list[list[Factor]], list[int]]:

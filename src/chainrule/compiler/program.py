@@ -28,7 +28,7 @@ LETTERS = "ijklmnuvw"  # of the loops, from the outermost in; r is the time in a
 
 
 class Array:
-    """A run of numbers. `kind` is parameter, input, constant, value or adjoint; a constant has its numbers."""
+    """A run of numbers. `kind` is that of a leaf, or value or adjoint; constants and masks have their numbers."""
 
     def __init__(self, name: str, size: int, kind: str, numbers: Any = None) -> None:
         self.name = name
@@ -243,7 +243,7 @@ class ArrayProgram:
 
     def verify(self) -> ArrayProgram:
         """This program, if it is well formed: accesses inside their arrays, nothing read before it is written."""
-        known = ("parameter", "input", "captured", "constant")
+        known = ("parameter", "input", "captured", "constant", "mask")
         written = {array: np.full(array.size, array.kind in known) for array in self.arrays()}
         for step in self.steps:
             once = step if isinstance(step, Repeat) else Repeat(1, (step,))
