@@ -1166,7 +1166,102 @@ static PyObject *native_replay(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* Everything below a root, oldest first. Nothing holds these nodes but the graph, so no Python code may run meanwhile. */
+static int collect(Pending *found, Node *root)
+{
+    int failed = reserve(found, 256);
+    if (!failed) {
+        root->flags |= VISITED;
+        found->nodes[found->count++] = root;
+    }
+    for (size_t done = 0; done < found->count && !failed; done++) {
+        Node *node = found->nodes[done];
+        for (uint32_t k = 0; k < node->count && !failed; k++) {
+            Node *operand = operands_of(node)[k];
+            if (operand->flags & VISITED)
+                continue;
+            if ((failed = reserve(found, found->count + 1)) == 0) {
+                operand->flags |= VISITED;
+                found->nodes[found->count++] = operand;
+            }
+        }
+    }
+    for (size_t k = 0; k < found->count; k++)
+        found->nodes[k]->flags &= (uint16_t)~VISITED;
+    if (!failed)
+        qsort(found->nodes, found->count, sizeof(Node *), younger_first);
+    for (size_t k = 0; k < found->count / 2; k++) {
+        Node *older = found->nodes[found->count - 1 - k];
+        found->nodes[found->count - 1 - k] = found->nodes[k];
+        found->nodes[k] = older;
+    }
+    return failed;
+}
+
+static PyObject *places_of_operands(const Pending *found, Node *node)
+{
+    PyObject *places = PyTuple_New(node->count);
+    for (uint32_t k = 0; places && k < node->count; k++) {
+        uint64_t serial = operands_of(node)[k]->serial;
+        size_t low = 0, high = found->count;
+        while (high - low > 1) { /* serials rise */
+            size_t middle = low + (high - low) / 2;
+            if (found->nodes[middle]->serial <= serial)
+                low = middle;
+            else
+                high = middle;
+        }
+        PyObject *place = PyLong_FromSize_t(low);
+        if (place == NULL)
+            Py_CLEAR(places);
+        else
+            PyTuple_SET_ITEM(places, k, place);
+    }
+    return places;
+}
+
+/* The nodes below a root, oldest first; the rule of each, None if it has none or is not what passes gradients on; the
+   places of its operands. */
+static PyObject *native_trace(PyObject *Py_UNUSED(module), PyObject *root)
+{
+    if (!is_value(root))
+        return PyErr_Format(PyExc_TypeError, "`root` must be a Value, got %s", Py_TYPE(root)->tp_name);
+    Pending found = {NULL, 0, 0};
+    PyObject *nodes = NULL, *rules = NULL, *operands = NULL, *result = NULL;
+    if (collect(&found, (Node *)root) < 0)
+        goto end;
+    Py_ssize_t count = (Py_ssize_t)found.count;
+    nodes = PyList_New(count);
+    rules = PyList_New(count);
+    operands = PyList_New(count);
+    if (nodes == NULL || rules == NULL || operands == NULL)
+        goto end;
+    for (Py_ssize_t k = 0; k < count; k++)
+        PyList_SET_ITEM(nodes, k, Py_NewRef(found.nodes[k]));
+    for (Py_ssize_t k = 0; k < count; k++) {
+        Node *node = found.nodes[k];
+        PyObject *rule = node->op == USER_RULE ? node->extra->rule : Py_None;
+        if (node->op < BUILTIN_OPS)
+            rule = PyList_GET_ITEM(table, node->op);
+        if (closure_of(node) || overrides_backward(node))
+            rule = Py_None;
+        PyObject *places = places_of_operands(&found, node);
+        if (places == NULL)
+            goto end;
+        PyList_SET_ITEM(rules, k, Py_NewRef(rule));
+        PyList_SET_ITEM(operands, k, places);
+    }
+    result = PyTuple_Pack(3, nodes, rules, operands);
+end:
+    PyMem_Free(found.nodes);
+    Py_XDECREF(nodes);
+    Py_XDECREF(rules);
+    Py_XDECREF(operands);
+    return result;
+}
+
 static PyMethodDef module_functions[] = {
+    {"trace", native_trace, METH_O, PyDoc_STR("The nodes below a root, oldest first, their rules and operands.")},
     {"replay", native_replay, METH_VARARGS, PyDoc_STR("Compute a list of nodes, oldest first, again.")},
     {"read_data", native_read_data, METH_VARARGS, PyDoc_STR("Copy the data of a list of Values into a buffer.")},
     {"write_data", native_write_data, METH_VARARGS, PyDoc_STR("Set the data of a list of Values from a buffer.")},

@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from chainrule._value import Value
+from chainrule._value import ENGINE, Value
 from chainrule.compiler.symbols import Constant, Symbol
+
+if ENGINE == "native":
+    from chainrule._native import trace as lay_flat
 
 Node = Value | Symbol | Constant
 
@@ -71,21 +74,16 @@ class Graph:
 
 def trace(root: Value | Symbol, wrt: Iterable[Value] | None = None) -> Graph:
     """The graph below `root`; all Values that are leaves are parameters unless `wrt` says which."""
-    nodes = _newest_last(root)
-    index = {node: i for i, node in enumerate(nodes)}
+    nodes, rules, operands = lay_flat(root) if isinstance(root, Value) and ENGINE == "native" else _lay_flat(root)
     parameters = None if wrt is None else set(wrt)
-    rules: list[Any] = []
-    operands: list[tuple[int, ...]] = []
-    for node in nodes:
-        owner: Any = getattr(node._backward, "__self__", None)
-        if owner is not node:
-            raise TypeError(f"{node!r} has a `_backward` written by hand, and only Python knows it: {REMEDY}")
-        rules.append(node._rule or _kind(node, parameters, "input" if isinstance(root, Value) else "captured"))
-        operands.append(tuple([index[operand] for operand in node._operands]))
+    for i, rule in enumerate(rules):
+        if rule is None:
+            rules[i] = _kind(nodes[i], parameters, "input" if isinstance(root, Value) else "captured")
     return Graph(rules, operands, nodes)
 
 
-def _newest_last(root: Node) -> list[Any]:
+def _lay_flat(root: Node) -> tuple[list[Any], list[Any], list[tuple[int, ...]]]:
+    """The nodes below `root`, oldest first, the rules that pass their gradients on, the places of their operands."""
     found: set[Any] = {root}
     pending: list[Any] = [root]
     while pending:
@@ -93,10 +91,19 @@ def _newest_last(root: Node) -> list[Any]:
             if operand not in found:
                 found.add(operand)
                 pending.append(operand)
-    return sorted(found, key=lambda node: node._serial)
+    nodes = sorted(found, key=lambda node: node._serial)
+    place = {node: i for i, node in enumerate(nodes)}
+    rules = [None if _is_written_by_hand(node) else node._rule for node in nodes]
+    return nodes, rules, [tuple([place[operand] for operand in node._operands]) for node in nodes]
+
+
+def _is_written_by_hand(node: Any) -> bool:
+    return getattr(node._backward, "__self__", None) is not node
 
 
 def _kind(node: Any, parameters: set[Value] | None, others: str) -> str:
+    if _is_written_by_hand(node):
+        raise TypeError(f"{node!r} has a `_backward` written by hand, and only Python knows it: {REMEDY}")
     if isinstance(node, Symbol):
         return "input"
     if node._operands:
