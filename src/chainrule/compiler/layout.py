@@ -5,7 +5,8 @@ puts a whole example in a row. Vector instructions want the same element of neig
 
 1. every array gets a shape, from the loops that fill it, and loops that run over several of its axes are split;
 2. an axis along which no parameter moves is like a batch; if an array has one, it becomes the innermost, padded to
-   whole cache lines.
+   whole cache lines. Of several, the one that most turns of loops ask for, or else what its neighbours have;
+3. loops that run through all their arrays as one loop would are joined again.
 
 Parameters keep their order, and so does what cannot be reshaped without tables. Statements without loops have no say.
 Time is no such axis: the rows that a recurrence goes through one after another stay rows.
@@ -13,7 +14,8 @@ Time is no such axis: the rows that a recurrence goes through one after another 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from math import prod
 
 import numpy as np
@@ -34,7 +36,7 @@ def lay_out(program: ArrayProgram) -> tuple[ArrayProgram, dict[Array, np.ndarray
         return layout.access(access, moved[access.array]) if layout else access
 
     leaves = {kind: moved.get(array, array) for kind, array in program.leaves.items()}
-    changed = iter([s.map(change) if _touches(s, layouts) else s for s in statements])
+    changed = iter([_joined(s.map(change) if _touches(s, layouts) else s) for s in statements])
     steps = [
         step.with_body([next(changed) for _ in step.body]) if isinstance(step, Repeat) else next(changed)
         for step in program.steps
@@ -201,7 +203,8 @@ class _Layout:
 def _layouts(statements: list[Statement], shapes: dict[Array, Shape], program: ArrayProgram) -> dict[Array, _Layout]:
     """A layout for each array that has a batch-like axis and can be reshaped."""
     fixed = {program.leaves.get("parameter"), program.gradient, program.output}
-    votes: dict[Array, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    votes: dict[Array, Counter[int]] = defaultdict(Counter)
+    side_by_side: dict[tuple[Array, int], Counter[tuple[Array, int]]] = defaultdict(Counter)
     uses: dict[Array, list[tuple[Access, Shape, int]]] = defaultdict(list)
     counts = [
         count
@@ -216,20 +219,87 @@ def _layouts(statements: list[Statement], shapes: dict[Array, Shape], program: A
         for term in statement.terms:
             loops = statement.loops + term.loops
             together = [statement.target.widened(len(term.loops)), *term.expression.accesses()]
-            batch_like = [
-                all(a.strides[d] == 0 for a in together if a.array in fixed) and loops[d] > 1 for d in range(len(loops))
-            ]
-            for access in together:
-                shape = shapes.get(access.array)
-                if shape and access.array not in fixed and access.table is None:
-                    steps = [prod(shape[k + 1 :]) for k in range(len(shape))]
-                    for d, stride in enumerate(access.strides):
-                        if batch_like[d] and stride in steps:
-                            votes[access.array][steps.index(stride)] += count * turns(loops)
+            for d in range(len(loops)):
+                if loops[d] > 1 and all(a.strides[d] == 0 for a in together if a.array in fixed):
+                    moved = [axis for access in together if (axis := _axis(access, d, shapes, fixed))]
+                    for this in moved:
+                        votes[this[0]][this[1]] += count * turns(loops)
+                        side_by_side[this].update({other: count * turns(loops) for other in moved if other != this})
     layouts = {}
-    for array, axes in votes.items():
-        inner = max(axes, key=lambda axis: (axes[axis], shapes[array][axis]))
+    for array, inner in _inner_axes(votes, side_by_side, shapes).items():
         layout = _Layout(shapes[array], inner)
-        if all(layout.fits(*use) for use in uses[array]):
+        if inner < len(shapes[array]) - 1 and all(layout.fits(*use) for use in uses[array]):
             layouts[array] = layout
     return layouts
+
+
+def _axis(access: Access, d: int, shapes: dict[Array, Shape], fixed: set[Array | None]) -> tuple[Array, int] | None:
+    """The array, and the axis of it, that loop d runs along; None if it runs along none or must not be moved."""
+    shape = shapes.get(access.array)
+    if shape is None or access.array in fixed or access.table is not None:
+        return None
+    steps = [prod(shape[k + 1 :]) for k in range(len(shape))]
+    return (access.array, steps.index(access.strides[d])) if access.strides[d] in steps else None
+
+
+def _inner_axes(
+    votes: dict[Array, Counter[int]],
+    side_by_side: dict[tuple[Array, int], Counter[tuple[Array, int]]],
+    shapes: dict[Array, Shape],
+) -> dict[Array, int]:
+    """The axis with most votes; in a tie, the one beside the inner axes of other arrays, or else the longest."""
+    found = {array: axis for array, axes in votes.items() if (axis := _winner(axes)) is not None}
+    before = -1
+    while len(found) != before:
+        before = len(found)
+        for array, axes in votes.items():
+            if array not in found:
+                beside = {
+                    axis: sum(n for (other, at), n in side_by_side[array, axis].items() if found.get(other) == at)
+                    for axis in axes
+                    if axes[axis] == max(axes.values())
+                }
+                axis = _winner(beside)
+                if axis is not None:
+                    found[array] = axis
+    for array, axes in votes.items():
+        found.setdefault(array, max(axes, key=lambda axis: (axes[axis], shapes[array][axis])))
+    return found
+
+
+def _winner(votes: Mapping[int, int]) -> int | None:
+    """The one with most votes, if there is just one."""
+    most = max(votes.values())
+    first, *others = [axis for axis, count in votes.items() if count == most]
+    return None if others else first
+
+
+def _joined(statement: Statement) -> Statement:
+    """The statement with neighbouring loops made one, where one loop goes the same way through every array."""
+    for d in reversed(range(len(statement.loops) - 1)):
+        if _is_one_loop(d, statement.loops[d + 1], [access for access, _ in _all_accesses(statement)]):
+            loops = _join(statement.loops, d)
+            statement = statement.map(lambda access, d=d: _without(access, d))  # type: ignore[misc]
+            statement.loops = loops
+    outer = len(statement.loops)
+    terms = []
+    for term in statement.terms:
+        for d in reversed(range(len(term.loops) - 1)):
+            if _is_one_loop(outer + d, term.loops[d + 1], list(term.expression.accesses())):
+                expression = term.expression.map(lambda access, d=d: _without(access, outer + d))  # type: ignore[misc]
+                term = Term(expression, _join(term.loops, d), term.sign)
+        terms.append(term)
+    return Statement(statement.target, statement.loops, terms, statement.accumulate)
+
+
+def _is_one_loop(d: int, inner: int, accesses: list[Access]) -> bool:
+    return all(access.strides[d] == access.strides[d + 1] * inner for access in accesses)
+
+
+def _join(loops: Shape, d: int) -> Shape:
+    return (*loops[:d], loops[d] * loops[d + 1], *loops[d + 2 :])
+
+
+def _without(access: Access, d: int) -> Access:
+    strides = (*access.strides[:d], *access.strides[d + 1 :])
+    return Access(access.array, access.base, strides, access.table, access.repeat)
