@@ -1135,6 +1135,8 @@ static PyType_Spec value_spec = {
 
 static void read_data(Node *node, double *number) { *number = node->data; }
 static void write_data(Node *node, double *number) { node->data = *number; }
+static void read_grad(Node *node, double *number) { *number = node->grad; }
+static void write_grad(Node *node, double *number) { node->grad = *number; }
 static void add_to_grad(Node *node, double *number) { node->grad += *number; }
 
 static PyObject *move_numbers(PyObject *args, void (*move)(Node *, double *))
@@ -1167,6 +1169,16 @@ static PyObject *native_read_data(PyObject *Py_UNUSED(module), PyObject *args)
 static PyObject *native_write_data(PyObject *Py_UNUSED(module), PyObject *args)
 {
     return move_numbers(args, write_data);
+}
+
+static PyObject *native_read_grad(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    return move_numbers(args, read_grad);
+}
+
+static PyObject *native_write_grad(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    return move_numbers(args, write_grad);
 }
 
 static PyObject *native_add_to_grad(PyObject *Py_UNUSED(module), PyObject *args)
@@ -1217,6 +1229,8 @@ static PyMethodDef module_functions[] = {
     {"replay", native_replay, METH_VARARGS, PyDoc_STR("Compute a list of nodes, oldest first, again.")},
     {"read_data", native_read_data, METH_VARARGS, PyDoc_STR("Copy the data of a list of Values into a buffer.")},
     {"write_data", native_write_data, METH_VARARGS, PyDoc_STR("Set the data of a list of Values from a buffer.")},
+    {"read_grad", native_read_grad, METH_VARARGS, PyDoc_STR("Copy the grads of a list of Values into a buffer.")},
+    {"write_grad", native_write_grad, METH_VARARGS, PyDoc_STR("Set the grads of a list of Values from a buffer.")},
     {"add_to_grad", native_add_to_grad, METH_VARARGS, PyDoc_STR("Add a buffer to the grads of a list of Values.")},
     {NULL, NULL, 0, NULL}};
 
