@@ -1129,8 +1129,8 @@ HAZARDS = [
     (stepped, "CAPTURED-STEP", "reads `.data` of a Value", "as an argument"),
     (with_gradient, "INNER-GRADIENT", "calls `value_and_grad` of a compiled function", "becomes part of this one"),
     (with_batch, "INNER-BATCH", "calls a batch of a compiled function", "or call it outside"),
-    (with_recorded, "INNER-RECORDED", "runs a compiled Value", "or call it outside"),
-    (compiling, "INNER-COMPILE", "compiles a Value", "or call it outside"),
+    (with_recorded, "INNER-RECORDED", "runs a compiled Value", "use the Value itself"),
+    (compiling, "INNER-COMPILE", "compiles a Value", "use the Value itself"),
 ]
 
 

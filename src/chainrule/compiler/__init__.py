@@ -26,6 +26,10 @@ from chainrule.nn import Module
 
 __all__ = ["CompiledFunction", "Program", "TracingError", "compile"]
 
+AS_A_VALUE = (
+    "use the Value itself, which then becomes part of the traced function, or do it outside and pass the result"
+)
+
 
 class Program:
     """A compiled graph. Calling it computes what the graph computes, from the leaves' present data.
@@ -48,7 +52,7 @@ class Program:
         allow_frozen_branches: bool = False,
         dtype: str = "float64",
     ) -> None:
-        refuse_numbers("compiles a Value")
+        refuse_numbers("compiles a Value", AS_A_VALUE)
         clock = Clock()
         graph = clock("trace", lambda: trace(target, wrt))
         if not allow_frozen_branches:
@@ -76,7 +80,7 @@ class Program:
         >>> compile(x * x).value_and_grad()
         (9.0, array([6.]))
         """
-        refuse_numbers("runs a compiled Value")
+        refuse_numbers("runs a compiled Value", AS_A_VALUE)
         for kind, nodes in self._leaves:
             self.machine.load_data(kind, nodes)
         self.machine.run()

@@ -35,6 +35,7 @@ STORM = 8  # programs of one function; more of them draw a warning
 CACHE = 2**20  # bytes that a batch may keep at a time: about what a core's second-level cache holds
 
 T = TypeVar("T")
+_First = Callable[[], np.ndarray]
 
 
 class CompiledFunction:
@@ -182,8 +183,7 @@ class CompiledFunction:
 
     def _trace(self, inputs: Sequence[Any]) -> tuple[_Traced, list[float]]:
         numbers: list[float] = []
-        accept = [partial(as_float, argument=f"argument {k}") for k in range(len(inputs))]
-        structure = tuple([flatten(given, numbers, accept[k], floats=True) for k, given in enumerate(inputs)])
+        structure = tuple([flatten(given, numbers, partial(_number, k), True) for k, given in enumerate(inputs)])
         return self._traced_for(structure, len(numbers)), numbers
 
     def _traced_for(self, structure: Structure, count: int) -> _Traced:
@@ -193,7 +193,7 @@ class CompiledFunction:
             self._traced[structure] = traced
         return traced
 
-    def _machine(self, traced: _Traced, examples: int | None, total: bool, numbers: Any) -> Machine | StrictMachine:
+    def _machine(self, traced: _Traced, examples: int | None, total: bool, first: _First) -> Machine | StrictMachine:
         """For one example or so many; for any number of them if it goes node by node, as asked or for want of loops."""
         if traced.strict:
             examples = None
@@ -203,12 +203,12 @@ class CompiledFunction:
             if len(self._programs) == STORM + 1:
                 self._warn()
             try:
-                machine = traced.machine(examples, total, self._backend, numbers)
+                machine = traced.machine(examples, total, self._backend, first)
             except IrregularityError:
                 if self._dtype != "float64":
                     raise
                 traced.strict = True
-                return self._machine(traced, None, total, numbers)
+                return self._machine(traced, None, total, first)
             traced.machines[examples, total, traced.strict] = machine
         self._latest = traced, machine
         return machine
@@ -232,7 +232,7 @@ class CompiledFunction:
     def _run(self, traced: _Traced, numbers: Any, total: bool) -> Machine | StrictMachine:
         """The machine for one example, after a run on these numbers."""
         used = np.array(numbers, dtype=np.float64)[traced.used]
-        machine = self._machine(traced, None, total, used)
+        machine = self._machine(traced, None, total, lambda: used)
         traced.load(machine)
         machine.load("input", used)
         machine.run()
@@ -263,9 +263,8 @@ class CompiledFunction:
 
     def _node_by_node(self, traced: _Traced, examples: _Examples, total: bool) -> StrictMachine | None:
         """The machine for this batch if it is to run so; if not, all machines that it needs are there."""
-        first = examples.matrix(slice(0, 1))[0]
         for firsts in [range(1)] if traced.strict else traced.parts(examples.count):
-            machine = self._machine(traced, firsts.step, total, first)
+            machine = self._machine(traced, firsts.step, total, lambda: examples.matrix()[0])
             if isinstance(machine, StrictMachine):
                 traced.load(machine)
                 return machine
@@ -350,9 +349,9 @@ class _Examples:
             traced.spans = _spans([matrix.shape[1] for matrix in matrices], traced.used)
         self.pieces = [(matrix, *span) for matrix, span in zip(matrices, traced.spans, strict=True)]
 
-    def matrix(self, part: slice = slice(None)) -> np.ndarray:
-        """For each example, or each of a part of them, a row of the numbers that are used."""
-        return np.concatenate([matrix[part] for matrix, *_ in self.pieces], axis=1)[:, self.used]
+    def matrix(self) -> np.ndarray:
+        """For each example a row of the numbers that are used."""
+        return np.concatenate([matrix for matrix, *_ in self.pieces], axis=1)[:, self.used]
 
     def rows(self, firsts: range, machine: Machine) -> np.ndarray:
         """For each run, which begins at one of `firsts`, a row: each used number of all its examples, padded."""
@@ -456,10 +455,10 @@ class _Traced:
         for kind, nodes in self.captured.items():
             machine.load_data(kind, nodes)
 
-    def machine(self, examples: int | None, total: bool, backend: str, numbers: Any) -> Machine | StrictMachine:
-        """For one example, or so many; their sum with its gradient if `total`. `numbers` are one example's."""
+    def machine(self, examples: int | None, total: bool, backend: str, first: _First) -> Machine | StrictMachine:
+        """For one example, or so many; their sum with its gradient if `total`. `first` gives one example's numbers."""
         if self.strict:
-            return self.clock("nodes", lambda: self._nodes(total, numbers))  # type: ignore[no-any-return]
+            return self.clock("nodes", lambda: self._nodes(total, first()))  # type: ignore[no-any-return]
         program = self.lifted
         if examples is not None:
             program = self.clock("batch", lambda: batched(self.lifted, examples, total))
@@ -474,15 +473,19 @@ class _Traced:
 def _nodes(inputs: Sequence[Any]) -> list[Any]:
     """The inputs of a function that becomes part of another: its plain numbers are constants of the graph."""
     leaves: list[Any] = []
-    structures = [flatten(given, leaves, partial(_input, k=k)) for k, given in enumerate(inputs)]
+    structures = [flatten(given, leaves, partial(_node_or_constant, k)) for k, given in enumerate(inputs)]
     supply = iter(leaves)
     return [build(structure, supply) for structure in structures]
 
 
-def _input(given: Any, k: int) -> Any:
+def _node_or_constant(k: int, given: Any) -> Any:
     if isinstance(given, (Symbol, Value)):
         return given
-    return Value._apply(ops.neg, (as_float(given, f"argument {k}"),))._operands[0]
+    return Value._apply(ops.neg, (_number(k, given),))._operands[0]  # what a plain number becomes in an op
+
+
+def _number(k: int, given: Any) -> float:
+    return as_float(given, f"argument {k}")
 
 
 def _node(leaf: Any, name: str) -> Any:

@@ -253,10 +253,10 @@ def tracing() -> Iterator[None]:
         raise TracingError(f"{_line(*place)} does not accept a traced number ({error}): {AS_IT_IS}") from error
 
 
-def refuse_numbers(deed: str) -> None:
+def refuse_numbers(deed: str, remedy: str = NUMBERS) -> None:
     """While a function is traced, refuse what compiled code would answer with plain numbers."""
     if is_tracing():
-        _refuse(deed, NUMBERS, "which gives plain numbers")
+        _refuse(deed, remedy, "which gives plain numbers")
 
 
 def _look(deed: str | ops.Op, left: Any = None, right: Any = None) -> Any:
