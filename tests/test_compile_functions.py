@@ -3,6 +3,7 @@
 The oracle is the function itself, called on Values and followed by backward().
 """
 
+import copy
 import functools
 import itertools
 import math
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 import chainrule
 from chainrule import Value, losses, nn, ops
-from chainrule.compiler import CompiledFunction, TracingError, compile, function
+from chainrule.compiler import CompiledFunction, TracingError, compile, function, naming
 from chainrule.compiler.batch import batched
 from chainrule.compiler.graph import trace
 from chainrule.compiler.lift import lift
@@ -125,7 +126,7 @@ class TestCalls:
         assert program(3.0) == 6.0
         assert w.grad == 0.0
         assert program.value_and_grad(3.0)[1].shape == (0,)
-        assert program.describe() == "v0[0] = captured[0]·input[0]"
+        assert program.describe() == "v0[0] = captured[0]·x"
 
     def test_no_values_at_all(self, backend):
         assert compile(lambda x, y: x * x + y, backend=backend)(3, 0.5) == 9.5
@@ -197,6 +198,21 @@ class TestCalls:
         inner = compile(lambda x: w * x)
         assert compile(lambda x: inner(x) + inner(x + 1.0))(3.0) == 14.0
         assert w.grad == 7.0
+
+    def test_a_compiled_function_inside_another_follows_what_it_captures(self):
+        w = Value(2.0)
+        inner = compile(lambda x, pair: (w * x).tanh() + pair[0].exp() * pair[1])
+        outer = compile(lambda x: inner(0.5, [0, w]) * x)
+        for w.data in (2.0, -1.0):
+            w.grad = 0.0
+            expected = ((w * 0.5).tanh() + w) * 3.0
+            expected.backward()
+            wanted = gradients([w])
+            assert outer(3.0) == close(expected.data)
+            assert gradients([w]) == close(wanted)
+        assert outer.wrt == [w]
+        with pytest.raises(TypeError, match="`argument 1` must be a real number, got str"):
+            compile(lambda x: inner(x, ["text"]))(1.0)
 
     def test_other_threads_are_not_disturbed_by_a_trace(self):
         seen = []
@@ -374,7 +390,7 @@ class TestSeveralResults:
     def test_neighbours_are_stored_in_loops(self):
         program = compile(lambda xs: [x * x for x in xs])
         assert program([1.0, 2.0, 3.0]) == [1.0, 4.0, 9.0]
-        assert program.describe() == "i<3: v0[i] = input[i]·input[i]\ni<3: output[i] = v0[i]"
+        assert program.describe() == "i<3: v0[i] = xs[i]·xs[i]\ni<3: output[i] = v0[i]"
         backwards = compile(lambda xs: [x * x for x in xs][::-1])
         assert backwards([1.0, 2.0, 3.0]) == [9.0, 4.0, 1.0]
 
@@ -436,9 +452,9 @@ class TestBatch:
         program = compile(lambda x, y: (1 - y * model(x)).relu())
         program.batch(np.ones((100, 2)), np.ones(100))
         text = program.describe()
-        assert "i<100,j<4: v0[4i+j] = parameter[2+3j] + Σk<2 parameter[3j+k]·input[i+104k]" in text
+        assert "i<100,j<4: v0[4i+j] = parameter[2+3j] + Σk<2 parameter[3j+k]·x[i][k]" in text
         assert "total[0] = Σi<100 v4[i]" in text
-        assert "i<4,j<2: dparameter[3i+j] += Σk<100 dv0[i+4k]·input[104j+k]" in text
+        assert "i<4,j<2: dparameter[3i+j] += Σk<100 dv0[i+4k]·x[k][j]" in text
         assert program.stats["not affine"] == 0
 
     def test_what_depends_on_parameters_alone_is_computed_once(self):
@@ -593,6 +609,22 @@ class TestLosses:
         assert "larger" in program.describe()
         assert not re.search(r"^d\S+ .*larger", program.describe(), flags=re.MULTILINE)
 
+    def test_those_of_captured_values_follow_them(self, backend):
+        w = [Value(0.1), Value(2.0), Value(-1.0)]
+
+        def written(x):
+            return x * chainrule.logsumexp(w) + chainrule.softmax(w)[0] + losses.cross_entropy([w], [2])
+
+        program = compile(written, w, backend=backend)
+        for numbers in ([0.1, 2.0, -1.0], [5.0, -3.0, 0.0], [1000.0, 900.0, 1000.0], [-800.0, -900.0, -850.0]):
+            for value, value.data in zip(w, numbers, strict=True):
+                value.grad = 0.0
+            result, gradient = program.value_and_grad(2.0)
+            eager = written(2.0)
+            eager.backward()
+            assert result == close(eager.data)
+            assert gradient.tolist() == close(gradients(w))
+
     @pytest.mark.parametrize(
         "loss", [losses.mean_square, losses.sum_of_squares, losses.huber, losses.hinge, losses.binary_cross_entropy]
     )
@@ -623,6 +655,267 @@ class TestLosses:
     def test_accuracy_of_two_classes(self):
         program = compile(lambda p, y: losses.accuracy([p], [y]))
         assert program.batch([0.5, -1.0, 2.0, 3.0], [1.0, 1.0, 1.0, -1.0]) == 0.5
+
+
+def exactly(numbers):
+    """Comparable to the last bit, the sign of a zero included; all NaNs are one."""
+    return [repr(float(number)) for number in numbers]
+
+
+def assert_strict(written, wrt, *inputs):
+    """A strict program to the last bit against eager calls, on plain numbers and on Values."""
+    program = compile(written, wrt, strict=True)
+    for kind in (float, Value):
+        gradients(wrt)
+        expected = written(*of_kind(inputs, kind))
+        expected.backward()
+        wanted = [expected.data, *gradients(wrt)]
+        value, gradient = program.value_and_grad(*inputs)
+        assert exactly([value, *gradient]) == exactly(wanted)
+        assert gradients(wrt) == [0.0] * len(wrt)
+        assert exactly([program(*inputs), *gradients(wrt)]) == exactly(wanted)
+    return program
+
+
+def assert_strict_batch(program, written, wrt, *arrays):
+    """As `assert_strict`, against the sum and the mean of the examples' results."""
+    for reduce, reduced in (("sum", sum), ("mean", chainrule.mean)):
+        gradients(wrt)
+        eager = [written(*of_kind(example, Value)) for example in zip(*arrays, strict=True)]
+        total = reduced(eager)
+        total.backward()
+        wanted = [total.data, *gradients(wrt)]
+        value, gradient = program.batch_value_and_grad(*arrays, reduce=reduce)
+        assert exactly([value, *gradient]) == exactly(wanted)
+        assert exactly([program.batch(*arrays, reduce=reduce, threads=2), *gradients(wrt)]) == exactly(wanted)
+    each = program.batch(*arrays, reduce=None)
+    assert exactly(each) == exactly(result.data for result in eager)
+
+
+def of_kind(inputs, kind):
+    return [of_kind(item, kind) if isinstance(item, (list, tuple)) else kind(item) for item in inputs]
+
+
+class TestStrict:
+    def test_a_network_and_its_batches(self):
+        rng = random.Random(1)
+        model = nn.MLP(3, [5, 4, 1], activation="tanh", rng=rng)
+
+        def loss(x, y):
+            return (model(x) - y) ** 2 + losses.l2(0.1)(model.parameters())
+
+        xs = [[rng.uniform(-1, 1) for _ in range(3)] for _ in range(70)]
+        ys = [rng.uniform(-1, 1) for _ in xs]
+        program = assert_strict(loss, model.parameters(), xs[0], ys[0])
+        assert_strict_batch(program, loss, model.parameters(), xs, ys)
+        assert_strict_batch(program, loss, model.parameters(), xs[:1], ys[:1])
+        assert program.stats["array statements"] == 0
+        assert "tanh" in program.describe()
+
+    def test_it_follows_what_it_captures(self):
+        w, b = Value(0.3), Value(-1.7)
+
+        def written(x):
+            return chainrule.where(w > b, (w * x).sin() / b, x**w)
+
+        program = compile(written, [w], strict=True)
+        for w.data, b.data in ((0.3, -1.7), (1e-3, 0.7), (-2.0, -1.1)):
+            eager = (w * 0.9).sin() / b if w.data > b.data else 0.9**w
+            eager.backward()
+            wanted = [eager.data, *gradients([w])]
+            assert exactly([program(0.9), *gradients([w])]) == exactly(wanted)
+
+    def test_what_was_computed_outside_is_computed_once_for_a_batch(self):
+        w, v = Value(0.7), Value(-0.3)
+        outside = (w * 3.1).exp() * v
+        further = outside.sin() + w
+
+        def written(x):
+            return (outside * x + further.tanh()).sin() * w + v * outside
+
+        program = assert_strict(written, [v, w], 0.3)
+        assert_strict_batch(program, written, [v, w], [0.1 * k for k in range(40)])
+        plain = compile(lambda x: further, [w], strict=True)
+        assert_strict_batch(plain, lambda x: further, [w], [1.0, 2.0, 3.0])
+
+    def test_results_that_are_leaves(self):
+        w, unused = Value(3.0), Value(1.0)
+        assert_strict(lambda x: w, [unused, w], 1.0)
+        program = compile(lambda x: w, [unused, w], strict=True)
+        assert_strict_batch(program, lambda x: w, [unused, w], [1.0, 2.0, 3.0])
+        assert compile(lambda x: w, wrt=(), strict=True)(1.0) == 3.0
+        assert compile(lambda x, y: y, strict=True)(1.0, 7.0) == 7.0
+        four = compile(lambda x: 4, wrt=[w], strict=True)
+        assert [four(1.0), four.batch([1.0, 2.0]), w.grad] == [4.0, 4.0, 0.0]
+        assert compile(lambda: w * w, strict=True)() == 9.0
+
+    def test_several_results(self):
+        w = Value(0.1)
+
+        def written(x, y):
+            return [(x * w).exp(), (y, 3), np.array([w, x * y]), [x + y]]
+
+        program = compile(written, strict=True)
+        first, second, array, third = program(0.3, 0.7)
+        expected = written(Value(0.3), Value(0.7))
+        assert exactly([first, *second, *array, *third]) == exactly(
+            [expected[0].data, 0.7, 3, 0.1, expected[2][1].data, expected[3][0].data]
+        )
+        batch = program.batch([0.3, 0.4], [0.7, 0.8], reduce=None)
+        assert exactly(batch[0]) == exactly([first, program(0.4, 0.8)[0]])
+        assert batch[2].tolist() == [array.tolist(), program(0.4, 0.8)[2].tolist()]
+        assert w.grad == 0.0
+
+    def test_rules_that_only_python_knows(self):
+        @chainrule.op(lambda out, x: 1.0 / x)
+        def logarithm_by_math(x):
+            return math.log(x)
+
+        w = Value(2.0)
+        program = assert_strict(lambda x: logarithm_by_math(w * x), [w], 3.0)
+        assert_strict_batch(program, lambda x: logarithm_by_math(w * x), [w], [1.0, 2.0])
+
+    @pytest.mark.parametrize("numbers", [[0.1, 2.0, -1.0], [1000.0, 1000.0, 0.0], [math.inf, 1.0, 2.0], [0.0, -0.0, 1]])
+    def test_softmax_and_logsumexp(self, numbers):
+        w = [Value(0.5), Value(2.0), Value(-0.1)]
+
+        def written(xs):
+            mixed = [a * x for a, x in zip(w, xs, strict=True)]
+            return chainrule.logsumexp(mixed) + chainrule.softmax(mixed)[1] * chainrule.logsumexp(w)
+
+        assert_strict(written, w, numbers)
+
+    def test_decorated_and_as_a_method(self):
+        class Scale:
+            def __init__(self):
+                self.factor = Value(0.1)
+
+            @chainrule.compile(strict=True)
+            def thrice(self, x):
+                return self.factor * x + self.factor * x + self.factor * x
+
+        assert Scale().thrice(0.7) == 0.1 * 0.7 + 0.1 * 0.7 + 0.1 * 0.7
+
+    def test_single_precision_is_refused(self):
+        with pytest.raises(ValueError, match="a `strict` program repeats eager code, which is float64"):
+            compile(lambda x: x, strict=True, dtype="float32")
+
+    @given(program=programs(most_nodes=60))
+    @settings(relaxed, max_examples=60)
+    def test_random_programs(self, program):
+        numbers, steps = program
+        parameters = [Value(number) for number in numbers[::2]]
+        xs = numbers[1::2]
+
+        def written(xs):
+            given = [xs[k // 2] if k % 2 else parameters[k // 2] for k in range(len(numbers))]
+            results = run((given, steps), lambda leaf: leaf, lambda row, operands: row(*operands))[1]
+            return results[-1] + parameters[0]
+
+        compiled = assert_strict(written, parameters, xs)
+        if xs:
+            assert_strict_batch(compiled, written, parameters, [xs, xs[::-1], [-x for x in xs]])
+
+
+@st.composite
+def loops(draw):
+    """A function of a list, and its parameters: a recurrence, or a loop whose turns are added up; its body is drawn."""
+    recurrent, first = draw(st.booleans()), draw(st.integers(0, 3))
+    parameters = [Value(number) for number in draw(st.lists(tame_numbers, min_size=1, max_size=3))]
+    leaves, steps = draw(programs(rows=CONTINUOUS, numbers=tame_numbers, most_nodes=8))
+    width = 2 + len(parameters)
+
+    def place(operand):
+        if isinstance(operand, tuple):
+            return operand
+        return operand % width if operand < len(leaves) else operand - len(leaves) + width
+
+    moved = [(row, list(map(place, operands))) for row, operands in steps]
+
+    def body(x, state):
+        given = [state, x, *parameters]
+        return chainrule.tanh(run((given, moved), lambda leaf: leaf, lambda row, operands: row(*operands))[1][-1])
+
+    def written(xs):
+        if recurrent:
+            return functools.reduce(lambda state, x: body(x, state), xs, parameters[0]) * parameters[-1]
+        return functools.reduce(operator.add, [body(x, xs[first % len(xs)]) for x in xs]) * parameters[0]
+
+    return written, parameters
+
+
+class TestRandomLoops:
+    """Loops of the user's, which the compiler finds again or not: the numbers are eager code's either way."""
+
+    @given(
+        loop=loops(),
+        size=st.integers(1, 9),
+        examples=st.integers(1, 4),
+        seed=st.integers(0, 99),
+        backend=st.sampled_from(BACKENDS),
+    )
+    @settings(relaxed, max_examples=25)
+    def test_they_equal_eager_code(self, loop, size, examples, seed, backend):
+        written, parameters = loop
+        rng = random.Random(seed)
+        xs = [[rng.uniform(0.1, 2.0) for _ in range(size)] for _ in range(examples)]
+        strict = assert_strict(written, parameters, xs[0])
+        assert_strict_batch(strict, written, parameters, xs)
+        total = sum(written([Value(x) for x in row]) for row in xs)
+        total.backward()
+        wanted, nodes = gradients(parameters), below(total)
+        assume(all(math.isfinite(v.data) and abs(v.data) < 1e6 and abs(v.grad) < 1e6 for v in nodes))
+        bound = 1e-12 * max(1.0, sum(abs(v.data * v.grad) for v in nodes))
+        value, gradient = compile(written, parameters, backend=backend).batch_value_and_grad(xs, reduce="sum")
+        assert value == pytest.approx(total.data, abs=bound)
+        assert gradient.tolist() == pytest.approx(wanted, abs=bound)
+
+
+def below(root):
+    """All nodes that `root` was computed from."""
+    found, pending = {root}, [root]
+    while pending:
+        fresh = [node for node in pending.pop()._operands if node not in found]
+        found.update(fresh)
+        pending += fresh
+    return found
+
+
+class TestIrregularFunctions:
+    @pytest.fixture
+    def tangled(self):
+        """A function in which nothing repeats, and what it captures."""
+        rng = random.Random(1)
+        w = [Value(rng.uniform(0.5, 1.0)) for _ in range(5)]
+        unary = [chainrule.tanh, chainrule.sin, chainrule.sigmoid, chainrule.atan]
+        binary = [chainrule.mul, chainrule.sub, chainrule.add]
+
+        def written(xs):
+            rng = random.Random(2)
+            nodes = [*w, *xs]
+            for _ in range(1000):
+                nodes.append(rng.choice(unary)(rng.choice(binary)(*rng.choices(nodes[-50:], k=2))))
+            return sum(nodes[-20:])
+
+        return written, w
+
+    def test_they_run_node_by_node(self, tangled, monkeypatch):
+        monkeypatch.setattr("chainrule.compiler.machine.MOST_STATEMENTS", 300)
+        written, w = tangled
+        program = assert_equals_eager(written, w, [0.3, 0.7])
+        assert program.stats["array statements"] == 0
+        xs = [[0.3, 0.7], [0.1, -0.2], [0.9, 1.9]]
+        assert_strict_batch(compile(written, w), written, w, xs)
+        assert_strict_batch(program, written, w, xs)
+        several = compile(lambda xs: [written(xs), xs[0]], w)
+        assert several(xs[1]) == [written([Value(x) for x in xs[1]]).data, 0.1]
+        assert several.batch(xs, reduce=None)[1].tolist() == [0.3, 0.1, 0.9]
+
+    def test_single_precision_says_what_to_do(self, tangled, monkeypatch):
+        monkeypatch.setattr("chainrule.compiler.machine.MOST_STATEMENTS", 300)
+        written, w = tangled
+        with pytest.raises(ValueError, match=r"repeats so little that .* array statements are left"):
+            compile(written, w, dtype="float32")([0.3, 0.7])
 
 
 def branch(x):
@@ -722,6 +1015,80 @@ def by_the_library(x):
     return functools.reduce(max, [x, 1.0])  # REDUCE
 
 
+captured, other = Value(2.0), Value(3.0)
+recorded = compile(captured * captured)
+scaled_by_captured = compile(lambda x: captured * x)
+
+
+def data_of_captured(x):
+    return x * captured.data  # CAPTURED-DATA
+
+
+def data_of_computed(x):
+    return x * (captured * 2.0).data  # COMPUTED-DATA
+
+
+def grad_of_captured(x):
+    return x - 0.1 * captured.grad  # CAPTURED-GRAD
+
+
+def float_of_captured(x):
+    return x * math.exp(captured)  # CAPTURED-FLOAT
+
+
+def truth_of_captured(x):
+    return x if captured else -x  # CAPTURED-TRUTH
+
+
+def branch_on_captured(x):
+    return x if captured > 0 else -x  # CAPTURED-BRANCH
+
+
+def branch_on_two(x):
+    return x if captured < other else -x  # TWO-BRANCH
+
+
+def branch_on_mixed(x):
+    return x if captured < x else -x  # MIXED-BRANCH
+
+
+def largest_captured(x):
+    return x * max([captured, other])  # CAPTURED-MAX
+
+
+def sorted_captured(x):
+    return x * sorted([captured, other])[0]  # CAPTURED-SORT
+
+
+def argmax_of_captured(x):
+    return x * losses.argmax([captured, other])  # CAPTURED-ARGMAX
+
+
+def copied(x):
+    return x * copy.deepcopy([captured])[0]  # CAPTURED-COPY
+
+
+def stepped(x):
+    chainrule.optim.SGD([captured], lr=0.1).step()  # CAPTURED-STEP
+    return x
+
+
+def with_gradient(x):
+    return scaled_by_captured.value_and_grad(x)[0]  # INNER-GRADIENT
+
+
+def with_batch(x):
+    return scaled_by_captured.batch([x, x])  # INNER-BATCH
+
+
+def with_recorded(x):
+    return x * recorded()  # INNER-RECORDED
+
+
+def compiling(x):
+    return x * compile(captured * other)()  # INNER-COMPILE
+
+
 HAZARDS = [
     (branch, "BRANCH", "branches on a comparison of traced numbers", "chainrule.where(condition, a, b)"),
     (truth, "TRUTH", "branches on a traced number", "chainrule.where"),
@@ -747,6 +1114,23 @@ HAZARDS = [
     (wraps, "WRAP", "does not accept a traced number", "write x for Value(x)"),
     (method_of_a_value, "METHOD", "does not accept a traced number", "chainrule.maximum(w, x) for w.maximum(x)"),
     (by_the_library, "REDUCE", "branches on a comparison", "chainrule.maximum(a, b)"),
+    (data_of_captured, "CAPTURED-DATA", "reads `.data` of a Value, whose number may be another", "as an argument"),
+    (data_of_computed, "COMPUTED-DATA", "reads `.data` of a Value", "compute with the Value itself"),
+    (grad_of_captured, "CAPTURED-GRAD", "reads `.grad` of a Value", "as an argument"),
+    (float_of_captured, "CAPTURED-FLOAT", "turns a Value into a float", "chainrule's functions"),
+    (truth_of_captured, "CAPTURED-TRUTH", "branches on a Value, whose number may be", "chainrule.where(condition"),
+    (branch_on_captured, "CAPTURED-BRANCH", "branches on a comparison of a Value, whose", "chainrule.where(condition"),
+    (branch_on_two, "TWO-BRANCH", "branches on a comparison of a Value", "chainrule.where"),
+    (branch_on_mixed, "MIXED-BRANCH", "branches on a comparison of traced numbers", "chainrule.where"),
+    (largest_captured, "CAPTURED-MAX", "branches on a comparison of a Value", "chainrule.maximum(a, b)"),
+    (sorted_captured, "CAPTURED-SORT", "branches on a comparison of a Value", "chainrule.maximum"),
+    (argmax_of_captured, "CAPTURED-ARGMAX", "reads `.data` of a Value", "softmax"),
+    (copied, "CAPTURED-COPY", "copies a Value", "compute with the Value itself"),
+    (stepped, "CAPTURED-STEP", "reads `.data` of a Value", "as an argument"),
+    (with_gradient, "INNER-GRADIENT", "calls `value_and_grad` of a compiled function", "becomes part of this one"),
+    (with_batch, "INNER-BATCH", "calls a batch of a compiled function", "or call it outside"),
+    (with_recorded, "INNER-RECORDED", "runs a compiled Value", "use the Value itself"),
+    (compiling, "INNER-COMPILE", "compiles a Value", "use the Value itself"),
 ]
 
 
@@ -770,6 +1154,87 @@ class TestHazards:
             with pytest.raises(TracingError):
                 program(1.0)
         assert ops.Op.__call__ is call
+
+    @pytest.mark.parametrize("written", [data_of_captured, truth_of_captured, branch, with_recorded])
+    def test_after_an_error_numbers_can_be_read_again(self, written):
+        with pytest.raises(TracingError):
+            compile(written)(1.0)
+        assert (captured.data, captured < other, bool(captured)) == (2.0, True, True)
+
+    def test_comparisons_of_captured_values_are_conditions(self):
+        w, v = Value(2.0), Value(3.0)
+
+        def written(x):
+            above, between = chainrule.where(w > v, x, -x), (w > 1) * (w <= 2.5)
+            return above + 10.0 * between + 100.0 * (w >= x) + 1000.0 * (v < w)
+
+        program = compile(written)
+        results = []
+        for w.data in (0.5, 2.0, 4.0):
+            results.append(program(2.0))
+        assert not w._compared
+        for w.data in (4.0, 2.0, 0.5):
+            assert results.pop() == written(2.0)
+        with pytest.raises(TypeError, match="not supported between instances"):
+            compile(lambda x: x * (w > "text"))(1.0)
+
+    def test_a_comparison_that_gives_a_condition_does_not_count_as_a_branch(self):
+        w = Value(2.0)
+        compile(lambda x: chainrule.where(w > x, w, x))(1.0)
+        assert compile(w * 3.0)() == 6.0
+
+    def test_values_can_be_written_and_shown(self):
+        w = Value(2.0)
+
+        def written(x):
+            w.data, w.grad, w.label = 5.0, 0.0, f"{w!r} {w} {w:.2f}"
+            return w * x
+
+        assert compile(written)(3.0) == 15.0
+        assert w.label == "Value(data=2.0, grad=0.0) Value(data=2.0, grad=0.0) 2.00"
+
+    def test_other_threads_read_numbers_during_a_trace(self):
+        w = Value(2.0)
+        seen = []
+
+        def look():
+            seen.extend([w.data, w.grad, w > 1.0, bool(w), max([w, Value(1.0)]) is w])
+            seen.append(compile(lambda x: w * x)(4.0))  # a trace inside the time of another
+
+        def written(x):
+            thread = threading.Thread(target=look)
+            thread.start()
+            thread.join()
+            return x * w.data
+
+        with pytest.raises(TracingError, match=r"reads `\.data` of a Value"):
+            compile(written)(1.0)
+        assert seen == [2.0, 0.0, True, True, True, 8.0]
+
+    def test_one_trace_ends_while_another_goes_on(self):
+        w = Value(2.0)
+        inside, over = threading.Event(), threading.Event()
+
+        def slow(x):
+            inside.set()
+            assert over.wait(30)
+            return x * w.data
+
+        def trace_slowly():
+            with pytest.raises(TracingError, match=r"reads `\.data`"):
+                compile(slow)(1.0)
+            raised.append(True)
+
+        raised = []
+        thread = threading.Thread(target=trace_slowly)
+        thread.start()
+        assert inside.wait(30)
+        assert compile(lambda x: w * x)(3.0) == 6.0
+        assert w.data == 2.0
+        over.set()
+        thread.join()
+        assert raised
+        assert w.data == 2.0
 
     def test_other_errors_of_the_function_come_out_as_they_are(self):
         def written(x):
@@ -812,13 +1277,47 @@ class TestWhatItShows:
     def test_describe_and_stats(self):
         program = compile(lambda xs: sum(x * x for x in xs))
         program([1.0, 2.0])
-        assert program.describe() == "v0[0] = 0 + Σi<2 input[i]·input[i]"
+        assert program.describe() == "v0[0] = 0 + Σi<2 xs[i]·xs[i]"
         program([1.0, 2.0, 3.0])
-        assert program.describe() == "v0[0] = 0 + Σi<3 input[i]·input[i]"
+        assert program.describe() == "v0[0] = 0 + Σi<3 xs[i]·xs[i]"
         assert program.stats["scalar nodes"] == 10  # 3 arguments, a zero, 3 products, 3 sums
         assert program.stats["array statements"] == 1
         assert program.stats["bytes"] > 0
         assert {"call", "trace", "lift", "lay out", "llvm"} <= set(program.stats["seconds"])
+
+    def test_arguments_have_their_names(self):
+        w = Value(2.0)
+
+        def written(scale, rows, *more):
+            return scale * sum(sum(row).tanh() for row in rows) * more[0] * more[1][2] * w
+
+        program = compile(written, wrt=())
+        program(2.0, [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], 7.0, (1.0, 2.0, 3.0))
+        text = program.describe()
+        assert "i<2: v0[i] = 0 + Σj<3 rows[i][j]" in text
+        assert "scale·v2[0]" in text
+        assert "·more[0]" in text
+        assert "·more[1][2]" in text
+        assert "input" not in text
+
+    def test_arrays_and_models_have_names_too(self):
+        model = nn.MLP(3, [4, 1], rng=1)
+        program = compile(lambda points, y: (model(points[1]) - y) ** 2, model.parameters())
+        program(np.ones((2, 3)), 1.0)
+        first = "i<4: v0[i] = layers[0].neurons[i].b + Σj<3 layers[0].neurons[i].w[j]·points[1][j]"
+        assert program.describe(model).splitlines()[0] == first
+        assert "∂layers[0].neurons[i].w[j] += dv0[i]·points[1][j]" in program.describe(model)
+        assert "Σj<3 parameter[4i+j]·points[1][j]" in program.describe()
+        program.batch(np.ones((5, 2, 3)), np.ones(5))
+        text = program.describe(model)
+        assert "i<5,j<4: v0[4i+j] = layers[0].neurons[j].b + Σk<3 layers[0].neurons[j].w[k]·points[i][1][k]" in text
+        assert "v2[i] - y[i]" in text
+
+    def test_a_function_that_keeps_its_arguments_names_to_itself(self):
+        assert list(naming.ArgumentNames(max, (function.NUMBER, (list, (function.NUMBER,))), [0, 1])) == [
+            "input.0",
+            "input.1.0",
+        ]
 
     def test_a_traced_graph_prints(self):
         w = Value(2.0)

@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from chainrule import Value, data, fit, losses, nn, optim
@@ -155,6 +156,26 @@ def test_what_cannot_be_compiled_is_an_error_when_asked_for():
 
     with pytest.raises(TypeError, match="where"):
         trained(True, model=Branching())
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_single_precision_takes_the_same_steps_to_seven_digits(name):
+    eager = trained(False, OPTIMIZERS[name])
+    single = trained(True, OPTIMIZERS[name], dtype="float32", metrics=[lambda p, t: p[0].data])
+    assert single[2].loss == pytest.approx(eager[2].loss, rel=1e-4)
+    assert single[2].loss != eager[2].loss
+    numbers = list(single[0].state().values())
+    assert numbers == pytest.approx(list(eager[0].state().values()), abs=1e-4)
+    assert numbers == np.array(numbers, dtype=np.float32).tolist()
+    assert single[2].engine.startswith("compiled, as asked, in float32: ")
+
+
+def test_single_precision_is_for_compiled_steps():
+    for way in (False, "auto"):
+        with pytest.raises(ValueError, match="`dtype` 'float32' is for compiled steps, and eager ones are float64"):
+            trained(way, dtype="float32")
+    with pytest.raises(ValueError, match="`dtype` must be 'float64' or 'float32', got 'float16'"):
+        trained(True, dtype="float16")
 
 
 def test_a_parameter_without_gradient_is_an_error():

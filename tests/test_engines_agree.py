@@ -1,5 +1,6 @@
 """Random programs: the engines agree to the last bit, and with PyTorch and mpmath as far as the program allows."""
 
+import copy
 import math
 import struct
 
@@ -25,6 +26,61 @@ def results(Value, program, seed=1.0):
     leaves, nodes = run(program, Value, lambda row, operands: Value._apply(row, tuple(operands)))
     nodes[-1].backward(seed)
     return [v.data for v in nodes], [v.grad for v in nodes], [v.grad for v in leaves]
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_watcher_is_told_of_every_look_at_a_number(name):
+    module = engine if name == "python" else chainrule._native
+    told = []
+
+    def watcher(deed, *operands):
+        told.append((deed, operands))
+        return "the answer" if len(operands) == 2 and operands[1] == 5.0 else None
+
+    v, w = module.Value(2.0), module.Value(3.0)
+    module.watch(watcher)
+    try:
+        looks = [v.data, v.grad, bool(v), v < w, v <= 2, v > 5.0, v >= 1.5, copy.copy(v).__class__]
+        with pytest.raises(TypeError, match="does not turn into a float"):
+            float(v)
+        v.data, v.grad = 7.0, 1.0
+        assert (v == w, f"{v:.1f}", repr(v)) == (False, "7.0", "Value(data=7.0, grad=1.0)")
+        (v * w + 1.0).backward()
+    finally:
+        module.watch(None)
+    assert looks == [2.0, 0.0, True, True, True, "the answer", True, module.Value]
+    assert told == [
+        ("reads `.data` of a Value", ()),
+        ("reads `.grad` of a Value", ()),
+        ("branches on a Value", ()),
+        (chainrule.lt, (v, w)),
+        (chainrule.le, (v, 2)),
+        (chainrule.gt, (v, 5.0)),
+        (chainrule.ge, (v, 1.5)),
+        ("copies a Value", ()),
+        ("turns a Value into a float", ()),
+    ]
+    assert (v.data, v.grad) == (7.0, 4.0)
+    assert len(told) == 9
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_watcher_may_refuse(name):
+    module = engine if name == "python" else chainrule._native
+    v = module.Value(2.0)
+
+    def watcher(deed, *operands):
+        raise RuntimeError("not now")
+
+    looks = [lambda: v.data, lambda: v.grad, lambda: bool(v), lambda: v < 1.0, lambda: float(v), lambda: copy.copy(v)]
+    module.watch(watcher)
+    try:
+        for look in looks:
+            with pytest.raises(RuntimeError, match="not now"):
+                look()
+    finally:
+        module.watch(None)
+    assert v.data == 2.0
 
 
 @pytest.mark.skipif("native" not in ENGINES, reason="needs the native engine")

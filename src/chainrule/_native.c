@@ -49,6 +49,7 @@ static PyObject *table;     /* the rows of the op table, by code */
 static PyObject *as_float;  /* ops.as_float, for numbers that are neither float nor int */
 static PyObject *code_name; /* "code", the attribute of a row that says its place in the table */
 static PyObject *backward_name; /* "_backward" */
+static PyObject *watcher;   /* while a function is traced: told of every look at a number; else NULL */
 
 static inline Node **operands_of(Node *node)
 {
@@ -820,14 +821,37 @@ static PyObject *value_positive(PyObject *self)
     return Py_NewRef(self);
 }
 
+/* What the watcher says to a look at a number: NULL is an error, None "go ahead", anything else the answer. */
+static PyObject *ask_watcher(PyObject *deed, PyObject *left, PyObject *right)
+{
+    PyObject *asked = Py_NewRef(watcher); /* another thread may end its trace meanwhile */
+    PyObject *answer = deed ? PyObject_CallFunctionObjArgs(asked, deed, left, right, NULL) : NULL;
+    Py_DECREF(asked);
+    return answer;
+}
+
+static int refused(const char *deed)
+{
+    if (watcher == NULL)
+        return 0;
+    PyObject *text = PyUnicode_FromString(deed), *answer = ask_watcher(text, NULL, NULL);
+    Py_XDECREF(text);
+    Py_XDECREF(answer);
+    return answer == NULL;
+}
+
 static int value_bool(PyObject *self)
 {
+    if (refused("branches on a Value"))
+        return -1;
     ((Node *)self)->flags |= COMPARED;
     return ((Node *)self)->data != 0.0;
 }
 
 static PyObject *value_float(PyObject *Py_UNUSED(self))
 {
+    if (refused("turns a Value into a float"))
+        return NULL;
     PyErr_SetString(PyExc_TypeError,
                     "a Value does not turn into a float by itself, because its gradient would be lost: "
                     "use chainrule's functions (chainrule.exp(v) for math.exp(v)), or v.data for the bare number");
@@ -836,15 +860,22 @@ static PyObject *value_float(PyObject *Py_UNUSED(self))
 
 static PyObject *value_compare(PyObject *self, PyObject *other, int comparison)
 {
+    static const int rules[] = {[Py_LT] = OP_lt, [Py_LE] = OP_le, [Py_GT] = OP_gt, [Py_GE] = OP_ge};
     double left = ((Node *)self)->data, right;
     if (comparison == Py_EQ || comparison == Py_NE)
         Py_RETURN_NOTIMPLEMENTED; /* identity, as for any object */
-    ((Node *)self)->flags |= COMPARED;
+    if (watcher) {
+        PyObject *condition = ask_watcher(PyList_GET_ITEM(table, rules[comparison]), self, other);
+        if (condition != Py_None)
+            return condition;
+        Py_DECREF(condition);
+    }
     if (is_value(other)) {
         ((Node *)other)->flags |= COMPARED;
         right = ((Node *)other)->data;
     } else if (to_double(other, "data", &right) < 0)
         return no_number();
+    ((Node *)self)->flags |= COMPARED;
     Py_RETURN_RICHCOMPARE(left, right, comparison);
 }
 
@@ -874,9 +905,14 @@ static PyObject *value_format(PyObject *self, PyObject *spec)
     return text;
 }
 
-static PyObject *get_number(PyObject *self, void *field)
+static PyObject *get_data(PyObject *self, void *Py_UNUSED(unused))
 {
-    return PyFloat_FromDouble(*(double *)((char *)self + (size_t)field));
+    return refused("reads `.data` of a Value") ? NULL : PyFloat_FromDouble(((Node *)self)->data);
+}
+
+static PyObject *get_grad(PyObject *self, void *Py_UNUSED(unused))
+{
+    return refused("reads `.grad` of a Value") ? NULL : PyFloat_FromDouble(((Node *)self)->grad);
 }
 
 static int set_number(PyObject *self, PyObject *number, const char *argument, double *field)
@@ -994,6 +1030,8 @@ static PyObject *value_reduce(PyObject *self, PyObject *Py_UNUSED(unused))
                                          "have to be too; copy the leaves, or take its .data");
         return NULL;
     }
+    if (refused("copies a Value"))
+        return NULL;
     PyObject *copyreg = PyImport_ImportModule("copyreg");
     PyObject *new = copyreg ? PyObject_GetAttrString(copyreg, "__newobj__") : NULL;
     PyObject *attributes = PyObject_HasAttrString(self, "__dict__") ? PyObject_GetAttrString(self, "__dict__")
@@ -1048,8 +1086,8 @@ static PyMethodDef value_methods[] = {
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef value_attributes[] = {
-    {"data", get_number, set_data, PyDoc_STR("The number."), (void *)offsetof(Node, data)},
-    {"grad", get_number, set_grad, PyDoc_STR("The derivative by this number."), (void *)offsetof(Node, grad)},
+    {"data", get_data, set_data, PyDoc_STR("The number."), NULL},
+    {"grad", get_grad, set_grad, PyDoc_STR("The derivative by this number."), NULL},
     {"label", get_label, set_label, PyDoc_STR("A name for people."), NULL},
     {"_op", get_op, set_op, PyDoc_STR("A short tag for people."), NULL},
     {"_prev", get_prev, NULL, PyDoc_STR("The operands as a set."), NULL},
@@ -1097,6 +1135,8 @@ static PyType_Spec value_spec = {
 
 static void read_data(Node *node, double *number) { *number = node->data; }
 static void write_data(Node *node, double *number) { node->data = *number; }
+static void read_grad(Node *node, double *number) { *number = node->grad; }
+static void write_grad(Node *node, double *number) { node->grad = *number; }
 static void add_to_grad(Node *node, double *number) { node->grad += *number; }
 
 static PyObject *move_numbers(PyObject *args, void (*move)(Node *, double *))
@@ -1129,6 +1169,16 @@ static PyObject *native_read_data(PyObject *Py_UNUSED(module), PyObject *args)
 static PyObject *native_write_data(PyObject *Py_UNUSED(module), PyObject *args)
 {
     return move_numbers(args, write_data);
+}
+
+static PyObject *native_read_grad(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    return move_numbers(args, read_grad);
+}
+
+static PyObject *native_write_grad(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    return move_numbers(args, write_grad);
 }
 
 static PyObject *native_add_to_grad(PyObject *Py_UNUSED(module), PyObject *args)
@@ -1260,11 +1310,22 @@ end:
     return result;
 }
 
+static PyObject *native_watch(PyObject *Py_UNUSED(module), PyObject *told)
+{
+    PyObject *before = watcher;
+    watcher = told == Py_None ? NULL : Py_NewRef(told);
+    Py_XDECREF(before);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef module_functions[] = {
     {"trace", native_trace, METH_O, PyDoc_STR("The nodes below a root, oldest first, their rules and operands.")},
+    {"watch", native_watch, METH_O, PyDoc_STR("Have a function told of every look at a number; None ends it.")},
     {"replay", native_replay, METH_VARARGS, PyDoc_STR("Compute a list of nodes, oldest first, again.")},
     {"read_data", native_read_data, METH_VARARGS, PyDoc_STR("Copy the data of a list of Values into a buffer.")},
     {"write_data", native_write_data, METH_VARARGS, PyDoc_STR("Set the data of a list of Values from a buffer.")},
+    {"read_grad", native_read_grad, METH_VARARGS, PyDoc_STR("Copy the grads of a list of Values into a buffer.")},
+    {"write_grad", native_write_grad, METH_VARARGS, PyDoc_STR("Set the grads of a list of Values from a buffer.")},
     {"add_to_grad", native_add_to_grad, METH_VARARGS, PyDoc_STR("Add a buffer to the grads of a list of Values.")},
     {NULL, NULL, 0, NULL}};
 

@@ -43,5 +43,6 @@ ENGINE, _module = _choose(os.environ.get("CHAINRULE_ENGINE", ""))
 
 if TYPE_CHECKING:
     from chainrule.engine import Value as Value
+    from chainrule.engine import watch as watch
 else:
-    Value = _module.Value
+    Value, watch = _module.Value, _module.watch

@@ -24,6 +24,7 @@ else:
     OpMethods = object
 
 _serial_numbers = count()
+_watcher: Callable[..., Any] | None = None  # while a function is traced: told of every look at a number
 
 
 class Value(OpMethods):
@@ -129,6 +130,8 @@ class Value(OpMethods):
     @property
     def data(self) -> float:
         """The number."""
+        if _watcher:
+            _watcher("reads `.data` of a Value")
         return self._data
 
     @data.setter
@@ -138,6 +141,8 @@ class Value(OpMethods):
     @property
     def grad(self) -> float:
         """The derivative of whatever `backward()` was called on, with respect to this number."""
+        if _watcher:
+            _watcher("reads `.grad` of a Value")
         return self._grad
 
     @grad.setter
@@ -164,6 +169,8 @@ class Value(OpMethods):
                 "a Value that was computed cannot be copied or pickled, for its graph would have to be too; "
                 "copy the leaves, or take its .data"
             )
+        if _watcher:
+            _watcher("copies a Value")
         attributes = getattr(self, "__dict__", None)
         return _restored, (type(self), self._data, self._grad, self._label, attributes)
 
@@ -175,12 +182,16 @@ class Value(OpMethods):
         return format(self._data, spec) if spec else repr(self)
 
     def __float__(self) -> float:
+        if _watcher:
+            _watcher("turns a Value into a float")
         raise TypeError(
             "a Value does not turn into a float by itself, because its gradient would be lost: "
             "use chainrule's functions (chainrule.exp(v) for math.exp(v)), or v.data for the bare number"
         )
 
     def __bool__(self) -> bool:
+        if _watcher:
+            _watcher("branches on a Value")
         self._compared = True
         return self._data != 0.0
 
@@ -277,13 +288,25 @@ def _binary(rule: Op, left: Any, right: Any) -> Value:
 
 
 def _compare(rule: Op, left: Value, right: Any) -> bool:
+    if _watcher and (condition := _watcher(rule, left, right)) is not None:
+        return condition  # type: ignore[no-any-return]
+    try:
+        number = right._data if isinstance(right, Value) else as_float(right)
+    except TypeError:
+        return NotImplemented  # type: ignore[no-any-return]
     left._compared = True
     if isinstance(right, Value):
         right._compared = True
-    try:
-        return bool(rule.forward(left._data, right._data if isinstance(right, Value) else as_float(right)))
-    except TypeError:
-        return NotImplemented  # type: ignore[no-any-return]
+    return bool(rule.forward(left._data, number))
+
+
+def watch(watcher: Callable[..., Any] | None) -> None:
+    """Have `watcher` told of every look at a number: what is done, or the row and the operands of a comparison.
+
+    It may raise, or answer a comparison in the Values' place; None lets it go on. `watch(None)` ends it.
+    """
+    global _watcher
+    _watcher = watcher
 
 
 def _text(text: Any, argument: str) -> str:

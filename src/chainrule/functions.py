@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from chainrule import ops
+from chainrule._tracing import is_tracing
 from chainrule._value import Value
 from chainrule.ops import Op, Rule
 
@@ -127,7 +128,7 @@ def _shift(values: Iterable[Any]) -> tuple[Any, Sequence[Any]]:
     items = list(values)
     if not items:
         raise ValueError("`values` is empty; give at least one")
-    if any(hasattr(v, "_apply") and not isinstance(v, Value) for v in items):  # symbols, whose order is not known yet
+    if is_tracing() or any(hasattr(v, "_apply") and not isinstance(v, Value) for v in items):  # their order may change
         shift = _finite(_largest(items))
         return shift, [v - shift for v in items]
     largest = max(v.data if isinstance(v, Value) else v for v in items)

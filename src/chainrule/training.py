@@ -141,6 +141,7 @@ def fit(
     progress: bool = True,
     rng: Random | int | None = None,
     compiled: bool | str = "auto",
+    dtype: str = "float64",
 ) -> History:
     """Train `model` to make `loss(predictions, targets)` small over `data`; returns the history of the run.
 
@@ -153,6 +154,7 @@ def fit(
     `compiled=True` runs the steps as one native program, which is the same at every step: there must be one batch,
     and what the model and the loss do must not depend on chance or on the numbers. "auto" does so for chainrule's own
     networks and losses, when enough epochs are left to pay for compiling; `history.engine` says what ran, and why.
+    Such a program can compute with `dtype="float32"`: about seven digits, and twice the numbers in a vector.
 
     >>> from chainrule import data, losses, nn
     >>> history = fit(nn.MLP(2, [4, 1], activation="tanh", rng=3), losses.mean_square, data.xor(), progress=False)
@@ -160,11 +162,12 @@ def fit(
     True
     """
     _check(model, loss, data, validation, optimizer, epochs, batch_size, compiled)
+    _check_dtype(dtype, compiled)
     optimizer = optimizer or Adam(model.parameters(), lr=0.01)
     run = Training(model, optimizer, History())
     callbacks, measures = list(_iterable(callbacks, "callbacks")), _by_name(metrics)
     rng = Random(rng) if isinstance(rng, int) else rng
-    job = _Job(model, loss, penalty, optimizer, data, batch_size, rng, measures, validation)
+    job = _Job(model, loss, penalty, optimizer, data, batch_size, rng, measures, validation, dtype)
     watched = bool(callbacks or measures or validation)
     started = time.perf_counter()
     for callback in callbacks:
@@ -231,6 +234,7 @@ class _Job:
         rng: Random | None,
         metrics: Mapping[str, Metric],
         validation: Dataset | None,
+        dtype: str,
     ) -> None:
         self.model: Any = model
         self.loss = loss
@@ -241,6 +245,7 @@ class _Job:
         self.rng = rng
         self.metrics = metrics
         self.validation = validation
+        self.dtype = dtype
 
     def epoch(self) -> Columns:
         """An eager epoch."""
@@ -267,10 +272,11 @@ class _Job:
 
         if self.batch_size < len(self.data):
             raise ValueError("`compiled` needs one batch, the same at every step: leave `batch_size` out")
-        steps = CompiledSteps(loss_of, self.data.inputs, self.optimizer)
+        steps = CompiledSteps(loss_of, self.data.inputs, self.optimizer, dtype=self.dtype)
         nodes, statements = steps.stats["scalar nodes"], steps.stats["array statements"]
+        reason += f", in {self.dtype}" if self.dtype != "float64" else ""
         history.engine = f"compiled, {reason}: {nodes:,} scalar nodes in {statements} array statements"
-        predict = CompiledFunction(self.model) if self.metrics else None
+        predict = CompiledFunction(self.model, dtype=self.dtype) if self.metrics else None
         at_once = 1
         while epochs:
             count = min(epochs, at_once)
@@ -426,6 +432,13 @@ def _check(
         whole_number(batch_size, "batch_size")
     if compiled not in (True, False, "auto"):
         raise ValueError(f"`compiled` must be True, False or 'auto', got {compiled!r}")
+
+
+def _check_dtype(dtype: Any, compiled: Any) -> None:
+    if dtype not in ("float64", "float32"):
+        raise ValueError(f"`dtype` must be 'float64' or 'float32', got {dtype!r}")
+    if dtype == "float32" and compiled is not True:
+        raise ValueError("`dtype` 'float32' is for compiled steps, and eager ones are float64: say compiled=True too")
 
 
 def _check_optimizer(optimizer: Any, model: Module) -> None:

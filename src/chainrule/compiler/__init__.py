@@ -18,12 +18,17 @@ from chainrule.compiler.function import CompiledFunction
 from chainrule.compiler.graph import Graph, trace
 from chainrule.compiler.lift import lift
 from chainrule.compiler.machine import BACKENDS, DTYPES, Clock, IrregularityError, Machine, places
+from chainrule.compiler.naming import name_parameters
 from chainrule.compiler.program import ArrayProgram
 from chainrule.compiler.strict import StrictMachine
-from chainrule.compiler.symbols import TracingError
+from chainrule.compiler.symbols import TracingError, refuse_numbers
 from chainrule.nn import Module
 
 __all__ = ["CompiledFunction", "Program", "TracingError", "compile"]
+
+AS_A_VALUE = (
+    "use the Value itself, which then becomes part of the traced function, or do it outside and pass the result"
+)
 
 
 class Program:
@@ -47,6 +52,7 @@ class Program:
         allow_frozen_branches: bool = False,
         dtype: str = "float64",
     ) -> None:
+        refuse_numbers("compiles a Value", AS_A_VALUE)
         clock = Clock()
         graph = clock("trace", lambda: trace(target, wrt))
         if not allow_frozen_branches:
@@ -74,6 +80,7 @@ class Program:
         >>> compile(x * x).value_and_grad()
         (9.0, array([6.]))
         """
+        refuse_numbers("runs a compiled Value", AS_A_VALUE)
         for kind, nodes in self._leaves:
             self.machine.load_data(kind, nodes)
         self.machine.run()
@@ -91,7 +98,7 @@ class Program:
         v0[0] = b + Σi<3 w[i]·c1[i]
         """
         found = self.machine.found
-        if model is not None and isinstance(found, ArrayProgram):
+        if isinstance(found, ArrayProgram):
             name_parameters(found, self._leaves, model)
         return str(found)
 
@@ -115,11 +122,16 @@ def compile(
 ) -> Program: ...
 @overload
 def compile(
-    target: Callable[..., Any], wrt: Iterable[Value] | None = None, *, backend: str = "llvm", dtype: str = "float64"
+    target: Callable[..., Any],
+    wrt: Iterable[Value] | None = None,
+    *,
+    backend: str = "llvm",
+    strict: bool = False,
+    dtype: str = "float64",
 ) -> CompiledFunction: ...
 @overload
 def compile(
-    *, wrt: Iterable[Value] | None = None, backend: str = "llvm", dtype: str = "float64"
+    *, wrt: Iterable[Value] | None = None, backend: str = "llvm", strict: bool = False, dtype: str = "float64"
 ) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
 def compile(
     target: Any = _MISSING,
@@ -134,10 +146,7 @@ def compile(
 
     A Value: the scalar graph that ordinary code recorded is searched for loops over arrays, and those are
     compiled. Leaves are read anew at every call; plain numbers are as they were recorded, and so are branches: if a
-    comparison has read a node's data, the graph is refused unless `allow_frozen_branches` says that it is meant. A
-    graph in which nothing repeats runs node by node.
-    Sums are reordered and products fused; a `strict` program repeats the recorded nodes instead, and is the eager
-    result to the last bit.
+    comparison has read a node's data, the graph is refused unless `allow_frozen_branches` says that it is meant.
 
     >>> x, w = Value(2.0), Value(0.5)
     >>> program = compile((w * x).tanh(), wrt=[w])
@@ -146,8 +155,8 @@ def compile(
 
     A function of numbers, lists and arrays: it is called once on symbols for each structure of its arguments, and the
     graph that this records is compiled. Values that it captures are read anew at every call, and `wrt` is among them.
-    What else it does happens in that one call only: printing, random numbers, reading the `.data` of a captured Value
-    or branching on it. Plain numbers that it captures become part of the program.
+    What else it does happens in that one call only: printing, random numbers. Plain numbers that it captures become
+    part of the program. Reading the `.data` of an argument or a captured Value, or branching on one, is an error.
 
     >>> @compile
     ... def loss(xs, y):
@@ -158,6 +167,10 @@ def compile(
     (4.0, array([-16.]))
     >>> loss.batch([[1.0, 3.0], [2.0, 2.0]], [1.0, 4.0], reduce="mean")
     2.5
+
+    Sums are reordered and products fused. A `strict` program repeats the recorded nodes instead, in order, and is the
+    eager result to the last bit; a batch is then the eager sum or mean over its examples. Code in which nothing repeats
+    runs like that too.
 
     With `dtype="float32"` memory and arithmetic are of single precision: about seven digits, and twice the numbers in a
     vector. Results and gradients come back as Python floats and float64 arrays all the same.
@@ -170,16 +183,14 @@ def compile(
         raise ValueError(f"a `strict` program repeats eager code, which is float64; got `dtype` {dtype!r}: give one up")
     chosen = None if wrt is None else _leaves(wrt)
     if target is _MISSING:
-        return lambda function: compile(function, chosen, backend=backend, dtype=dtype)
+        return lambda function: compile(function, chosen, backend=backend, strict=strict, dtype=dtype)
     if isinstance(target, Value):
         return Program(target, chosen, backend, strict, allow_frozen_branches, dtype)
     if not callable(target):
         raise TypeError(
             f"`target` must be a Value, got {type(target).__name__}: compile the result of your code, or the function"
         )
-    if strict:
-        raise TypeError("`strict` repeats recorded nodes: give the Value that the function computes as `target`")
-    return CompiledFunction(target, chosen, backend, dtype)
+    return CompiledFunction(target, chosen, backend, dtype, strict)
 
 
 def _machine(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: str, clock: Clock) -> Any:
@@ -193,16 +204,6 @@ def _machine(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: st
         if dtype != "float64":
             raise
         return StrictMachine(graph, gradient)
-
-
-def name_parameters(program: ArrayProgram, leaves: list[tuple[str, list[Value]]], model: Module) -> None:
-    """Give the elements of the parameters and of their gradient the names that they have in the model."""
-    known = {parameter: name for name, parameter in model.named_parameters()}
-    for kind, nodes in leaves:
-        names = [known.get(node, f"{kind}.{k}") for k, node in enumerate(nodes)]
-        program.leaves[kind].names = names
-        if kind == "parameter" and program.gradient is not None:
-            program.gradient.names = [f"∂{name}" for name in names]
 
 
 def _check_branches(graph: Graph) -> None:

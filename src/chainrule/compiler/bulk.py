@@ -7,7 +7,7 @@ from typing import Any
 from chainrule._value import ENGINE, Value
 
 if ENGINE == "native":
-    from chainrule._native import add_to_grad, read_data, replay, write_data
+    from chainrule._native import add_to_grad, read_data, read_grad, replay, write_data, write_grad
 else:
 
     def read_data(values: list[Value], numbers: Any) -> None:
@@ -18,6 +18,15 @@ else:
         """Set the data of Values from an array."""
         for value, number in zip(values, numbers.tolist(), strict=False):
             value.data = number
+
+    def read_grad(values: list[Value], numbers: Any) -> None:
+        """Copy the gradients of Values into an array."""
+        numbers[: len(values)] = [value.grad for value in values]
+
+    def write_grad(values: list[Value], numbers: Any) -> None:
+        """Set the gradients of Values from an array."""
+        for value, number in zip(values, numbers.tolist(), strict=False):
+            value.grad = number
 
     def add_to_grad(values: list[Value], numbers: Any) -> None:
         """Add an array to the gradients of Values."""
@@ -31,4 +40,4 @@ else:
                 value.data = value._rule.forward(*[operand.data for operand in value._operands])
 
 
-__all__ = ["add_to_grad", "read_data", "replay", "write_data"]
+__all__ = ["add_to_grad", "read_data", "read_grad", "replay", "write_data", "write_grad"]

@@ -1,6 +1,7 @@
 """Compiled functions: traced on symbols once for each structure of arguments, then run on numbers.
 
 function ──call on Symbols──► Graph ──lift──► ArrayProgram of one example ──(batched)──► Machine
+                                └──(strict, or nothing repeats)──► StrictMachine
 """
 
 from __future__ import annotations
@@ -8,27 +9,33 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from functools import update_wrapper
+from functools import cached_property, partial, update_wrapper
 from typing import Any, TypeVar
 
 import numpy as np
 
+from chainrule import ops
+from chainrule._tracing import is_tracing
 from chainrule._value import Value
 from chainrule.compiler.batch import batched, padded, size_of_an_example
 from chainrule.compiler.bulk import add_to_grad
-from chainrule.compiler.graph import trace
+from chainrule.compiler.graph import Graph, trace
 from chainrule.compiler.lift import lift
-from chainrule.compiler.machine import Clock, Machine, places
+from chainrule.compiler.machine import Clock, IrregularityError, Machine, places
+from chainrule.compiler.naming import ArgumentNames, name_parameters
 from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Statement, Term
+from chainrule.compiler.strict import StrictMachine
 from chainrule.compiler.structure import NUMBER, Structure, build, difference, flatten
-from chainrule.compiler.symbols import Constant, Symbol, TracingError, tracing
+from chainrule.compiler.symbols import Constant, Symbol, TracingError, next_serial, refuse_numbers, tracing
 from chainrule.compiler.threads import check_threads, joined, spread, threads_for
+from chainrule.nn import Module
 from chainrule.ops import Op, as_float
 
 STORM = 8  # programs of one function; more of them draw a warning
 CACHE = 2**20  # bytes that a batch may keep at a time: about what a core's second-level cache holds
 
 T = TypeVar("T")
+_First = Callable[[], np.ndarray]
 
 
 class CompiledFunction:
@@ -46,6 +53,7 @@ class CompiledFunction:
         wrt: Sequence[Value] | None = None,
         backend: str = "llvm",
         dtype: str = "float64",
+        strict: bool = False,
     ) -> None:
         update_wrapper(self, function, updated=())
         self.function = function
@@ -53,21 +61,23 @@ class CompiledFunction:
         self._wrt = wrt
         self._backend = backend
         self._dtype = dtype
+        self._strict = strict
         self._traced: dict[Structure, _Traced] = {}
-        self._latest: tuple[_Traced, Machine] | None = None
+        self._latest: tuple[_Traced, Machine | StrictMachine] | None = None
         self._programs: list[tuple[Structure, int | None]] = []  # what machines were compiled for
 
     def __call__(self, *inputs: Any) -> Any:
         """The result for these inputs; adds the gradient to `wrt` as `backward()` would, if the result is one number.
 
+        Called by a function that is being traced, it becomes part of that one.
+
         >>> program = CompiledFunction(lambda x, y: [x + y, (x * y,)])
         >>> program(2.0, 3.0)
         [5.0, (6.0,)]
         """
-        try:
-            traced, numbers = self._trace(inputs)
-        except _Nested:
-            return self.function(*inputs)
+        if is_tracing():
+            return self.function(*_nodes(inputs))
+        traced, numbers = self._trace(inputs)
         if traced.result != NUMBER:
             output = self._run(traced, numbers, total=False).output
             return build(traced.result, iter(output.tolist()), dtype=np.float64)
@@ -82,6 +92,7 @@ class CompiledFunction:
         >>> CompiledFunction(lambda x: w * w * x).value_and_grad(2.0)
         (18.0, array([12.]))
         """
+        refuse_numbers("calls `value_and_grad` of a compiled function")
         traced, numbers = self._trace(inputs)
         self._check_scalar(traced)
         return self._value_and_grad(traced, numbers)
@@ -119,15 +130,19 @@ class CompiledFunction:
         check_threads(threads)
         return self._batch_value_and_grad(arrays, reduce, threads)[1:]
 
-    def describe(self) -> str:
-        """The program that the last call ran, a statement a line.
+    def describe(self, model: Module | None = None) -> str:
+        """The program that the last call ran, a statement a line; with a model's names for its parameters, if given.
 
         >>> program = CompiledFunction(lambda xs: sum(x * x for x in xs))
         >>> _ = program([1.0, 2.0, 3.0])
         >>> print(program.describe())
-        v0[0] = 0 + Σi<3 input[i]·input[i]
+        v0[0] = 0 + Σi<3 xs[i]·xs[i]
         """
-        return str(self._last_run[1].found)
+        traced, machine = self._last_run
+        found = machine.found
+        if isinstance(found, ArrayProgram):
+            self._name(found, traced, model)
+        return str(found)
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -144,7 +159,8 @@ class CompiledFunction:
         """A method: compiled for each object on its own, because each has Values of its own."""
         if instance is None:
             return self
-        method = CompiledFunction(self.function.__get__(instance, owner), self._wrt, self._backend, self._dtype)
+        bound = self.function.__get__(instance, owner)
+        method = CompiledFunction(bound, self._wrt, self._backend, self._dtype, self._strict)
         instance.__dict__[self.name] = method
         return method
 
@@ -154,32 +170,46 @@ class CompiledFunction:
     # Details.
 
     @property
-    def _last_run(self) -> tuple[_Traced, Machine]:
+    def _last_run(self) -> tuple[_Traced, Machine | StrictMachine]:
         if self._latest is None:
             raise RuntimeError(f"`{self.name}` has not been traced yet, so there is no program: call it once first")
         return self._latest
 
+    def _name(self, found: ArrayProgram, traced: _Traced, model: Module | None) -> None:
+        if (leaf := found.leaves.get("input")) is not None:
+            width = leaf.size // len(traced.used)  # of a batch, padded
+            leaf.names = ArgumentNames(self.function, traced.structure, traced.used, width if width > 1 else 0)
+        name_parameters(found, list(traced.captured.items()), model)
+
     def _trace(self, inputs: Sequence[Any]) -> tuple[_Traced, list[float]]:
         numbers: list[float] = []
-        structure = tuple(
-            [flatten(given, numbers, lambda n, k=k: _number(n, k), True) for k, given in enumerate(inputs)]  # type: ignore[misc]
-        )
+        structure = tuple([flatten(given, numbers, partial(_number, k), True) for k, given in enumerate(inputs)])
         return self._traced_for(structure, len(numbers)), numbers
 
     def _traced_for(self, structure: Structure, count: int) -> _Traced:
         traced = self._traced.get(structure)
         if traced is None:
-            traced = _Traced(self.function, self.name, structure, count, self._wrt, self._dtype)
+            traced = _Traced(self.function, self.name, structure, count, self._wrt, self._dtype, self._strict)
             self._traced[structure] = traced
         return traced
 
-    def _machine(self, traced: _Traced, examples: int | None, total: bool) -> Machine:
-        machine = traced.machines.get((examples, total))
+    def _machine(self, traced: _Traced, examples: int | None, total: bool, first: _First) -> Machine | StrictMachine:
+        """For one example or so many; for any number of them if it goes node by node, as asked or for want of loops."""
+        if traced.strict:
+            examples = None
+        machine = traced.machines.get((examples, total, traced.strict))
         if machine is None:
             self._programs.append((traced.structure, examples))
             if len(self._programs) == STORM + 1:
                 self._warn()
-            machine = traced.machines[examples, total] = traced.machine(examples, total, self._backend)
+            try:
+                machine = traced.machine(examples, total, self._backend, first)
+            except IrregularityError:
+                if self._dtype != "float64":
+                    raise
+                traced.strict = True
+                return self._machine(traced, None, total, first)
+            traced.machines[examples, total, traced.strict] = machine
         self._latest = traced, machine
         return machine
 
@@ -199,11 +229,12 @@ class CompiledFunction:
             stacklevel=_depth_of_the_user(),
         )
 
-    def _run(self, traced: _Traced, numbers: Any, total: bool) -> Machine:
+    def _run(self, traced: _Traced, numbers: Any, total: bool) -> Machine | StrictMachine:
         """The machine for one example, after a run on these numbers."""
-        machine = self._machine(traced, None, total)
+        used = np.array(numbers, dtype=np.float64)[traced.used]
+        machine = self._machine(traced, None, total, lambda: used)
         traced.load(machine)
-        machine.load("input", np.array(numbers, dtype=np.float64)[traced.used])
+        machine.load("input", used)
         machine.run()
         return machine
 
@@ -220,16 +251,24 @@ class CompiledFunction:
         A section is given as the numbers of the first example of each run. The runs are on as many examples as the
         cache holds; what is left of the batch is one more run, on fewer.
         """
-        most, results = traced.most_examples, []
-        whole = examples.count // most * most
-        for start, stop, step in ((0, whole, most), (whole, examples.count, examples.count - whole)):
-            if start < stop:
-                firsts = range(start, stop, step)
-                team = self._machine(traced, step, total).team(threads_for(firsts, threads))
-                for machine in team:
-                    traced.load(machine)
-                results += spread(firsts, team, read)
+        results = []
+        for firsts in traced.parts(examples.count):
+            machine = traced.machines[firsts.step, total, False]
+            assert isinstance(machine, Machine)
+            team = machine.team(threads_for(firsts, threads))
+            for member in team:
+                traced.load(member)
+            results += spread(firsts, team, read)
         return results
+
+    def _node_by_node(self, traced: _Traced, examples: _Examples, total: bool) -> StrictMachine | None:
+        """The machine for this batch if it is to run so; if not, all machines that it needs are there."""
+        for firsts in [range(1)] if traced.strict else traced.parts(examples.count):
+            machine = self._machine(traced, firsts.step, total, lambda: examples.matrix()[0])
+            if isinstance(machine, StrictMachine):
+                traced.load(machine)
+                return machine
+        return None
 
     def _check_scalar(self, traced: _Traced) -> None:
         if traced.result != NUMBER:
@@ -249,6 +288,10 @@ class CompiledFunction:
             raise ValueError(f"`reduce` must be 'mean', 'sum' or None, got {reduce!r}")
         traced, examples = self._examples(arrays)
         self._check_scalar(traced)
+        count = examples.count if reduce == "mean" else 1
+        if machine := self._node_by_node(traced, examples, True):
+            value = machine.total(examples.matrix(), seed=1.0 / count)
+            return traced, value / count, machine.gradient[traced.order]
 
         def add_up(machine: Machine, sections: list[range]) -> list[tuple[float, np.ndarray]]:
             values, gradients = machine.run_many("input", examples.rows(joined(sections), machine), gradient=True)
@@ -261,11 +304,12 @@ class CompiledFunction:
 
         sums = self._runs(traced, examples, True, threads, add_up)
         value, gradient = sum(part for part, _ in sums), np.append(np.add.reduce([part for _, part in sums]), 0.0)
-        count = examples.count if reduce == "mean" else 1
         return traced, value / count, gradient[traced.order] / count
 
     def _batch_results(self, arrays: Sequence[Any], threads: int | None) -> Any:
         traced, examples = self._examples(arrays)
+        if strict := self._node_by_node(traced, examples, False):
+            return _batch_of(traced.result, iter(strict.run_many(examples.matrix()).T))
         results = np.empty((examples.count, traced.outputs))
 
         def keep(machine: Machine, sections: list[range]) -> list[None]:
@@ -279,6 +323,7 @@ class CompiledFunction:
         return _batch_of(traced.result, iter(results.T))
 
     def _examples(self, arrays: Sequence[Any]) -> tuple[_Traced, _Examples]:
+        refuse_numbers("calls a batch of a compiled function")
         if not arrays:
             raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
         parts = [_rows(array, k) for k, array in enumerate(arrays)]
@@ -298,10 +343,15 @@ class _Examples:
 
     def __init__(self, matrices: list[np.ndarray], traced: _Traced) -> None:
         self.count = len(matrices[0])
+        self.used = traced.used
         self.width = len(traced.used)
         if traced.spans is None:
             traced.spans = _spans([matrix.shape[1] for matrix in matrices], traced.used)
         self.pieces = [(matrix, *span) for matrix, span in zip(matrices, traced.spans, strict=True)]
+
+    def matrix(self) -> np.ndarray:
+        """For each example a row of the numbers that are used."""
+        return np.concatenate([matrix for matrix, *_ in self.pieces], axis=1)[:, self.used]
 
     def rows(self, firsts: range, machine: Machine) -> np.ndarray:
         """For each run, which begins at one of `firsts`, a row: each used number of all its examples, padded."""
@@ -333,7 +383,7 @@ def _span(indices: np.ndarray) -> Any:
 
 
 class _Traced:
-    """A function traced for one structure of arguments: the lifted program of one example, and machines for it."""
+    """A function traced for one structure of arguments: the graph of one example, and machines for it."""
 
     def __init__(
         self,
@@ -343,10 +393,13 @@ class _Traced:
         count: int,
         wrt: Sequence[Value] | None,
         dtype: str,
+        strict: bool,
     ) -> None:
         self.structure = structure
         self.dtype = dtype
+        self.strict = strict  # as asked, or because nothing repeats
         self.clock = Clock()
+        self.started = next_serial()
         arguments = [Symbol.argument(k) for k in range(count)]
         leaves: list[Any] = []
 
@@ -375,32 +428,63 @@ class _Traced:
         parameters = self.captured["parameter"]
         self.wrt = parameters if wrt is None else list(wrt)
         self.order = places(self.wrt, parameters)
+        self.graph = graph
         self.scalar_nodes = len(graph) - 1  # without the one that packs the results
-        self.lifted = self.clock("lift", lambda: _unpacked(lift(graph), self.outputs))
-        bytes_each = np.dtype(dtype).itemsize * (2 * size_of_an_example(self.lifted) + 1)
-        self.most_examples = max(64, min(4096, CACHE // bytes_each // 64 * 64))
-        self.machines: dict[tuple[int | None, bool], Machine] = {}
+        self.machines: dict[tuple[int | None, bool, bool], Machine | StrictMachine] = {}
 
-    def load(self, machine: Machine) -> None:
+    @cached_property
+    def lifted(self) -> ArrayProgram:
+        """The program of one example."""
+        program: ArrayProgram = self.clock("lift", lambda: _unpacked(lift(self.graph), self.outputs))
+        return program
+
+    @cached_property
+    def most_examples(self) -> int:
+        """How many examples the cache holds at a time."""
+        bytes_each = np.dtype(self.dtype).itemsize * (2 * size_of_an_example(self.lifted) + 1)
+        return max(64, min(4096, CACHE // bytes_each // 64 * 64))
+
+    def parts(self, count: int) -> list[range]:
+        """The runs for a batch of so many, given by the first example of each: some of equal size, one of the rest."""
+        most = self.most_examples
+        whole = count // most * most
+        return [part for part in (range(0, whole, most), range(whole, count, count - whole or 1)) if part]
+
+    def load(self, machine: Machine | StrictMachine) -> None:
         """Give the machine the captured Values' present data."""
         for kind, nodes in self.captured.items():
             machine.load_data(kind, nodes)
 
-    def machine(self, examples: int | None, total: bool, backend: str) -> Machine:
-        """For one example, or so many; their sum with its gradient if `total`."""
+    def machine(self, examples: int | None, total: bool, backend: str, first: _First) -> Machine | StrictMachine:
+        """For one example, or so many; their sum with its gradient if `total`. `first` gives one example's numbers."""
+        if self.strict:
+            return self.clock("nodes", lambda: self._nodes(total, first()))  # type: ignore[no-any-return]
         program = self.lifted
         if examples is not None:
             program = self.clock("batch", lambda: batched(self.lifted, examples, total))
         return Machine(program, total and bool(self.wrt), backend, self.clock, dtype=self.dtype)
 
+    def _nodes(self, total: bool, numbers: Any) -> StrictMachine:
+        graph, results = self.graph, self.graph.operands[-1]
+        own = Graph(graph.rules[:-1], graph.operands[:-1], graph.nodes[:-1])
+        return StrictMachine(own, total and bool(self.wrt), results, numbers.tolist(), self.started)
 
-class _Nested(Exception):  # noqa: N818
-    """A compiled function was called while another is traced: it then becomes part of the other."""
+
+def _nodes(inputs: Sequence[Any]) -> list[Any]:
+    """The inputs of a function that becomes part of another: its plain numbers are constants of the graph."""
+    leaves: list[Any] = []
+    structures = [flatten(given, leaves, partial(_node_or_constant, k)) for k, given in enumerate(inputs)]
+    supply = iter(leaves)
+    return [build(structure, supply) for structure in structures]
 
 
-def _number(given: Any, k: int) -> float:
-    if type(given) is Symbol:
-        raise _Nested
+def _node_or_constant(k: int, given: Any) -> Any:
+    if isinstance(given, (Symbol, Value)):
+        return given
+    return Value._apply(ops.neg, (_number(k, given),))._operands[0]  # what a plain number becomes in an op
+
+
+def _number(k: int, given: Any) -> float:
     return as_float(given, f"argument {k}")
 
 

@@ -6,7 +6,82 @@ that changes as the loop goes on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chainrule.compiler.structure import NUMBER, Structure
+
+if TYPE_CHECKING:
+    from chainrule._value import Value
+    from chainrule.compiler.program import ArrayProgram
+    from chainrule.nn import Module
+
+
+def name_parameters(program: ArrayProgram, leaves: Sequence[tuple[str, list[Value]]], model: Module | None) -> None:
+    """Give the elements of the parameters and of their gradient the names that they have in the model, if any."""
+    known = {parameter: name for name, parameter in model.named_parameters()} if model is not None else None
+    for kind, nodes in leaves:
+        names = [] if known is None else [known.get(node, f"{kind}.{k}") for k, node in enumerate(nodes)]
+        if kind in program.leaves:
+            program.leaves[kind].names = names
+        if kind == "parameter" and program.gradient is not None:
+            program.gradient.names = [f"∂{name}" for name in names]
+
+
+class ArgumentNames(Sequence[str]):
+    """The names of all numbers in a function's arguments; of many examples' numbers, if there is a batch of them.
+
+    `used` are the numbers that are named, in order. In a batch each is followed by the other examples' in its place.
+
+    >>> list(ArgumentNames(lambda a, rows: a, (NUMBER, (list, ((list, (NUMBER, NUMBER)),))), [0, 2]))
+    ['a', 'rows.0.1']
+    >>> list(ArgumentNames(lambda x: x, (NUMBER,), [0], examples=3))
+    ['x.0', 'x.1', 'x.2']
+    """
+
+    def __init__(self, function: Callable[..., Any], structure: Structure, used: Any, examples: int = 0) -> None:
+        every = [
+            (argument, path)
+            for argument, part in zip(_parameters(function, len(structure)), structure, strict=True)
+            for path in _paths(part)
+        ]
+        self.used = [every[k] for k in used]
+        self.examples = examples
+
+    def __len__(self) -> int:
+        return len(self.used) * max(1, self.examples)
+
+    def __getitem__(self, position: Any) -> Any:
+        place, example = divmod(position, max(1, self.examples))
+        argument, path = self.used[place]
+        return f"{argument}.{example}{path}" if self.examples else f"{argument}{path}"
+
+
+def _parameters(function: Callable[..., Any], count: int) -> list[str]:
+    """The names of a function's first arguments; where it keeps them to itself, `input.0` and so on."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        parameters = {}.values()
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    more = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "input")
+    return [names[k] if k < len(names) else f"{more}.{k - len(names)}" for k in range(count)]
+
+
+def _paths(structure: Structure) -> Iterator[str]:
+    """The way to each number, as in `.0.1`."""
+    if structure == NUMBER:
+        yield ""
+        return
+    kind, parts = structure
+    if kind is np.ndarray:
+        yield from ("".join(f".{i}" for i in index) for index in np.ndindex(*parts))
+        return
+    for k, part in enumerate(parts):
+        yield from (f".{k}{path}" for path in _paths(part))
 
 
 def name_of(names: Sequence[str], base: int, moves: Sequence[tuple[int, int, str]]) -> str | None:

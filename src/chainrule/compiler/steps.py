@@ -22,8 +22,15 @@ from chainrule.optim import Optimizer
 class CompiledSteps:
     """Steps of `optimizer` on `loss(inputs)`, a function that is traced on symbols in place of `inputs`."""
 
-    def __init__(self, loss: Callable[[Any], Any], inputs: Any, optimizer: Optimizer, backend: str = "llvm") -> None:
-        function = CompiledFunction(loss, optimizer.parameters, backend)
+    def __init__(
+        self,
+        loss: Callable[[Any], Any],
+        inputs: Any,
+        optimizer: Optimizer,
+        backend: str = "llvm",
+        dtype: str = "float64",
+    ) -> None:
+        function = CompiledFunction(loss, optimizer.parameters, backend, dtype)
         traced, numbers = function._trace([inputs])
         function._check_scalar(traced)
         self.optimizer = optimizer
@@ -34,7 +41,7 @@ class CompiledSteps:
         self.order = np.array([place[parameter] for parameter in self.parameters])
         self.names = list(optimizer.scalars())
         clock = Clock()
-        self.machine = Machine(traced.lifted, True, backend, clock, then=self._with_update)
+        self.machine = Machine(traced.lifted, True, backend, clock, then=self._with_update, dtype=dtype)
         self.stats = self.machine.stats(traced.scalar_nodes, {**traced.clock.seconds, **clock.seconds})
         traced.load(self.machine)
         self.machine.load("input", np.array(numbers)[traced.used])

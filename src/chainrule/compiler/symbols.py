@@ -3,7 +3,7 @@
 A Symbol has no number yet. Arithmetic on it, alone or together with Values and plain numbers, records nodes as
 arithmetic on Values does, and `graph.trace` lays both kinds out flat. Whatever would need the number itself
 (`if x > 0`, `float(x)`, `x.data`) would freeze one example's answer into the program, so it is an error that names the
-user's line.
+user's line. So it is for a Value that the function captures: it has a number, but may have another at the next call.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
 from chainrule import ops
+from chainrule._tracing import is_tracing, traced
 from chainrule._value import Value
 
 PACKAGE = os.path.dirname(os.path.abspath(ops.__file__)) + os.sep
@@ -31,6 +32,14 @@ WHOLE = (
     "a number that decides the shape of the computation (a count, an index) must be fixed: "
     "let the function capture it, as with functools.partial, or choose with chainrule.where"
 )
+CAPTURED = (
+    "compute with the Value itself, by chainrule's functions (chainrule.maximum, where, softmax, exp ...), "
+    "or give the number as an argument"
+)
+NUMBERS = (
+    "call the compiled function itself, which then becomes part of this one, or call it outside and pass the result"
+)
+CHANGES = "whose number may be another at the next call"
 AS_IT_IS = (
     "a traced number is a node of the graph already, so write x for Value(x); "
     "and functions take it where a Value's methods do not, so write chainrule.maximum(w, x) for w.maximum(x)"
@@ -65,7 +74,7 @@ class Symbol:
     def __init__(self, rule: ops.Op | None, operands: tuple[Any, ...], place: int = -1) -> None:
         self._rule = rule
         self._operands = operands
-        self._serial = _next_serial()
+        self._serial = next_serial()
         self.place = place
 
     @classmethod
@@ -152,8 +161,11 @@ class Symbol:
     # What needs the number.
 
     def __bool__(self) -> NoReturn:
-        compared = self._rule is not None and self._rule.name in ("lt", "le", "gt", "ge", "eq", "ne")
-        _refuse("branches on a comparison of traced numbers" if compared else "branches on a traced number", BRANCH)
+        if self._rule is None or self._rule.name not in ("lt", "le", "gt", "ge", "eq", "ne"):
+            _refuse("branches on a traced number", BRANCH)
+        if any(isinstance(operand, Symbol) for operand in self._operands):
+            _refuse("branches on a comparison of traced numbers", BRANCH, "which have no numbers yet")
+        _refuse("branches on a comparison of a Value", BRANCH, CHANGES)
 
     def __float__(self) -> NoReturn:
         _refuse("turns a traced number into a float", NUMBER)
@@ -221,7 +233,7 @@ class Constant:
 
     def __init__(self, number: Any) -> None:
         self.data = ops.as_float(number, "operand")
-        self._serial = _next_serial()
+        self._serial = next_serial()
 
     def _backward(self) -> None:
         """Passes nothing on."""
@@ -229,9 +241,10 @@ class Constant:
 
 @contextmanager
 def tracing() -> Iterator[None]:
-    """While a function is traced, errors about Symbols name the user's line."""
+    """While a function is traced, errors about Symbols and captured Values name the user's line."""
     try:
-        yield
+        with traced(_look):
+            yield
     except TracingError:
         raise
     except TypeError as error:
@@ -240,7 +253,23 @@ def tracing() -> Iterator[None]:
         raise TracingError(f"{_line(*place)} does not accept a traced number ({error}): {AS_IT_IS}") from error
 
 
-def _next_serial() -> int:
+def refuse_numbers(deed: str, remedy: str = NUMBERS) -> None:
+    """While a function is traced, refuse what compiled code would answer with plain numbers."""
+    if is_tracing():
+        _refuse(deed, remedy, "which gives plain numbers")
+
+
+def _look(deed: str | ops.Op, left: Any = None, right: Any = None) -> Any:
+    """A look at the number of a Value: an error while this thread is tracing; but comparisons are conditions then."""
+    if not is_tracing():
+        return None
+    if isinstance(deed, str):
+        _refuse(deed, BRANCH if deed.startswith("branches") else CAPTURED, CHANGES)
+    condition = _binary(deed, left, right)
+    return None if condition is NotImplemented else condition
+
+
+def next_serial() -> int:
     """Symbols and Values are ordered by one count of creations, which is that of Values."""
     return Value(0.0)._serial
 
@@ -252,12 +281,12 @@ def _binary(rule: ops.Op, left: Any, right: Any) -> Symbol:
         return NotImplemented  # type: ignore[no-any-return]
 
 
-def _refuse(deed: str, remedy: str) -> NoReturn:
+def _refuse(deed: str, remedy: str, why: str = "which has no number yet") -> NoReturn:
     frame: FrameType | None = sys._getframe(1)
     while frame and not _is_users(frame):
         frame = frame.f_back
     place = _line(frame.f_code.co_filename, frame.f_lineno) if frame else "the traced function"
-    raise TracingError(f"{place} {deed}, which has no number yet: {remedy}")
+    raise TracingError(f"{place} {deed}, {why}: {remedy}")
 
 
 def _users_place(traceback: TracebackType | None) -> tuple[str, int] | None:

@@ -1,0 +1,47 @@
+"""Whether this thread is tracing: calling a function of the user's to record what it does, rather than to get numbers.
+
+The compiler starts and ends it. Meanwhile numbers (`.data`, comparisons) are not to be read, but ops to be recorded:
+the number is that of one moment, and the program that comes of it runs at others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from chainrule._value import watch
+
+
+class _Thread(threading.local):
+    tracing = False
+
+
+_this_thread = _Thread()
+_lock = threading.Lock()
+_traces = 0  # under way, in all threads
+
+
+def is_tracing() -> bool:
+    """Whether this thread is."""
+    return _this_thread.tracing
+
+
+@contextmanager
+def traced(watcher: Callable[..., Any]) -> Iterator[None]:
+    """A trace in this thread, with `watcher` told of every look at a Value's number, by whatever thread."""
+    before, _this_thread.tracing = _this_thread.tracing, True
+    _count(+1, watcher)
+    try:
+        yield
+    finally:
+        _count(-1, watcher)
+        _this_thread.tracing = before
+
+
+def _count(change: int, watcher: Callable[..., Any]) -> None:
+    global _traces
+    with _lock:
+        _traces += change
+        watch(watcher if _traces else None)
