@@ -16,8 +16,8 @@ from chainrule._value import Value
 from chainrule.compiler.bulk import add_to_grad
 from chainrule.compiler.function import CompiledFunction
 from chainrule.compiler.graph import Graph, trace
-from chainrule.compiler.lift import lift
-from chainrule.compiler.machine import BACKENDS, DTYPES, Clock, IrregularityError, Machine, places
+from chainrule.compiler.lift import IrregularityError, lift
+from chainrule.compiler.machine import BACKENDS, DTYPES, Clock, Machine, places
 from chainrule.compiler.naming import name_parameters
 from chainrule.compiler.program import ArrayProgram
 from chainrule.compiler.strict import StrictMachine
@@ -197,8 +197,8 @@ def _machine(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: st
     """For arrays; node by node if that is asked for, or if nothing repeats and there are no arrays to be found."""
     if strict:
         return StrictMachine(graph, gradient)
-    lifted = clock("lift", lambda: lift(graph))
     try:
+        lifted = clock("lift", lambda: lift(graph))
         return Machine(lifted, gradient, backend, clock, dtype=dtype)
     except IrregularityError:
         if dtype != "float64":

@@ -20,8 +20,8 @@ from chainrule._value import Value
 from chainrule.compiler.batch import batched, padded, size_of_an_example
 from chainrule.compiler.bulk import add_to_grad
 from chainrule.compiler.graph import Graph, trace
-from chainrule.compiler.lift import lift
-from chainrule.compiler.machine import Clock, IrregularityError, Machine, places
+from chainrule.compiler.lift import IrregularityError, lift
+from chainrule.compiler.machine import Clock, Machine, places
 from chainrule.compiler.naming import ArgumentNames, name_parameters
 from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Statement, Term
 from chainrule.compiler.strict import StrictMachine
@@ -441,7 +441,11 @@ class _Traced:
     @cached_property
     def most_examples(self) -> int:
         """How many examples the cache holds at a time."""
-        bytes_each = np.dtype(self.dtype).itemsize * (2 * size_of_an_example(self.lifted) + 1)
+        try:
+            numbers = size_of_an_example(self.lifted)
+        except IrregularityError:  # examples then run node by node, one at a time
+            numbers = len(self.graph)
+        bytes_each = np.dtype(self.dtype).itemsize * (2 * numbers + 1)
         return max(64, min(4096, CACHE // bytes_each // 64 * 64))
 
     def parts(self, count: int) -> list[range]:

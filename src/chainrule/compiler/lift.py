@@ -11,6 +11,7 @@ What is not affine keeps a table of positions.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from math import gcd
 from typing import NamedTuple
 
@@ -34,11 +35,27 @@ from chainrule.compiler.program import (
 )
 from chainrule.compiler.recurrence import Recurrence, find_recurrences
 
+MOST_STATEMENTS = 3000  # LLVM takes about 5 ms for each
+
+
+class IrregularityError(ValueError):
+    """Hardly anything repeats, so there are no arrays to speak of."""
+
+    def __init__(self, statements: int) -> None:
+        super().__init__(
+            f"the code repeats so little that {statements:,} array statements are left of it, and more than "
+            f"{MOST_STATEMENTS:,} would take LLVM too long: compile a part of it, or run it eagerly"
+        )
+
 
 def lift(graph: Graph) -> ArrayProgram:
     """The array program that computes the last node of `graph`."""
     classes = classify(graph)
-    return _Lifter(graph, classes, find_recurrences(classes)).program()
+    recurrences = find_recurrences(classes)
+    statements = len(classes) - int(classes.inlined.sum()) - sum(run.period * (run.count - 1) for run in recurrences)
+    if statements > MOST_STATEMENTS:
+        raise IrregularityError(statements)
+    return _Lifter(graph, classes, recurrences).program()
 
 
 def loop_nest(streams: np.ndarray) -> tuple[Shape, list[tuple[int, ...]]] | None:
@@ -154,7 +171,9 @@ class _Lifter:
     def statement(self, index: int, run: Recurrence | None = None) -> Statement:
         """One statement for all members: their operands' positions as streams, and the nest that reproduces these."""
         kind, count = self.classes.kinds[index], int(self.classes.sizes[index])
-        slots = [self.factors(index, slot, run) for slot in range(len(self.classes.slots[index]))]
+        columns = accumulate([length for _, _, length in self.classes.slots[index]], initial=0)
+        starts = zip(range(len(self.classes.slots[index])), columns, strict=False)
+        slots = [self.factors(index, slot, start, run) for slot, start in starts]
         signs = [sign for _, sign, _ in self.classes.slots[index]]
         if kind == SUM and index not in self.classes.lengths:
             slots, signs = _rows_together(slots, signs)
@@ -170,23 +189,22 @@ class _Lifter:
             term.sign = sign
         return Statement(target, loops, terms)
 
-    def factors(self, index: int, slot: int, run: Recurrence | None) -> list[Factor]:
-        """What a slot reads: two factors for a product that is part of the sum, else one."""
-        slots = self.classes.slots[index]
-        start = sum([length for _, _, length in slots[:slot]])
-        operand, _, length = slots[slot]
+    def factors(self, index: int, slot: int, start: int, run: Recurrence | None) -> list[Factor]:
+        """What a slot reads, from column `start` on: two factors for a product that is part of the sum, else one."""
+        operand, _, length = self.classes.slots[index][slot]
+        columns = np.arange(start, start + length)
         if not self.is_inlined(operand):
-            return [self.factor(index, slot, slice(start, start + length), run)]
-        members = self.classes.rows(index)[:, start : start + length]
-        return [self.factor(operand, side, slice(side, side + 1), run, members) for side in (0, 1)]
+            return [self.factor(index, slot, columns, run)]
+        members = self.classes.rows(index)[:, columns]
+        return [self.factor(operand, side, np.array([side]), run, members) for side in (0, 1)]
 
     def factor(
-        self, index: int, slot: int, columns: slice, run: Recurrence | None, members: np.ndarray | None = None
+        self, index: int, slot: int, columns: np.ndarray, run: Recurrence | None, members: np.ndarray | None = None
     ) -> Factor:
         """What a slot reads, of all members of its class or of some that are given, in rows."""
         starts = self.classes.row_starts[index : run.stop : run.period] if run else self.classes.row_starts[index][None]
         size, width = int(self.classes.sizes[index]), int(self.classes.widths[index])
-        places = np.arange(size * width).reshape(size, width)[:, columns]
+        places = np.arange(size)[:, None] * width + columns
         if members is not None:
             places = places[members, 0]
         operand = self.classes.slots[index][slot][0]

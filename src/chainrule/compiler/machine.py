@@ -15,17 +15,11 @@ from chainrule.compiler.bulk import read_data
 from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.interpret import Interpreted
 from chainrule.compiler.layout import lay_out
+from chainrule.compiler.lift import MOST_STATEMENTS, IrregularityError
 from chainrule.compiler.program import Array, ArrayProgram
 
 BACKENDS = ("llvm", "interpreter")
 DTYPES = ("float64", "float32")
-
-
-MOST_STATEMENTS = 3000  # LLVM takes about 5 ms for each
-
-
-class IrregularityError(ValueError):
-    """Hardly anything repeats, so there are no arrays to speak of."""
 
 
 class Clock:
@@ -61,11 +55,8 @@ class Machine:
         self.found: ArrayProgram = then(whole)  # for people to read: that which runs, but for the layout
         self.arrays: ArrayProgram
         self.arrays, self._places = clock("lay out", lambda: lay_out(self.found))
-        if backend == "llvm" and len(self.arrays.statements) > MOST_STATEMENTS:
-            raise IrregularityError(
-                f"the code repeats so little that {len(self.arrays.statements):,} array statements are left of it, and "
-                f"more than {MOST_STATEMENTS:,} would take LLVM too long: compile a part of it, or run it eagerly"
-            )
+        if len(self.arrays.statements) > MOST_STATEMENTS:
+            raise IrregularityError(len(self.arrays.statements))
         if backend == "llvm":
             from chainrule.compiler.llvm import Native
 
