@@ -59,7 +59,8 @@ class Race:
                 self.left_out[name] = _reason(error)
                 continue
             expected = found if expected is None else expected
-            if (off := _distance(found, expected)) > entry.tolerance:
+            off = _distance(found, expected)
+            if not off <= entry.tolerance:  # it may be NaN
                 self.left_out[name] = f"its numbers differ from ours by {off:.1e}"
                 del self.ready[name]
         turns = {name: _turn(self.entries[name], run) for name, run in self.ready.items()}
@@ -100,7 +101,7 @@ def _turn(entry: Entry, run: Any) -> Turn:
 def _distance(found: Any, expected: Any) -> float:
     """The greatest of some numbers or arrays, each relative to the greatest element of the one expected."""
     pairs = zip(found, expected, strict=True)
-    return max(float(np.abs(np.subtract(a, b)).max() / np.abs(b).max()) for a, b in pairs)
+    return float(np.max([np.abs(np.subtract(a, b)).max() / np.abs(b).max() for a, b in pairs]))
 
 
 def _reason(error: Exception) -> str:

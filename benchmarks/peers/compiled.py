@@ -25,19 +25,20 @@ class Fit:
 
         def total(inputs: Any) -> Any:
             value = self.loss([self.model(x) for x in inputs], problem.points.targets)
-            return value + self.penalty(self.model.parameters()) if self.penalty else value
+            return value + self.penalty(self.parameters) if self.penalty else value
 
-        self.optimizer = optim.SGD(self.model.parameters(), lr=RATE)
+        self.parameters = self.model.parameters()
+        self.optimizer = optim.SGD(self.parameters, lr=RATE)
         self.steps = CompiledSteps(total, problem.points.inputs, self.optimizer)
 
     def __call__(self, steps: int) -> float:
         """So many steps from the start; the last loss."""
-        _set(self.model.parameters(), self.problem.start)
+        _set(self.parameters, self.problem.start)
         return self.steps.run(steps)[-1]
 
     def whole(self, epochs: int) -> float:
         """The seconds that `fit` itself takes from the start, compiling included."""
-        _set(self.model.parameters(), self.problem.start)
+        _set(self.parameters, self.problem.start)
         options = {"penalty": self.penalty, "progress": False, "compiled": True}
         fitted = fit(self.model, self.loss, self.problem.points, optimizer=self.optimizer, epochs=epochs, **options)
         return fitted.seconds
