@@ -13,6 +13,8 @@ from problems import PENALTY, RATE, Problem
 
 jax.config.update("jax_enable_x64", True)
 
+BLOCK = 1000  # examples
+
 
 def training(problem: Problem) -> Callable[[int], float]:
     """So many steps from the start; the last loss."""
@@ -32,12 +34,25 @@ def training(problem: Problem) -> Callable[[int], float]:
 
 
 def gradient(problem: Problem) -> Callable[[], tuple[float, np.ndarray]]:
-    """The loss and its gradient at the start."""
-    of, start = jax.jit(jax.value_and_grad(_loss(problem))), _start(problem)
-    x, y = jnp.array(problem.x), jnp.array(problem.y)
+    """The loss and its gradient at the start; the mean over blocks that fit into the cache, which is several times
+    faster than all examples at once.
+    """
+    blocks, start = len(problem.x) // BLOCK, _start(problem)
+    of = jax.value_and_grad(_loss(problem))
+
+    @jax.jit
+    def whole(parameters: Any, x: Any, y: Any) -> Any:
+        def block(total: Any, part: Any) -> Any:
+            return jax.tree.map(jnp.add, total, of(parameters, *part)), None
+
+        zero = 0.0, jax.tree.map(jnp.zeros_like, parameters)
+        total, _ = jax.lax.scan(block, zero, (x, y))
+        return jax.tree.map(lambda number: number / blocks, total)
+
+    x, y = jnp.array(problem.x.reshape(blocks, BLOCK, -1)), jnp.array(problem.y.reshape(blocks, BLOCK))
 
     def run() -> tuple[float, np.ndarray]:
-        value, gradients = of(start, x, y)
+        value, gradients = whole(start, x, y)
         return float(value), problem.flat(gradients)
 
     return run
