@@ -26,6 +26,7 @@ README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- benchmarks/compiler.py writes from here -->", "<!-- to here -->"
 
 EPOCHS = 100_000  # of a whole fit
+QUIET = 0.5  # processes that may have been running beside us
 OURS = "chainrule"
 COLUMNS = {
     "micrograd": "micrograd",
@@ -56,7 +57,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--quick", action="store_true", help="fewer turns, a smaller batch, and nothing is written")
     quick = options.parse_args().quick
-    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    others = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     rounds, patience = (5, 0.5) if quick else (101, 5.0)
     one_thread()
     with tempfile.TemporaryDirectory() as folder:
@@ -64,9 +65,8 @@ def main() -> None:
         races = plan(Path(folder), 10_000 if quick else 100_000)
         for race in races.values():
             race.run(rounds, patience)
-    opening = summary(races)
+    opening = summary(races, others)
     report = Report("Compiler benchmark" + (" (quick)" if quick else ""), CAPTION, notes(races), opening=[*opening, ""])
-    report.notes.append(f"Before the run the machine had {busy:.1f} processes to do; two threads need two idle cores.")
     for race in races.values():
         report.add(f"{race.name}: {race.unit}", race.times, OURS)
     print("\n".join(opening))
@@ -163,12 +163,21 @@ def large_gradients(large: LargeLoss) -> dict[str, Entry]:
 # What is said about it.
 
 
-def summary(races: Mapping[str, Race]) -> list[str]:
-    """Lines of markdown: the table with a column for each contestant, and what it does not say."""
+def summary(races: Mapping[str, Race], others: float) -> list[str]:
+    """Lines of markdown: the table with a column for each contestant, and what it does not say.
+
+    `others` is the load of the machine before the run.
+    """
     rows = [races[key] for key in ("four points", "moons", "batch")]
     cells = [[f"{race.name}: {race.unit}", *(cell(race, name) for name in COLUMNS)] for race in rows]
     lines = markdown_table(["", *COLUMNS.values()], cells)
-    return [*lines, "", *(line for fact in facts(races) for line in _item(fact))]
+    said = facts(races)
+    if others > QUIET:
+        said.append(
+            f"**Measured on a busy machine** (a load of {others:.1f} before the run): slow contestants, which have few "
+            "turns, look slower than they are, and two threads had no two cores to themselves."
+        )
+    return [*lines, "", *(line for fact in said for line in _item(fact))]
 
 
 def cell(race: Race, name: str) -> str:
