@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -29,10 +29,12 @@ class Turn:
     run: Callable[[Any], object]  # timed; what it returns is dropped after the clock has stopped
     prepare: Callable[[], Any] = lambda: None  # not timed; makes the argument of `run`
     collector: bool = True  # whether Python's garbage collector runs by itself meanwhile
+    count: int = 1  # how often `run` does what is measured
+    cores: int | None = None  # to run on; None: wherever the process may
 
 
 def interleave(turns: Mapping[str, Turn], rounds: int, patience: float, scale: float = 1.0) -> dict[str, list[float]]:
-    """The times of every contestant, in seconds times `scale`.
+    """The times of every contestant, in seconds times `scale`, divided by its turn's `count`.
 
     A contestant that has used up `patience` seconds sits out the remaining rounds; all have two turns at least.
     """
@@ -44,8 +46,9 @@ def interleave(turns: Mapping[str, Turn], rounds: int, patience: float, scale: f
         for _ in range(rounds):
             for name, turn in turns.items():
                 if len(times[name]) < 2 or spent[name] < patience:
+                    gc.collect()  # what others left
                     start = perf_counter()
-                    times[name].append(scale * _timed(turn))
+                    times[name].append(scale * _timed(turn) / turn.count)
                     spent[name] += perf_counter() - start
     finally:
         gc.unfreeze()
@@ -53,7 +56,8 @@ def interleave(turns: Mapping[str, Turn], rounds: int, patience: float, scale: f
 
 
 def _timed(turn: Turn) -> float:
-    gc.collect()
+    if turn.cores is not None:
+        stay_on(turn.cores)
     if not turn.collector:
         gc.disable()
     try:
@@ -67,6 +71,15 @@ def _timed(turn: Turn) -> float:
     return seconds
 
 
+def stay_on(cores: int) -> None:
+    """Keep this thread, and those that it starts from here on, on the first so many of the process's cores."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, _CORES[:cores])
+
+
+_CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
 @dataclass
 class Report:
     """One table of sections, each a workload with a line a contestant."""
@@ -75,6 +88,7 @@ class Report:
     caption: str
     notes: list[str] = field(default_factory=list)
     sections: list[list[tuple[str, ...]]] = field(default_factory=list)
+    opening: list[str] = field(default_factory=list)  # lines of markdown before the table
 
     heading = ("workload", "contestant", "best", "median", "× ours", "turns")
 
@@ -84,15 +98,15 @@ class Report:
         for name, times in measured.items():
             repeated = len(times) > 1
             ratio = _ratio(min(times) / min(measured[ours]), noisy=repeated) if ours in measured else ""
-            middle = _number(median(times)) if repeated else ""
-            lines.append(("" if lines else workload, name, _number(min(times)), middle, ratio, str(len(times))))
+            middle = figure(median(times)) if repeated else ""
+            lines.append(("" if lines else workload, name, figure(min(times)), middle, ratio, str(len(times))))
         self.sections.append(lines)
 
     def markdown(self) -> str:
         lines = [line for section in self.sections for line in section]
-        rows = [_markdown_row(line) for line in (self.heading, ("---", "---", "--:", "--:", "--:", "--:"), *lines)]
+        table = markdown_table(self.heading, lines, left=2)
         notes = [f"- {note}" for note in self.notes]
-        return "\n".join([f"# {self.title}", "", *rows, "", self.caption, "", *notes, ""])
+        return "\n".join([f"# {self.title}", "", *self.opening, *table, "", self.caption, "", *notes, ""])
 
     def show(self) -> None:
         """Print the table, with rich where it is installed."""
@@ -112,12 +126,16 @@ class Report:
         Console().print(table)
 
 
-def _markdown_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def markdown_table(heading: Sequence[str], lines: Iterable[Sequence[str]], left: int = 1) -> list[str]:
+    """Lines of markdown; all columns but the first `left` are numbers."""
+    ruler = ["---" if k < left else "--:" for k in range(len(heading))]
+    return [f"| {' | '.join(cells)} |" for cells in (heading, ruler, *lines)]
 
 
-def _number(number: float) -> str:
-    return f"{number:,.1f}" if abs(number) < 100 else f"{number:,.0f}"
+def figure(number: float) -> str:
+    """With three digits or so, and commas."""
+    digits = 2 if abs(number) < 10 else 1 if abs(number) < 100 else 0
+    return f"{number:,.{digits}f}"
 
 
 def _ratio(ratio: float, noisy: bool) -> str:

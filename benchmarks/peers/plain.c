@@ -4,10 +4,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "descent.h"
+
 enum { MOST = 16 };
 
 /* One layer of `out` neurons on `in` inputs. */
-static void forward(const double *p, const double *x, double *h, int in, int out)
+static inline void forward(const double *restrict p, const double *restrict x, double *restrict h, int in, int out)
 {
     for (int j = 0; j < out; j++) {
         double total = p[j * (in + 1) + in];
@@ -17,7 +19,8 @@ static void forward(const double *p, const double *x, double *h, int in, int out
     }
 }
 
-static void backward(const double *p, double *dp, const double *x, double *dx, const double *dh, int in, int out)
+static inline void backward(const double *restrict p, double *restrict dp, const double *restrict x,
+                            double *restrict dx, const double *restrict dh, int in, int out)
 {
     for (int k = 0; k < in; k++)
         dx[k] = 0.0;
@@ -90,19 +93,4 @@ double four_points(const double *p, double *dp, const double *x, const double *y
         backward(p, dp, x + 3 * i, dx, da, 3, 4);
     }
     return loss;
-}
-
-typedef double (*Loss)(const double *, double *, const double *, const double *, long);
-
-/* Gradient descent at a constant rate; the last loss. */
-double train(Loss loss, double *p, double *dp, long parameters, const double *x, const double *y, long n, double rate,
-             long steps)
-{
-    double value = 0.0;
-    for (long s = 0; s < steps; s++) {
-        value = loss(p, dp, x, y, n);
-        for (long i = 0; i < parameters; i++)
-            p[i] -= rate * dp[i];
-    }
-    return value;
 }
