@@ -151,6 +151,11 @@ class CompiledFunction:
     def __repr__(self) -> str:
         return f"<CompiledFunction {self.name}: {len(self._traced)} structures traced>"
 
+    def _repr_svg_(self) -> str | None:
+        from chainrule.drawing.notebook import svg_of_program
+
+        return svg_of_program(self) if self._latest else None
+
     # Details.
 
     @property
