@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from chainrule import ops
+from chainrule.drawing.networks import is_under, own_parameters
 from chainrule.drawing.picture import Edge, Node, Picture, TooLargeError, largest, strength
 from chainrule.drawing.values import SYMBOLS, as_code, links, nodes_below
 from chainrule.nn import Module, Neuron
@@ -45,21 +46,10 @@ def picture_of_parts(root: Any, model: Module, level: str, number: Callable[[flo
     return _Cards(root, nodes, model, level, number).picture(limit)
 
 
-def part_of_parameters(model: Module, level: str) -> dict[int, str]:
-    """The path of the part that a parameter belongs to, by its id: the innermost module that holds it for "neuron",
-    the one around that for "layer", the next one for "module"; the model itself at most.
-    """
-    paths = [path for path, _ in model.named_modules()]
-    found = {}
-    for name, parameter in model.named_parameters():
-        around = sorted((path for path in paths if not path or name.startswith(f"{path}.")), key=len, reverse=True)
-        found[id(parameter)] = around[min(LEVELS[level], len(around) - 1)]
-    return found
-
-
 def part_of_nodes(nodes: Sequence[Any], model: Module, level: str) -> dict[int, str]:
     """The part that each node belongs to, by its id: a path in the model, LOSS, INPUTS or BETWEEN. Constants that
-    are not data have none.
+    are not data have none. "neuron" is the innermost module that holds a parameter, "layer" the one around that,
+    "module" the next; the model itself at most.
 
     >>> from chainrule import Value, nn
     >>> neuron, x = nn.Neuron(1, activation="tanh"), Value(1.0)
@@ -68,7 +58,22 @@ def part_of_nodes(nodes: Sequence[Any], model: Module, level: str) -> dict[int, 
     >>> [parts.get(id(node)) for node in (x, neuron.b, loss)]
     ['(inputs)', '', '(loss)']
     """
-    return _Sorting(nodes, model, level).result()
+    parts = _Sorting(nodes, model).result()
+    paths = [path for path, _ in model.named_modules()]
+    coarse = {path: _around(path, paths, LEVELS[level]) for path in paths}
+    coarsened = {key: coarse.get(part, part) for key, part in parts.items()}
+    if level != "neuron":
+        for node in nodes:  # what joins the neurons of one layer belongs to the layer
+            if coarsened.get(id(node)) == BETWEEN:
+                below = {coarsened.get(id(operand), INPUTS) for operand in node._operands} - {INPUTS}
+                coarsened[id(node)] = below.pop() if len(below) == 1 else BETWEEN
+    return coarsened
+
+
+def _around(path: str, paths: list[str], levels: int) -> str:
+    """The module so many levels up from one."""
+    above = sorted((other for other in paths if is_under(path, other)), key=len, reverse=True)
+    return [path, *above][min(levels, len(above))]
 
 
 class _Call:
@@ -89,11 +94,11 @@ class _Call:
 
 
 class _Sorting:
-    """Sorts nodes, oldest first, into the parts of a model."""
+    """Sorts nodes, oldest first, into the innermost modules of a model."""
 
-    def __init__(self, nodes: Sequence[Any], model: Module, level: str) -> None:
+    def __init__(self, nodes: Sequence[Any], model: Module) -> None:
         self.nodes = nodes
-        self.parameters = part_of_parameters(model, level)
+        self.parameters = {id(parameter): path for path, parameter in own_parameters(model)}
         linear = [module for _, module in model.named_modules() if isinstance(module, Neuron) and not module.nonlin]
         self.linear = {id(parameter) for neuron in linear for parameter in neuron.parameters()}
         self.calls: dict[int, _Call] = {}  # of the nodes that belong to a part, rule 1 or 2
@@ -146,9 +151,10 @@ class _Sorting:
             self.calls[id(node)] = self.call_of(parts.pop(), used, calls)
             self.by_parameter[id(node)] = next(iter(used), 0)
         elif calls and not parts and not outsiders and _joined(calls):
+            several = len(set(calls)) > 1
             self.calls[id(node)] = calls[0].whole()
             met = [self.by_parameter.get(id(operand)) for operand in node._operands if not operand._constant]
-            if len(met) > 1 and None not in met:  # a sum of products
+            if several and None not in met:  # a sum of products
                 self.by_parameter[id(node)] = met[0]
         elif parts or calls or any(id(operand) in self.mixed for operand in node._operands):
             self.mixed.add(id(node))

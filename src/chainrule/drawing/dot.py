@@ -14,7 +14,7 @@ from html import escape
 from chainrule.drawing.picture import Edge, Node, Picture, TooLargeError
 
 FONT = "Helvetica,Arial,sans-serif"
-INK, FAINT, BETWEEN, CARD, FRAME = "#1f2328", "#6e7781", "#768390", "#ffffff", "#57606a"
+INK, FAINT, BETWEEN, CARD, FRAME = "#1f2328", "#6e7781", "#768390", "#ffffff", "#6e7781"
 POSITIVE, NEGATIVE, RULE = "#0072b2", "#d55e00", "#d0d7de"
 
 MANY = 120  # edges, of which the weak ones recede
@@ -164,8 +164,8 @@ def _text(text: str, colour: str, size: int = 0, bold: bool = False) -> str:
 
 
 def _escaped(text: str) -> str:
-    """For HTML-like labels; control characters, which XML cannot hold, become spaces."""
-    return escape("".join(c if c.isprintable() else " " for c in text))
+    """For HTML-like labels. XML cannot hold control characters, and Graphviz reads \\N as the node's name."""
+    return escape("".join(c if c.isprintable() else " " for c in text)).replace("\\", "\\\\")
 
 
 def _blend(tint: float) -> str:

@@ -125,7 +125,7 @@ def _module_tree(model: Module, number: Number, limit: int) -> Picture:
             rows.append(("‖grad‖", number(sum(p.grad**2 for p in parameters) ** 0.5)))
         nodes.append(Node(keys[id(module)], "module", as_code(path) or "model", rows=rows))
         if path:
-            above = max((name for name, _ in modules if name != path and _is_under(path, name)), key=len)
+            above = max((name for name, _ in modules if is_under(path, name)), key=len)
             parent = next(module for name, module in modules if name == above)
             edges.append(Edge(keys[id(module)], keys[id(parent)]))
     return Picture(nodes, edges)
@@ -135,13 +135,14 @@ def own_parameters(model: Module) -> list[tuple[str, Any]]:
     """Every parameter once, with the path of the innermost module that holds it."""
     paths = [path for path, _ in model.named_modules()]
     return [
-        (max((path for path in paths if _is_under(name, path)), key=len), parameter)
+        (max((path for path in paths if is_under(name, path)), key=len), parameter)
         for name, parameter in model.named_parameters()
     ]
 
 
-def _is_under(path: str, above: str) -> bool:
-    return not above or path.startswith(f"{above}.")
+def is_under(path: str, above: str) -> bool:
+    """Whether a name leads through a module of that name."""
+    return path != above and (not above or path.startswith(f"{above}."))
 
 
 def _activation(neuron: Neuron) -> str:
