@@ -4,9 +4,11 @@ import builtins
 import math
 import os
 import random
+import runpy
 import sys
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pygraphviz
 import pytest
@@ -17,6 +19,8 @@ from chainrule import closures, data, draw, gradcheck, losses, nn, ops
 from chainrule.drawing import TooLargeError, collapse, values
 from chainrule.drawing.dot import CURVED, MOST_EFFORT, effort
 from chainrule.training import History
+
+ROOT = Path(__file__).parent.parent
 
 
 def worked(Value):
@@ -623,3 +627,15 @@ def test_mistakes_are_named():
         draw(v, backward=False)
     with pytest.raises(TypeError, match="`depth` has no meaning in a drawing of the parts of a model: leave it out"):
         draw(v, model=model, collapse="layer", depth=3)
+
+
+def test_the_pictures_of_the_readme_are_those_that_are_drawn():
+    names = runpy.run_path(str(ROOT / "tools" / "make_pictures.py"))
+    program, layers, network = names["moons"]()
+    pictures = {"program": program, "layers": layers, "network": network}
+    pictures |= {"expression": names["worked_expression"](), "diamond": names["diamond"](), "neuron": names["neuron"]()}
+    readme = (ROOT / "README.md").read_text()
+    for name, drawing in pictures.items():
+        assert f"docs/pictures/{name}.svg" in readme
+        shown = (ROOT / "docs" / "pictures" / f"{name}.svg").read_text()
+        assert sorted(texts(shown)) == sorted(texts(drawing.svg)), "run `make pictures`"

@@ -154,7 +154,8 @@ def _card(
     if getattr(node, "_constant", False):
         return Node(key, "constant", title, rows=[("", data)], shared=shared, hint=f"the number {data}")
     kind = "computed" if operands(node) else "parameter" if id(node) in names else "leaf"
-    return Node(key, kind, title, SYMBOLS.get(node._op, node._op), [("data", data), ("grad", grad)], shared, tint)
+    op = getattr(node, "_op", "")
+    return Node(key, kind, title, SYMBOLS.get(op, op), [("data", data), ("grad", grad)], shared, tint)
 
 
 def title_of(node: Any, names: dict[int, str]) -> str:
