@@ -5,6 +5,7 @@ import math
 import os
 import random
 import runpy
+import struct
 import sys
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
@@ -258,6 +259,16 @@ class TestFiles:
         drawing = draw(worked(chainrule.Value))
         drawing.save(tmp_path / f"drawing.{suffix}")
         assert (tmp_path / f"drawing.{suffix}").read_bytes().startswith(start)
+
+    def test_a_png_has_no_more_pixels_than_can_be_written_in_a_moment(self):
+        v = chainrule.Value(1.0)
+        for _ in range(100):
+            v = v.tanh()
+        small, large = (
+            struct.unpack(">II", draw(value, limit=200).png[16:24]) for value in (worked(chainrule.Value), v)
+        )
+        assert small[0] > 1000  # sharp on a fine screen
+        assert large[0] * large[1] < 4_000_000
 
     def test_what_cannot_be_saved_says_why_and_leaves_nothing(self, tmp_path, monkeypatch):
         drawing = draw(worked(chainrule.Value))

@@ -68,18 +68,18 @@ class Module:
         >>> [name for name, _ in Layer(2, 2).named_modules()]
         ['', 'neurons.0', 'neurons.1']
         """
-        found: dict[Module, str] = {}
+        found: dict[int, tuple[str, Module]] = {}
         pending: list[tuple[str, Any]] = [("", self)]
         while pending:
             path, thing = pending.pop()
             if isinstance(thing, Module):
-                if thing in found:
+                if id(thing) in found:
                     continue
-                found[thing] = path
+                found[id(thing)] = path, thing
                 thing = vars(thing)
             parts = thing.items() if isinstance(thing, Mapping) else enumerate(thing) if _is_list(thing) else ()
             pending += reversed([(f"{path}.{key}" if path else str(key), part) for key, part in parts])
-        return [(path, module) for module, path in found.items()]
+        return list(found.values())
 
     def _repr_svg_(self) -> str | None:
         from chainrule.drawing.notebook import svg_of_network

@@ -221,7 +221,7 @@ class _Cards:
     ) -> None:
         self.root = root
         self.nodes = nodes
-        self.model = model
+        self.modules = dict(model.named_modules())
         self.level = level
         self.number = number
         self.part = part_of_nodes(nodes, model, level)
@@ -233,7 +233,7 @@ class _Cards:
         self.one_by_one = len(leaves) <= INPUTS_SHOWN and not any(node._operands for node in leaves)
 
     def picture(self, limit: int) -> Picture:
-        parts = [path for path, _ in self.model.named_modules() if path in self.members]
+        parts = [path for path in self.modules if path in self.members]
         if len(parts) > limit:
             coarser = "layer" if self.level == "neuron" else "module"
             raise TooLargeError(
@@ -300,7 +300,7 @@ class _Cards:
         return cards
 
     def module(self, path: str, outputs: list[Any]) -> Node:
-        module = dict(self.model.named_modules())[path]
+        module = self.modules[path]
         parameters = [node for node in self.members[path] if not node._operands]
         norm = sum(parameter.grad**2 for parameter in parameters) ** 0.5
         hint = f"{module!r}: {len(parameters):,} parameters, {len(self.members[path]) - len(parameters):,} other nodes"

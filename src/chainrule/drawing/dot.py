@@ -20,7 +20,7 @@ POSITIVE, NEGATIVE, RULE = "#0072b2", "#d55e00", "#d0d7de"
 MANY = 120  # edges, of which the weak ones recede
 
 # Effort, as below: up to CURVED Graphviz takes about a second, and up to MOST_EFFORT a few with straight edges.
-CURVED, MOST_EFFORT = 2_000, 20_000
+CURVED, MOST_EFFORT = 1_200, 20_000
 
 SHAPES = {
     "computed": {"shape": "box", "style": "rounded,filled"},

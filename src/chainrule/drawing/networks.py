@@ -109,35 +109,35 @@ def _layer_cards(layers: Layers, number: Number) -> Picture:
 
 
 def _module_tree(model: Module, number: Number, limit: int) -> Picture:
-    """Which module holds which, and how many parameters of its own."""
+    """Which module holds which, and how many parameters."""
     modules = model.named_modules()
     if len(modules) > limit:
         raise TooLargeError(
             f"the model has {len(modules):,} modules, more than `limit` = {limit}: draw one of its parts, or raise it"
         )
-    keys = {id(module): f"m{k}" for k, (_, module) in enumerate(modules)}
-    own = own_parameters(model)
+    keys = {path: f"m{k}" for k, (path, _) in enumerate(modules)}
     nodes, edges = [], []
     for path, module in modules:
-        parameters = [parameter for name, parameter in own if name == path]
-        rows = [("", type(module).__name__), ("parameters", f"{len(parameters):,}")]
-        if parameters:
-            rows.append(("‖grad‖", number(sum(p.grad**2 for p in parameters) ** 0.5)))
-        nodes.append(Node(keys[id(module)], "module", as_code(path) or "model", rows=rows))
+        parameters = module.parameters()
+        norm = sum(parameter.grad**2 for parameter in parameters) ** 0.5
+        rows = [("", type(module).__name__), ("parameters", f"{len(parameters):,}"), ("‖grad‖", number(norm))]
+        nodes.append(Node(keys[path], "module", as_code(path) or "model", rows=rows))
         if path:
-            above = max((name for name, _ in modules if is_under(path, name)), key=len)
-            parent = next(module for name, module in modules if name == above)
-            edges.append(Edge(keys[id(module)], keys[id(parent)]))
+            around = max((other for other in keys if is_under(path, other)), key=len)
+            edges.append(Edge(keys[path], keys[around]))
     return Picture(nodes, edges)
 
 
 def own_parameters(model: Module) -> list[tuple[str, Any]]:
     """Every parameter once, with the path of the innermost module that holds it."""
-    paths = [path for path, _ in model.named_modules()]
-    return [
-        (max((path for path in paths if is_under(name, path)), key=len), parameter)
-        for name, parameter in model.named_parameters()
-    ]
+    modules = {path for path, _ in model.named_modules()}
+    found = []
+    for name, parameter in model.named_parameters():
+        path = name
+        while path not in modules:
+            path = path.rpartition(".")[0]
+        found.append((path, parameter))
+    return found
 
 
 def is_under(path: str, above: str) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import NamedTuple
 
 from chainrule.compiler import CompiledFunction, Program, name_parameters
-from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Repeat, Statement
+from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Repeat, Shape, Statement
 from chainrule.drawing.picture import Edge, Group, Node, Picture, TooLargeError
 from chainrule.drawing.values import SYMBOLS
 from chainrule.nn import Module
@@ -38,59 +38,87 @@ class _Artist:
         self.nodes: dict[str, Node] = {}
         self.edges: dict[tuple[str, str], Edge] = {}
         self.steps = [step for step in program.steps if backward or not _is_backward(_body(step)[0])]
-        statements = [statement for step in self.steps for statement in _body(step)]
-        if len(statements) > limit:
+        count = sum(len(_body(step)) for step in self.steps)
+        if count > limit:
             raise TooLargeError(
-                f"the program has {len(statements):,} array statements, more than `limit` = {limit}: "
+                f"the program has {count:,} array statements, more than `limit` = {limit}: "
                 "draw the forward half, with backward=False, or print program.describe()"
             )
-        self.keys = {id(statement): f"s{k}" for k, statement in enumerate(statements)}
-        self.written: dict[Array, list[str]] = {}
-        for statement in statements:
-            self.written.setdefault(statement.target.array, []).append(self.keys[id(statement)])
+        self.written: dict[Array, list[_Write]] = {}
+        for k, step in enumerate(self.steps):
+            for statement in _body(step):
+                write = _Write(f"s{len(self.nodes)}", k, *_reach(statement.target, statement.loops, step))
+                self.written.setdefault(statement.target.array, []).append(write)
+                self.nodes[write.key] = self.card(statement, write.key)
 
     def picture(self) -> Picture:
-        groups, backward = [], []
-        for step in self.steps:
-            keys = [self.keys[id(statement)] for statement in _body(step)]
-            for statement in _body(step):
-                self.statement(statement)
+        groups: list[Group] = []
+        backward: list[str] = []
+        keys = iter(list(self.nodes))
+        for k, step in enumerate(self.steps):
+            own = [next(keys) for _ in _body(step)]
+            for key, statement in zip(own, _body(step), strict=True):
+                self.connect(key, statement, k)
             if isinstance(step, Repeat):
-                groups.append(Group(f"{step.count:,} times, r = 0, 1, …", keys))
+                groups.append(Group(f"{step.count:,} times, r = 0, 1, …", own))
             elif _is_backward(step):
-                backward += keys
+                backward += own
         if backward:
             groups.append(Group("backward", backward))
-        return Picture(list(self.nodes.values()), list(self.edges.values()), groups, direction="TB")
+        leaves = [node for node in self.nodes.values() if node.kind != "computed"]
+        statements = [node for node in self.nodes.values() if node.kind == "computed"]
+        return Picture([*leaves, *statements], list(self.edges.values()), groups, direction="TB")
 
-    def statement(self, statement: Statement) -> None:
-        key = self.keys[id(statement)]
+    def card(self, statement: Statement, key: str) -> Node:
         shape = " × ".join(f"{extent:,}" for extent in statement.loops)
         array = statement.target.array
         result = " = result" if array is self.program.output else ""
         title = f"{array.name}{f' [{shape}]' if shape else ''}{result}"
         target = f"{statement.target.show(statement.loops)} {'+=' if statement.accumulate else '='}"
         rows = [("", line) for line in _wrapped([target, *statement.shown_terms()])]
-        self.nodes[key] = Node(key, "computed", title, _badge(statement), rows, hint=repr(statement))
-        order = list(self.keys.values())
-        for access, text in _reads(statement):
-            for source in self.sources(access, text):
-                if source not in order:
-                    self.edges[source, key] = Edge(source, key)
-                elif order.index(source) < order.index(key):
-                    self.edges[source, key] = Edge(source, key, pull=8 if array.kind == access.array.kind else 1)
-                else:
-                    self.edges[source, key] = Edge(source, key, passes=False, hint="from the time before")
+        return Node(key, "computed", title, _badge(statement), rows, hint=repr(statement))
 
-    def sources(self, access: Access, text: str) -> list[str]:
-        """The statements that fill what is read, or a card for the leaf that it is."""
-        if access.array in self.written:
-            return self.written[access.array]
-        if access.array.kind not in LEAVES:
-            return []
-        key = f"{access.array.name} {text}"
-        self.nodes.setdefault(key, Node(key, LEAVES[access.array.kind], text, hint=f"{text}, of {access.array}"))
-        return [key]
+    def connect(self, key: str, statement: Statement, k: int) -> None:
+        """Edges to statement `key`, of step k, from whatever it reads."""
+        for term in statement.terms:
+            loops = statement.loops + term.loops
+            for access in term.expression.accesses():
+                array = access.array
+                if array in self.written:
+                    low, high = _reach(access, loops, self.steps[k])
+                    near = [w for w in self.written[array] if w.step <= k and w.low <= high and low <= w.high]
+                    for write in near:
+                        self.link(write, key, k, pull=8 if array.kind == statement.target.array.kind else 1)
+                elif array.kind in LEAVES:
+                    text = access.show(loops)
+                    leaf = f"{array.name} {text}"
+                    self.nodes.setdefault(leaf, Node(leaf, LEAVES[array.kind], text, hint=f"{text}, of {array}"))
+                    self.edges[leaf, key] = Edge(leaf, key)
+
+    def link(self, write: _Write, key: str, k: int, pull: int) -> None:
+        earlier = int(write.key[1:]) < int(key[1:])
+        if earlier:
+            self.edges[write.key, key] = Edge(write.key, key, pull=pull)
+        elif write.step == k and isinstance(self.steps[k], Repeat):
+            self.edges[write.key, key] = Edge(write.key, key, passes=False, hint="from the time before")
+
+
+class _Write(NamedTuple):
+    """A statement, its step, and the lowest and the highest element that it fills."""
+
+    key: str
+    step: int
+    low: int
+    high: int
+
+
+def _reach(access: Access, loops: Shape, step: Statement | Repeat) -> tuple[int, int]:
+    """The lowest and the highest element that is touched, at any time of a Repeat."""
+    if access.table is not None:
+        return 0, access.array.size
+    moves = [*zip(access.strides, loops, strict=True), (access.repeat, step.count if isinstance(step, Repeat) else 1)]
+    ends = [stride * (extent - 1) for stride, extent in moves]
+    return access.base + sum(min(0, end) for end in ends), access.base + sum(max(0, end) for end in ends)
 
 
 def _body(step: Statement | Repeat) -> tuple[Statement, ...]:
@@ -99,12 +127,6 @@ def _body(step: Statement | Repeat) -> tuple[Statement, ...]:
 
 def _is_backward(statement: Statement) -> bool:
     return statement.target.array.kind == "adjoint"
-
-
-def _reads(statement: Statement) -> Iterator[tuple[Access, str]]:
-    for term in statement.terms:
-        for access in term.expression.accesses():
-            yield access, access.show(statement.loops + term.loops)
 
 
 def _badge(statement: Statement) -> str:

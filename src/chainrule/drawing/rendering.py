@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from functools import cached_property
 from threading import Lock
 from typing import Any
@@ -12,7 +14,9 @@ from chainrule.drawing.picture import Picture
 from chainrule.files import write_whole
 
 FORMATS = (".svg", ".png", ".pdf", ".dot", ".gv")
-DOTS_PER_INCH = 192  # of a PNG
+DOTS_PER_INCH = 192  # of a PNG, unless it would have more than MOST_PIXELS, which take most of a second to write
+MOST_PIXELS = 3_000_000
+SIZE = re.compile(r'(?:width|height)="([\d.]+)pt"')
 
 _graphviz = Lock()  # Graphviz is not made for several threads
 
@@ -60,7 +64,9 @@ class Drawing:
         >>> draw(Value(2.0) + 1.0).png[1:4]
         b'PNG'
         """
-        return self._render("png", f"-Gdpi={DOTS_PER_INCH}")
+        width, height = map(float, SIZE.findall(self.svg)[:2])  # in points
+        fitting = 72.0 * math.sqrt(MOST_PIXELS / (width * height))
+        return self._render("png", f"-Gdpi={min(DOTS_PER_INCH, fitting):.0f}")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the drawing to a file: SVG, PNG, PDF or DOT, by the name's ending. It appears complete or not at all.
