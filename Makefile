@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check lint build stubs wheels bench clean
+.PHONY: demo test check lint build stubs pictures wheels bench clean
 
 # Train micrograd's moons demo and show the result.
 demo: $(VENV)/installed
@@ -29,6 +29,10 @@ build: $(VENV)/installed
 # Rewrite the type signatures after a change to the op table.
 stubs: $(VENV)/installed
 	$(BIN)/python tools/write_signatures.py
+
+# Draw the pictures of the README again.
+pictures: $(VENV)/installed
+	$(BIN)/python tools/make_pictures.py
 
 # A wheel with the native engine for this platform, and a pure one for all others.
 wheels: $(VENV)/installed

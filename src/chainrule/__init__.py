@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from chainrule._signatures import *
     from chainrule.checks import gradcheck
     from chainrule.compiler import compile
+    from chainrule.drawing import draw
     from chainrule.files import load, save
     from chainrule.training import fit
 
@@ -31,6 +32,7 @@ globals().update(ops.TABLE)  # every row of the op table is a function: chainrul
 _LATER = {
     "compile": ("compiler", "compile"),
     "data": ("data", ""),
+    "draw": ("drawing", "draw"),
     "fit": ("training", "fit"),
     "gradcheck": ("checks", "gradcheck"),
     "load": ("files", "load"),
@@ -47,6 +49,7 @@ __all__ = [
     "compile",
     "data",
     "dot",
+    "draw",
     "fit",
     "gradcheck",
     "load",

@@ -46,3 +46,13 @@ if TYPE_CHECKING:
     from chainrule.engine import watch as watch
 else:
     Value, watch = _module.Value, _module.watch
+
+
+def _repr_svg_(value: Value) -> str | None:
+    """What a notebook shows: the graph below, if it is small."""
+    from chainrule.drawing.notebook import svg_of_value
+
+    return svg_of_value(value)
+
+
+setattr(Value, "_repr_svg_", _repr_svg_)  # noqa: B010  # of whichever engine it is

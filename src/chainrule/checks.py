@@ -107,6 +107,11 @@ class Report:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        from chainrule.drawing.notebook import html_of_report
+
+        return html_of_report(self)
+
 
 def gradcheck(f: Callable[..., Any], *inputs: Any, tolerance: float = 1e-7) -> Report:
     """Compare the derivatives that `backward()` gives for `f(*inputs)` with numerical ones.

@@ -36,7 +36,7 @@ def save(model: Module, path: str | os.PathLike[str]) -> None:
     if type(model) is MLP:
         metadata["config"] = _config(model)
     tensors = {name: np.array(numbers) for name, numbers in _tensors(model.state())}
-    _write(os.fspath(path), serialize(tensors, metadata))
+    write_whole(os.fspath(path), serialize(tensors, metadata))
 
 
 @overload
@@ -122,12 +122,17 @@ def _read(path: str) -> tuple[dict[str, str], dict[str, float]]:
     return metadata, state
 
 
-def _write(path: str, content: bytes) -> None:
+def write_whole(path: str, content: bytes) -> None:
     """Put `content` at `path` in one move, through a temporary file beside it."""
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"`path` is in a folder that does not exist: {folder!r}; create it first")
-    handle, temporary = tempfile.mkstemp(prefix=".chainrule-", dir=folder)
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"`path` is a folder: {path!r}; name a file in it")
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=".chainrule-", dir=folder)
+    except PermissionError:
+        raise PermissionError(f"`path` is in a folder that you may not write to: {folder!r}; choose another") from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)

@@ -62,6 +62,30 @@ class Module:
         """
         return [parameter for _, parameter in self.named_parameters()]
 
+    def named_modules(self) -> list[tuple[str, Module]]:
+        """This module, with an empty name, and every module inside it once, with the path that leads to it.
+
+        >>> [name for name, _ in Layer(2, 2).named_modules()]
+        ['', 'neurons.0', 'neurons.1']
+        """
+        found: dict[int, tuple[str, Module]] = {}
+        pending: list[tuple[str, Any]] = [("", self)]
+        while pending:
+            path, thing = pending.pop()
+            if isinstance(thing, Module):
+                if id(thing) in found:
+                    continue
+                found[id(thing)] = path, thing
+                thing = vars(thing)
+            parts = thing.items() if isinstance(thing, Mapping) else enumerate(thing) if _is_list(thing) else ()
+            pending += reversed([(f"{path}.{key}" if path else str(key), part) for key, part in parts])
+        return list(found.values())
+
+    def _repr_svg_(self) -> str | None:
+        from chainrule.drawing.notebook import svg_of_network
+
+        return svg_of_network(self)
+
     def zero_grad(self) -> None:
         """Set every parameter's gradient to 0, as each training step must.
 
@@ -257,9 +281,13 @@ def _walk(thing: Any, path: str, above: set[int]) -> Iterator[tuple[str, Value]]
     elif isinstance(thing, Mapping):
         for key, item in thing.items():
             yield from _walk(item, f"{path}.{key}" if path else str(key), above)
-    elif isinstance(thing, (list, tuple)) or str(getattr(thing, "dtype", "")) == "object":  # NumPy's
+    elif _is_list(thing):
         for index, item in enumerate(thing):
             yield from _walk(item, f"{path}.{index}" if path else str(index), above)
+
+
+def _is_list(thing: Any) -> bool:
+    return isinstance(thing, (list, tuple)) or str(getattr(thing, "dtype", "")) == "object"  # NumPy's
 
 
 def _activation(activation: Activation) -> Callable[[Value], Value] | None:

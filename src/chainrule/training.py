@@ -100,6 +100,11 @@ class History:
         stopped = [f"stopped: {self.stopped}"] if self.stopped else []
         return f"History({', '.join([f'{len(self)} epochs', *ends, *stopped])})"
 
+    def _repr_html_(self) -> str:
+        from chainrule.drawing.notebook import html_of_history
+
+        return html_of_history(self)
+
 
 class Training:
     """A run in progress, as callbacks see it; `stop(reason)` ends it after the current epoch.

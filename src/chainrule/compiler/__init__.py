@@ -106,6 +106,11 @@ class Program:
         scalars, arrays = self.stats["scalar nodes"], self.stats["array statements"]
         return f"<Program: {scalars:,} scalar nodes in {arrays} array statements>"
 
+    def _repr_svg_(self) -> str | None:
+        from chainrule.drawing.notebook import svg_of_program
+
+        return svg_of_program(self)
+
 
 _MISSING: Any = object()
 

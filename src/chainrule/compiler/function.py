@@ -32,7 +32,7 @@ from chainrule.nn import Module
 from chainrule.ops import Op, as_float
 
 STORM = 8  # programs of one function; more of them draw a warning
-CACHE = 2**18  # bytes that a batch may keep at a time; of 2**17 to 2**20, the fastest on a core with 48 KiB of L1 and 2 MiB of L2
+CACHE = 2**18  # bytes that a batch may keep at a time: of 2**17 to 2**20, the fastest where L1 has 48 KiB and L2 2 MiB
 
 T = TypeVar("T")
 _First = Callable[[], np.ndarray]
@@ -166,6 +166,11 @@ class CompiledFunction:
 
     def __repr__(self) -> str:
         return f"<CompiledFunction {self.name}: {len(self._traced)} structures traced>"
+
+    def _repr_svg_(self) -> str | None:
+        from chainrule.drawing.notebook import svg_of_program
+
+        return svg_of_program(self) if self._latest else None
 
     # Details.
 

@@ -182,16 +182,20 @@ class Statement:
         """Whether no table is needed."""
         return self.target.table is None and all(access.table is None for access in self.accesses())
 
-    def __repr__(self) -> str:
-        nest = ",".join(f"{LETTERS[d]}<{n}" for d, n in enumerate(self.loops))
+    def shown_terms(self) -> list[str]:
+        """The terms for people, with their signs."""
         parts: list[str] = []
         for term in self.terms:
             inner = range(len(self.loops), len(self.loops) + len(term.loops))
             sigma = "".join(f"Σ{LETTERS[d]}<{n} " for d, n in zip(inner, term.loops, strict=True))
             sign = "- " if term.sign < 0 else "+ " if parts else ""
             parts.append(sign + sigma + term.expression.show(self.loops + term.loops))
+        return parts
+
+    def __repr__(self) -> str:
+        nest = ",".join(f"{LETTERS[d]}<{n}" for d, n in enumerate(self.loops))
         target, equals = self.target.show(self.loops), "+=" if self.accumulate else "="
-        return f"{nest + ': ' if nest else ''}{target} {equals} {' '.join(parts)}"
+        return f"{nest + ': ' if nest else ''}{target} {equals} {' '.join(self.shown_terms())}"
 
 
 class Repeat:

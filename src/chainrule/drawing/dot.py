@@ -1,0 +1,190 @@
+"""How it looks: a Picture as DOT text, the language of Graphviz.
+
+Text and frames are dark on white cards, and whatever stands between cards is of a middle tone on a transparent ground,
+so that a drawing can be read on light pages and on dark ones. Signs are blue and orange, which people with any kind of
+colour vision tell apart, and nothing is said by colour alone: kinds of node differ in shape, signs are written out,
+negative weights are dashed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+from chainrule.drawing.picture import Edge, Node, Picture, TooLargeError
+
+FONT = "Helvetica,Arial,sans-serif"
+INK, FAINT, BETWEEN, CARD, FRAME = "#1f2328", "#6e7781", "#768390", "#ffffff", "#6e7781"
+POSITIVE, NEGATIVE, RULE = "#0072b2", "#d55e00", "#d0d7de"
+
+MANY = 120  # edges, of which the weak ones recede
+
+# Effort, as below: up to CURVED Graphviz takes about a second, and up to MOST_EFFORT a few with straight edges.
+CURVED, MOST_EFFORT = 1_200, 20_000
+
+SHAPES = {
+    "computed": {"shape": "box", "style": "rounded,filled"},
+    "leaf": {"shape": "box", "style": "filled"},
+    "parameter": {"shape": "note", "style": "filled"},
+    "constant": {"shape": "plain"},
+    "module": {"shape": "component", "style": "filled"},
+    "neuron": {"shape": "circle", "style": "filled", "fixedsize": "true", "width": "0.3"},
+    "more": {"shape": "plain"},
+}
+
+
+class _Html(str):
+    """Text in Graphviz's HTML-like language, as against plain text."""
+
+    __slots__ = ()
+
+
+def dot(picture: Picture) -> str:
+    """The picture as DOT text.
+
+    >>> print(dot(Picture([Node("x", "leaf", "x")], [])).splitlines()[0])
+    digraph {
+    """
+    return "\n".join(["digraph {", *(f"  {line}" for line in _lines(picture)), "}"]) + "\n"
+
+
+def effort(picture: Picture) -> int:
+    """How many steps all edges reach across: what Graphviz's time depends on. Edges with text count twice."""
+    rank: dict[str, int] = {}
+    sources: dict[str, list[str]] = {}
+    for edge in picture.edges:
+        sources.setdefault(edge.target, []).append(edge.source)
+    for node in picture.nodes:
+        rank[node.key] = 1 + max((rank.get(source, -1) for source in sources.get(node.key, ())), default=-1)
+    return sum(abs(rank[edge.target] - rank[edge.source]) * (2 if edge.lines else 1) for edge in picture.edges)
+
+
+def check_effort(picture: Picture) -> None:
+    """An error if Graphviz would take minutes."""
+    if not picture.network and effort(picture) > MOST_EFFORT:
+        raise TooLargeError(
+            f"this graph of {len(picture.nodes)} nodes is so entangled that Graphviz would take minutes: "
+            "draw less of it, with `depth`, or with `model` and `collapse`"
+        )
+
+
+def _lines(picture: Picture) -> Iterator[str]:
+    font = {"fontname": FONT, "fontsize": "11"}
+    graph = {"rankdir": picture.direction, "bgcolor": "transparent", "pad": "0.1", "nodesep": "0.22", "ranksep": "0.4"}
+    if picture.network:
+        graph |= {"layout": "neato", "splines": "line"}
+    elif len(picture.edges) > MANY:
+        graph["ranksep"] = f"{0.4 + len(picture.edges) / 200:.1f}"
+    if not picture.network and effort(picture) > CURVED:
+        graph |= {"splines": "line", "mclimit": "0.05", "nslimit": "0.2", "nslimit1": "0.5"}
+    yield f"graph {_attributes(graph | font | {'fontcolor': BETWEEN})}"
+    yield f"node {_attributes(font | {'fontcolor': INK, 'color': FRAME, 'fillcolor': CARD})}"
+    yield f"edge {_attributes(font | {'fontsize': '9', 'fontcolor': BETWEEN, 'color': BETWEEN})}"
+    for node in picture.nodes:
+        yield f"{_quoted(node.key)} {_attributes(_node(node))}"
+    for k, group in enumerate(picture.groups):
+        frame = {"label": group.title, "style": "rounded", "color": BETWEEN, "margin": "10", "labeljust": "l"}
+        yield f"subgraph cluster_{k} {{ graph {_attributes(frame)}"
+        yield f"  {'; '.join(map(_quoted, group.keys))} }}"
+    for edge in picture.edges:
+        style = _weight(edge) if picture.network else _edge(edge, len(picture.edges) > MANY)
+        yield f"{_quoted(edge.source)} -> {_quoted(edge.target)} {_attributes(style)}"
+
+
+def _node(node: Node) -> dict[str, str]:
+    style = dict(SHAPES[node.kind])
+    if node.kind == "neuron":
+        fill = _blend(node.tint)
+        style |= {"fillcolor": fill, "label": node.title, "fontsize": "9"}
+    else:
+        style |= {"label": _card(node), "margin": "0.06,0.03", "width": "0.3", "height": "0.2"}
+    if node.place is not None:
+        style["pos"] = "{:.3f},{:.3f}!".format(*node.place)
+    if node.shared:
+        style["peripheries"] = "2"
+    style["tooltip"] = node.hint or " ".join([node.title, *(f"{name} {text}" for name, text in node.rows)]).strip()
+    return style
+
+
+def _card(node: Node) -> str:
+    """An HTML-like label: the op in a badge, the title above the rows."""
+    plain = node.kind in ("constant", "more")  # it has no card under it
+    ink, faint = (BETWEEN, BETWEEN) if plain else (INK, FAINT)
+    lines = []
+    if node.title:
+        lines.append(f'<td colspan="2" align="left">{_text(node.title, ink, bold=not plain)}</td>')
+    for name, text in node.rows:
+        tint = f' style="rounded" bgcolor="{_blend(node.tint)}"' if name == "grad" and node.tint else ""
+        key = f'<td align="left">{_text(name, faint, size=9)}</td>' if name else ""
+        span = "" if name else ' colspan="2"'
+        lines.append(f'{key}<td{span} align="{"right" if name else "left"}"{tint}>{_text(text, ink)}</td>')
+    if node.op:
+        size = 14 if len(node.op) < 3 else 11
+        rule = f'border="1" sides="r" color="{RULE}"'
+        badge = f'<td rowspan="{max(1, len(lines))}" {rule}>{_text(node.op, INK, size, bold=True)}</td>'
+        lines = [badge + (lines[0] if lines else ""), *lines[1:]]
+    rows = "".join(f"<tr>{line}</tr>" for line in lines or ["<td></td>"])
+    return _Html(f'<table border="0" cellborder="0" cellspacing="0" cellpadding="2">{rows}</table>')
+
+
+def _edge(edge: Edge, receding: bool) -> dict[str, str]:
+    style = {"penwidth": f"{0.8 + 2.4 * edge.strength:.2f}", "arrowsize": "0.6"}
+    if receding:
+        style["color"] = f"{BETWEEN}{round(70 + 185 * edge.strength):02x}"
+    if edge.pull > 1:
+        style["weight"] = str(edge.pull)
+    if not edge.passes:
+        style |= {"style": "dotted", "arrowhead": "empty"}
+    if edge.lines:
+        style["label"] = _Html(_padded("<br/>".join(_text(line, BETWEEN) for line in edge.lines)))
+    style["tooltip"] = edge.hint or " ".join(edge.lines)
+    return style
+
+
+def _weight(edge: Edge) -> dict[str, str]:
+    """A line of the width of a weight, and the colour of its sign."""
+    colour = POSITIVE if edge.sign > 0 else NEGATIVE if edge.sign < 0 else BETWEEN
+    opacity = f"{round(40 + 190 * edge.strength**2):02x}"  # small weights recede
+    style = {"penwidth": f"{0.4 + 2.6 * edge.strength**2:.2f}", "color": colour + opacity, "arrowhead": "none"}
+    return style | ({"style": "dashed"} if edge.sign < 0 else {}) | {"tooltip": edge.hint}
+
+
+def _padded(text: str) -> str:
+    """Text with room around it, which keeps it off the line that it belongs to."""
+    return f'<table border="0" cellpadding="4"><tr><td>{text}</td></tr></table>'
+
+
+def _text(text: str, colour: str, size: int = 0, bold: bool = False) -> str:
+    """Text for an HTML-like label. Graphviz refuses an empty element."""
+    if not text.strip():
+        return ""
+    content = f"<b>{_escaped(text)}</b>" if bold else _escaped(text)
+    points = f' point-size="{size}"' if size else ""
+    return f'<font color="{colour}"{points}>{content}</font>'
+
+
+def _escaped(text: str) -> str:
+    """For HTML-like labels. XML cannot hold control characters, and Graphviz reads \\N as the node's name."""
+    return escape("".join(c if c.isprintable() else " " for c in text)).replace("\\", "\\\\")
+
+
+def _blend(tint: float) -> str:
+    """White mixed with the colour of the sign: at full strength still pale enough to read on."""
+    end = POSITIVE if tint > 0.0 else NEGATIVE
+    share = 0.55 * min(1.0, abs(tint))
+    channels = [round(255 + share * (int(end[k : k + 2], 16) - 255)) for k in (1, 3, 5)]
+    return "#{:02x}{:02x}{:02x}".format(*channels)
+
+
+def _attributes(pairs: dict[str, str]) -> str:
+    return "[" + " ".join(f"{name}={_value(text)}" for name, text in pairs.items()) + "]"
+
+
+def _value(text: str) -> str:
+    return f"<{text}>" if isinstance(text, _Html) else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    """A DOT string. A backslash would begin an escape of Graphviz's own, such as \\N for the node's name."""
+    printable = "".join(c if c.isprintable() else " " for c in text)
+    return '"' + printable.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,132 @@
+"""What notebooks show of a Value, a network, a program, a training run or a gradient check, unasked.
+
+Quick, and quiet: what is too large, or needs Graphviz where there is none, gives None, and the notebook shows the plain
+`repr` instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from chainrule.drawing.dot import NEGATIVE, POSITIVE, check_effort
+from chainrule.drawing.networks import picture_of_network
+from chainrule.drawing.picture import Picture, TooLargeError, formatter
+from chainrule.drawing.rendering import Drawing
+from chainrule.drawing.values import picture_of_values
+from chainrule.nn import Module
+
+if TYPE_CHECKING:
+    from chainrule.checks import Report
+    from chainrule.training import History
+
+SMALL = 40  # nodes or statements that are shown unasked
+ROWS = 50  # of a table
+POINTS = 200  # of a curve
+WIDTH, HEIGHT = 320, 80  # of a curve, in pixels
+
+_write = formatter(".4g")
+
+
+def svg_of_value(value: Any) -> str | None:
+    """The graph below, if there is one and it is small; no code of the user's is run."""
+    if not value._operands:
+        return None
+    try:
+        return _svg(picture_of_values(value, _write, SMALL, ask=False))
+    except TooLargeError:
+        return None
+
+
+def svg_of_network(model: Module) -> str | None:
+    """Neurons and weights if they can be told apart, else layers."""
+    try:
+        return _svg(picture_of_network(model, _write, SMALL))
+    except TooLargeError:
+        pass
+    try:
+        return _svg(picture_of_network(model, _write, SMALL, collapse="layer"))
+    except TooLargeError:
+        return None
+
+
+def svg_of_program(program: Any) -> str | None:
+    """The statements, if they are few; the forward half of them, if those are."""
+    from chainrule.drawing.programs import found_by, picture_of_program
+
+    if program.stats["array statements"] > 3 * SMALL:
+        return None
+    found = found_by(program, None)
+    if found is None:
+        return svg_of_value(program.target)
+    try:
+        return _svg(picture_of_program(found, SMALL))
+    except TooLargeError:
+        pass
+    try:
+        return _svg(picture_of_program(found, SMALL, backward=False))
+    except TooLargeError:
+        return None
+
+
+def _svg(picture: Picture) -> str | None:
+    check_effort(picture)
+    try:
+        return Drawing(picture).svg
+    except ImportError:
+        return None
+
+
+def html_of_history(history: History) -> str:
+    """The curve of the loss, and of the validation loss if there is one, above the summary."""
+    curves = [history.columns[name] for name in ("loss", "validation_loss") if name in history.columns]
+    return f"<div>{_curves(curves)}<div><code>{escape(repr(history))}</code></div></div>"
+
+
+def _curves(columns: Sequence[Sequence[float]]) -> str:
+    """Lines over time; on a logarithmic axis if all numbers are positive. The second is dashed."""
+    finite = [number for column in columns for number in column if math.isfinite(number)]
+    if len(finite) < 2:
+        return ""
+    logarithmic = min(finite) > 0.0
+    low, high = (math.log(x) if logarithmic else x for x in (min(finite), max(finite)))
+
+    def height(number: float) -> float:
+        share = ((math.log(number) if logarithmic else number) - low) / ((high - low) or 1.0)
+        return HEIGHT - 4 - share * (HEIGHT - 8)
+
+    lines = []
+    for column, colour, dashes in zip(columns, (POSITIVE, NEGATIVE), ("", ' stroke-dasharray="4 3"'), strict=False):
+        places = sorted({round(k * (len(column) - 1) / (POINTS - 1)) for k in range(POINTS)})
+        step = (WIDTH - 8) / max(1, len(column) - 1)
+        points = [f"{4 + k * step:.1f},{height(column[k]):.1f}" for k in places if math.isfinite(column[k])]
+        line = f'fill="none" stroke="{colour}" stroke-width="1.5"{dashes}'
+        lines.append(f'<polyline points="{" ".join(points)}" {line}/>')
+    axis = "logarithmic axis" if logarithmic else "linear axis"
+    frame = f'<rect x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" fill="none" stroke="#768390"/>'
+    size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
+    title = f"<title>loss by epoch, {axis}</title>"
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">{title}{frame}{"".join(lines)}</svg>'
+
+
+def html_of_report(report: Report) -> str:
+    """A table of the derivatives, those that are wrong first if there are many, and the diagnosis."""
+    rows = sorted(report.rows, key=lambda row: row.ok)[:ROWS] if len(report) > ROWS else report.rows
+    left = len(report) - len(rows)
+    head = "".join(f"<th>{name}</th>" for name in ("input", "value", "analytic", "numerical", "error", ""))
+    body = "".join(_row(row) for row in rows)
+    agreeing = sum(row.ok for row in report.rows)
+    lines = [f"{left:,} more rows are not shown."] if left else []
+    lines.append(f"{agreeing} of {len(report)} derivatives agree to {report.tolerance:g}.")
+    lines += [f"{row.name}: {row.note}." for row in rows if row.note]
+    lines += [report.diagnosis] if report.diagnosis else []
+    notes = "".join(f"<p>{escape(line)}</p>" for line in lines)
+    return f"<div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}</div>"
+
+
+def _row(row: Any) -> str:
+    numbers = "".join(f"<td>{number:.10g}</td>" for number in (row.value, row.analytic, row.numerical))
+    verdict = "✓ ok" if row.ok else f'<b style="color:{NEGATIVE}">✗ WRONG</b>'
+    return f"<tr><td>{escape(row.name)}</td>{numbers}<td>{row.error:.0e}</td><td>{verdict}</td></tr>"

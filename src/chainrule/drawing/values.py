@@ -1,0 +1,184 @@
+"""A graph of Values as a Picture: a card for each node, an edge for each operand.
+
+Serves chainrule's Values and any class like micrograd's, with `data`, `grad`, `_prev` and `_op`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from chainrule.drawing.picture import Edge, Node, Picture, TooLargeError, largest, strength
+from chainrule.experiments import unchanged
+from chainrule.nn import Module
+
+LIMIT = 150  # nodes that are drawn unasked
+MOST = 1000  # nodes that can be asked for
+SHORT = 12  # letters of two names that fit on an edge
+SYMBOLS = {"*": "×", "-": "−", "/": "÷"}
+
+
+def operands(node: Any) -> tuple[Any, ...]:
+    """In order and with repeats where the class keeps them so."""
+    found = getattr(node, "_operands", None)
+    return tuple(node._prev) if found is None else found
+
+
+def nodes_below(root: Any, limit: int, depth: int | None = None) -> list[Any] | None:
+    """The nodes that `root` depends on, itself included, at most `depth` steps away, operands before what is made of
+    them; None if there are more than `limit`, and then the rest of the graph has not been looked at.
+    """
+    found, frontier, steps = {id(root): root}, [root], 0
+    while frontier and (depth is None or steps < depth):
+        nearer, frontier, steps = frontier, [], steps + 1
+        for node in nearer:
+            for operand in operands(node):
+                if id(operand) not in found:
+                    found[id(operand)] = operand
+                    frontier.append(operand)
+                    if len(found) > limit:
+                        return None
+    return _oldest_first(root, found)
+
+
+def _oldest_first(root: Any, found: dict[int, Any]) -> list[Any]:
+    if all(hasattr(node, "_serial") for node in found.values()):
+        return sorted(found.values(), key=lambda node: node._serial)
+    order: dict[int, Any] = {}
+    pending = [(root, False)]
+    while pending:
+        node, done = pending.pop()
+        if done:
+            order[id(node)] = node
+        elif id(node) not in order:
+            pending.append((node, True))
+            pending += [(o, False) for o in operands(node) if id(o) in found and id(o) not in order]
+    return list(order.values())
+
+
+class Link(NamedTuple):
+    """An operand of a node, and the derivative of the node by it: None where no gradient passes, or nobody knows."""
+
+    node: Any
+    operand: Any
+    partial: float | None
+
+    @property
+    def flow(self) -> float:
+        """The gradient that this link carried back."""
+        return 0.0 if self.partial is None else float(self.node.grad * self.partial)
+
+
+def links(node: Any, ask: bool = True) -> list[Link]:
+    """The node's operands with its derivative by each.
+
+    A hand-written `_backward` is asked, unless told not to: what does it push when the node's gradient is 1? That gives
+    one number for each distinct operand.
+    """
+    rule, owner = getattr(node, "_rule", None), getattr(node._backward, "__self__", None)
+    if rule is not None and owner == node:  # the class's own `_backward`, not one that a user assigned
+        numbers = [operand.data for operand in node._operands]
+        return [
+            Link(node, operand, float(partial(node.data, *numbers)) if partial and not operand._constant else None)
+            for operand, partial in zip(node._operands, rule.partials, strict=True)
+        ]
+    distinct = list({id(operand): operand for operand in operands(node)}.values())
+    if not ask:
+        return [Link(node, operand, None) for operand in distinct]
+    with unchanged([node, *distinct]):
+        for operand in distinct:
+            operand.grad = 0.0
+        node.grad = 1.0
+        node._backward()
+        pushed = [float(operand.grad) for operand in distinct]
+    return [Link(node, operand, partial) for operand, partial in zip(distinct, pushed, strict=True)]
+
+
+def picture_of_values(
+    root: Any,
+    number: Callable[[float], str],
+    limit: int,
+    *,
+    model: Module | None = None,
+    depth: int | None = None,
+    local: bool = False,
+    flow: bool = False,
+    gradient: str = "both",
+    ask: bool = True,
+) -> Picture:
+    """The nodes below `root`, at most `depth` steps away, a card each; `limit` is the most that are drawn."""
+    nodes = nodes_below(root, limit, depth)
+    if nodes is None:
+        raise TooLargeError(_too_large(limit, depth))
+    names = parameter_names(model)
+    keys = {id(node): f"n{k}" for k, node in enumerate(nodes)}
+    found = [link for node in nodes for link in links(node, ask)]
+    uses = Counter(id(link.operand) for link in found)
+    most = largest([node.grad for node in nodes]) if gradient in ("colour", "both") else 0.0
+    widest = largest([link.flow for link in found]) if gradient in ("width", "both") else 0.0
+    cards = [_card(node, keys[id(node)], names, uses[id(node)] > 1, number, most) for node in nodes]
+    edges = []
+    for link in found:
+        if id(link.operand) in keys:
+            texts = list(_texts(link, names, number, local, flow))
+            width = strength(link.flow, widest)
+            edges.append(
+                Edge(keys[id(link.operand)], keys[id(link.node)], texts, width, passes=link.partial is not None)
+            )
+    cut = Counter(keys[id(link.node)] for link in found if id(link.operand) not in keys)
+    for key, count in cut.items():
+        cards.append(Node(f"{key}_more", "more", "⋯", hint=f"{count} operands and what they depend on are not drawn"))
+        edges.append(Edge(f"{key}_more", key, passes=False))
+    return Picture(cards, edges)
+
+
+def parameter_names(model: Module | None) -> dict[int, str]:
+    """What a model calls its parameters, as code would: `layers[0].neurons[3].w[1]`."""
+    named = model.named_parameters() if model is not None else []
+    return {id(parameter): as_code(path) for path, parameter in named}
+
+
+def as_code(path: str) -> str:
+    """`layers.0.b` as `layers[0].b`."""
+    return "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in path.split(".")).removeprefix(".")
+
+
+def _card(
+    node: Any, key: str, names: dict[int, str], shared: bool, number: Callable[[float], str], most: float
+) -> Node:
+    size = strength(node.grad, most)
+    tint = -size if node.grad < 0.0 else size
+    title = title_of(node, names)
+    data, grad = number(node.data), number(node.grad)
+    if getattr(node, "_constant", False):
+        return Node(key, "constant", title, rows=[("", data)], shared=shared, hint=f"the number {data}")
+    kind = "computed" if operands(node) else "parameter" if id(node) in names else "leaf"
+    op = getattr(node, "_op", "")
+    return Node(key, kind, title, SYMBOLS.get(op, op), [("data", data), ("grad", grad)], shared, tint)
+
+
+def title_of(node: Any, names: dict[int, str]) -> str:
+    """The node's label, or its name in the model."""
+    return getattr(node, "label", "") or names.get(id(node), "")
+
+
+def _texts(link: Link, names: dict[int, str], number: Callable[[float], str], local: bool, flow: bool) -> Iterator[str]:
+    """What is written on an edge: the local derivative, and the gradient that came back along it."""
+    if link.partial is None:
+        return
+    if local:
+        result, operand = title_of(link.node, names), title_of(link.operand, names)
+        short = result and operand and len(result) + len(operand) <= SHORT
+        yield f"∂{result}/∂{operand} = {number(link.partial)}" if short else f"∂ = {number(link.partial)}"
+    if flow:
+        yield f"← {number(link.flow)}"
+
+
+def _too_large(limit: int, depth: int | None) -> str:
+    nearer = f"depth={depth - 1} or less" if depth else "depth=3, the nodes near the result"
+    return (
+        f"the graph has more than {limit} nodes, too many to read: draw {nearer}; or one card for each part of a "
+        'network, with model=model and collapse="neuron", "layer" or "module"; or the array program, '
+        f"draw(chainrule.compile(value)); or raise `limit`, to {MOST:,} at most"
+    )
