@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from chainrule.checks import gradcheck
     from chainrule.compiler import compile
     from chainrule.files import load, save
+    from chainrule.stepping import stepper
     from chainrule.training import fit
 
 __version__ = "0.1.0"
@@ -38,6 +39,7 @@ _LATER = {
     "nn": ("nn", ""),
     "optim": ("optim", ""),
     "save": ("files", "save"),
+    "stepper": ("stepping", "stepper"),
     "training": ("training", ""),
 }
 
@@ -58,6 +60,7 @@ __all__ = [
     "optim",
     "save",
     "softmax",
+    "stepper",
     "training",
 ]
 __all__ += list(ops.TABLE)

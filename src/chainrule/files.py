@@ -36,7 +36,7 @@ def save(model: Module, path: str | os.PathLike[str]) -> None:
     if type(model) is MLP:
         metadata["config"] = _config(model)
     tensors = {name: np.array(numbers) for name, numbers in _tensors(model.state())}
-    _write(os.fspath(path), serialize(tensors, metadata))
+    write_whole(os.fspath(path), serialize(tensors, metadata))
 
 
 @overload
@@ -122,7 +122,7 @@ def _read(path: str) -> tuple[dict[str, str], dict[str, float]]:
     return metadata, state
 
 
-def _write(path: str, content: bytes) -> None:
+def write_whole(path: str, content: bytes) -> None:
     """Put `content` at `path` in one move, through a temporary file beside it."""
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
