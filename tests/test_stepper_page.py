@@ -5,6 +5,7 @@ import http.server
 import json
 import math
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,14 @@ def table(page):
     )
 
 
+def until(condition):
+    """Wait for something that takes its time. (The page's policy forbids playwright's own way, which is `eval`.)"""
+    deadline = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def text(page, selector):
     return page.locator(selector).text_content()
 
@@ -196,10 +205,11 @@ def test_a_contribution_travels_and_is_then_added(show):
     page = show(worked_expression(chainrule.Value), reduced_motion="no-preference")
     go_to(page, 8)
     page.keyboard.press("ArrowRight")  # e passes on to a
-    token = page.locator(".cr-token text")
-    page.wait_for_function("document.querySelector('.cr-token').getAttribute('visibility') === 'visible'")
+    assert text(page, ".cr-node[data-node='0'] .cr-grad") == "0"
+    token = page.locator(".cr-token")
+    until(lambda: token.get_attribute("visibility") == "visible")
     assert token.text_content() in ("-2", "6")
-    page.wait_for_function("document.querySelector('.cr-token').getAttribute('visibility') === 'hidden'")
+    until(lambda: token.get_attribute("visibility") == "hidden")
     assert text(page, ".cr-node[data-node='0'] .cr-grad") == "6"
     assert text(page, ".cr-outcome text") == "0 + 6 = 6"
     page.keyboard.press("ArrowRight")
@@ -274,13 +284,11 @@ def test_buttons(worked):
 
 def test_everything_is_reached_with_the_tab_key_and_used_without_a_pointer(worked):
     reached = []
-    for _ in range(14):
+    for _ in range(12):
         worked.keyboard.press("Tab")
         reached.append(worked.evaluate("(e => e.getAttribute('aria-label') ?? e.textContent)(document.activeElement)"))
     wanted = ["Zoom out", "Zoom in", "L, =", "First step", "Step back", "Play", "Step forward", "Last step", "Step", "Speed", "All numbers"]
-    found = [next((i for i, name in enumerate(reached) if name.startswith(want)), None) for want in wanted]
-    assert None not in found, (wanted, reached)
-    assert found == sorted(found)
+    assert [name.startswith(want) for name, want in zip(reached, wanted, strict=False)] == [True] * len(wanted), reached
     worked.get_by_role("button", name="Step forward").focus()
     worked.keyboard.press("Enter")
     worked.keyboard.press("Space")  # presses the button, does not play
@@ -333,27 +341,26 @@ def test_nodes_are_walked_with_up_and_down(worked):
     for _ in range(9):
         worked.keyboard.press("ArrowUp")
     assert worked.evaluate(label) == "a, leaf, data 2, grad 6, complete"
-    assert worked.get_by_role("tooltip").is_visible()
+    assert text(worked, ".cr-inspector .cr-what") == "a, a leaf"
     assert worked.locator(".cr-node[tabindex='0']").count() == 1
     worked.keyboard.press("ArrowLeft")  # stepping goes on from there
     assert position(worked) == 10
     worked.keyboard.press("Escape")
-    assert not worked.get_by_role("tooltip").is_visible()
+    assert text(worked, ".cr-inspector").startswith("Point at a node")
 
 
 def test_details_on_hover(worked):
     go_to(worked, 11)
+    details = worked.locator(".cr-inspector")
     worked.locator(".cr-node[data-node='0']").hover()
-    tooltip = worked.get_by_role("tooltip")
-    tooltip.wait_for(state="visible")
-    assert "Raise a a little and L rises 6 times as fast." in tooltip.text_content()
-    assert "from e-2 · (-3) = 6" in tooltip.text_content()
+    assert "Raise a a little and L rises 6 times as fast." in details.text_content()
+    assert "from e-2 · (-3) = 6" in details.text_content()
     worked.locator(".cr-node[data-node='1']").hover()
-    assert "Raise b a little and L falls 4 times as fast." in tooltip.text_content()
-    go_to(worked, 9)
-    assert "grad so far0.0" in tooltip.text_content()
+    assert "Raise b a little and L falls 4 times as fast." in details.text_content()
     worked.mouse.move(2, 2)
-    tooltip.wait_for(state="hidden")
+    go_to(worked, 9)
+    assert "grad so far0.0" in details.text_content()
+    assert worked.locator(".cr-node[data-node='0']").get_attribute("aria-describedby") == details.get_attribute("id")
 
 
 def test_the_table_says_what_the_picture_says(worked):
@@ -462,16 +469,15 @@ def test_nodes_do_not_overlap_and_edges_run_from_left_to_right(show, expression)
 def test_what_happens_is_always_in_view(show, expression):
     page = show(expression(chainrule.Value), reduced_motion="reduce", viewport={"width": 900, "height": 700})
     inside = """() => {
-        const view = document.querySelector('.cr-scroller').getBoundingClientRect();
-        return [...document.querySelectorAll('.cr-active')].every(node => {
-            const { left, right, top, bottom } = node.getBoundingClientRect();
-            return left >= view.left - 1 && right <= view.right + 1 && top >= view.top - 1 && bottom <= view.bottom + 1;
-        });
+        const view = document.querySelector('.cr-stage').getBoundingClientRect();
+        const node = document.querySelector('.cr-target') ?? document.querySelector('.cr-active');
+        if (node === null) return true;
+        const { left, right, top, bottom } = node.getBoundingClientRect();
+        return left >= view.left - 1 && right <= view.right + 1 && top >= view.top - 1 && bottom <= view.bottom + 1;
     }"""
     for i in range(steps(page)):
         go_to(page, i)
-        if page.locator(".cr-active").count():
-            assert page.evaluate(inside), i
+        assert page.evaluate(inside), i
 
 
 # Labels are the user's.
@@ -496,7 +502,7 @@ def test_labels_stay_text(show, label):
 
 def test_two_in_a_notebook(browser_page, tmp_path):
     one, two = stepper(worked_expression(chainrule.Value)), stepper(square(chainrule.Value))
-    notebook = f"<!doctype html><body data-jp-theme-light=false>{one._repr_html_()}{two._repr_html_()}"
+    notebook = f"<!doctype html><link rel=icon href=data:,><body data-jp-theme-light=false>{one._repr_html_()}{two._repr_html_()}"
     (tmp_path / "notebook.html").write_text(notebook)
     server = serve(tmp_path)
     try:
@@ -506,12 +512,12 @@ def test_two_in_a_notebook(browser_page, tmp_path):
         for frame in frames:
             frame.wait_for_selector(".cr-graph")
             assert frame.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
-            frame.wait_for_function("document.scrollingElement.scrollHeight <= innerHeight")
+            until(lambda frame=frame: frame.evaluate("document.scrollingElement.scrollHeight <= innerHeight"))
         frames[0].locator(".cr-play").focus()
         browser_page.keyboard.press("ArrowRight")
         assert [position(frame) for frame in frames] == [1, 0]
         browser_page.evaluate("document.body.dataset.jpThemeLight = 'true'")
-        frames[0].wait_for_function("getComputedStyle(document.documentElement).colorScheme === 'light'")
+        until(lambda: frames[0].evaluate("getComputedStyle(document.documentElement).colorScheme") == "light")
     finally:
         server.close()
 

@@ -54,7 +54,7 @@ export class GraphView {
       ...this.cards.map((card) => card.group),
       svg("g", { "aria-hidden": "true" }, this.factor.group, this.token.group, this.outcome.group),
     );
-    this.element = html("div", { class: "cr-scroller" }, this.svg);
+    this.element = html("div", { class: "cr-stage" }, this.svg);
   }
 
   /** @returns {Card} */
@@ -201,6 +201,10 @@ export class GraphView {
     this.focused = i;
   }
 
+  markInspected(/** @type {number | null} */ i) {
+    this.cards.forEach(({ group }, k) => group.classList.toggle("cr-inspected", k === i));
+  }
+
   moveFocus(/** @type {number} */ by) {
     const next = Math.max(0, Math.min(this.cards.length - 1, this.focused + by));
     this.cards[next].group.focus();
@@ -244,10 +248,11 @@ export class GraphView {
   follow(/** @type {State} */ { step }, /** @type {ScrollBehavior} */ behavior) {
     if (step.kind === "end") return;
     const nodes = "to" in step ? [step.node, step.to] : "node" in step ? [step.node] : [0];
-    const boxes = nodes.map((i) => this.layout.boxes[i]);
     const target = (/** @type {"x" | "y"} */ axis, /** @type {number} */ size, /** @type {number} */ at, /** @type {number} */ view) => {
-      const places = boxes.map((box) => (box[axis] + MARGIN[axis]) * this.scale);
-      const [first, last] = [Math.min(...places) - size * this.scale, Math.max(...places) + size * this.scale];
+      const places = nodes.map((i) => (this.layout.boxes[i][axis] + MARGIN[axis]) * this.scale);
+      const far = Math.max(...places) - Math.min(...places) + 2 * size * this.scale > view; // not both: then the last
+      const seen = far ? places.slice(-1) : places;
+      const [first, last] = [Math.min(...seen) - size * this.scale, Math.max(...seen) + size * this.scale];
       return first >= at && last <= at + view ? at : (first + last - view) / 2;
     };
     const { scrollLeft, scrollTop, clientWidth, clientHeight } = this.element;

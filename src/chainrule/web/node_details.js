@@ -1,5 +1,5 @@
 // @ts-check
-// What a node has to tell, beside it while the pointer or the focus is on it.
+// What a node has to tell, in a place of its own: it covers nothing, and stays until another node is looked at.
 
 import { html } from "./elements.js";
 import { nudge, sentence } from "./narration.js";
@@ -10,22 +10,19 @@ import { nudge, sentence } from "./narration.js";
  */
 
 const MOST_CONTRIBUTIONS = 6;
-const HIDE_MS = 150; // time to move the pointer from the node to its details
+const HINT = "Point at a node, or walk from node to node with ↑ ↓, and its details appear here.";
 
 export class NodeDetails {
   /** @param {Description} graph @param {string} id */
   constructor(graph, id) {
     this.graph = graph;
-    this.element = html("div", { class: "cr-tooltip", role: "tooltip", id, hidden: "" });
-    this.element.addEventListener("pointerenter", () => clearTimeout(this.hiding));
-    this.element.addEventListener("pointerleave", () => this.hideSoon());
+    this.element = html("div", { class: "cr-inspector", id });
     /** @type {number | null} */
     this.node = null;
-    this.hiding = 0;
+    this.clear();
   }
 
   show(/** @type {number} */ i, /** @type {State} */ state) {
-    clearTimeout(this.hiding);
     this.node = i;
     const node = this.graph.nodes[i];
     const grad = state.grads[i];
@@ -35,9 +32,13 @@ export class NodeDetails {
     this.element.replaceChildren(
       html("p", { class: "cr-what" }, node.expression ? `${node.name} = ${node.expression.names}` : `${node.name}, a ${node.kind}`),
       html("dl", {}, ...lines, ...this.contributions(i, state.position)),
-      ...(note ? [html("p", { class: "cr-reading" }, sentence(note))] : []),
+      html("p", {}, note && sentence(note)),
     );
-    this.element.hidden = false;
+  }
+
+  clear() {
+    this.node = null;
+    this.element.replaceChildren(html("p", {}, HINT));
   }
 
   /** What has arrived so far, and from where. */
@@ -48,26 +49,6 @@ export class NodeDetails {
     });
     const rest = lines.length - MOST_CONTRIBUTIONS;
     return rest > 0 ? [...lines.slice(0, MOST_CONTRIBUTIONS), line("and", `${rest} more`)] : lines;
-  }
-
-  hide() {
-    clearTimeout(this.hiding);
-    this.node = null;
-    this.element.hidden = true;
-  }
-
-  hideSoon() {
-    clearTimeout(this.hiding);
-    this.hiding = setTimeout(() => this.hide(), HIDE_MS);
-  }
-
-  /** Below the node if there is room, else above it. */
-  place(/** @type {DOMRect} */ node, /** @type {DOMRect} */ stage) {
-    const { offsetWidth: width, offsetHeight: height } = this.element;
-    const x = node.left - stage.left + (node.width - width) / 2;
-    const [above, below] = [node.top - stage.top - height - 8, node.bottom - stage.top + 8];
-    this.element.style.left = `${Math.max(6, Math.min(stage.width - width - 6, x))}px`;
-    this.element.style.top = `${below + height < stage.height || above < -48 ? below : above}px`;
   }
 }
 

@@ -59,7 +59,6 @@ export class Stepper extends EventTarget {
     this.table = new NodeTable(graph);
     this.controls = buildControls(this);
     this.words = buildWords();
-    this.stage = html("div", { class: "cr-stage" }, this.view.element, this.details.element);
     this.build();
 
     this.listening = new AbortController();
@@ -155,7 +154,6 @@ export class Stepper extends EventTarget {
     this.view.stopTravel();
     this.listening.abort();
     this.resizing.disconnect();
-    this.details.hide();
     this.element.replaceChildren();
     this.element.classList.remove("cr-stepper");
   }
@@ -177,9 +175,9 @@ export class Stepper extends EventTarget {
         "section",
         { class: "cr-frame", "aria-label": `How ${name} is computed and differentiated, step by step` },
         html("header", { class: "cr-header" }, words.phase, words.count, zoom),
-        this.stage,
+        this.view.element,
         this.controls.element,
-        html("div", { class: "cr-explanation" }, words.title, words.equation, words.details),
+        html("div", { class: "cr-text" }, html("div", { class: "cr-explanation" }, words.title, words.equation, words.details), this.details.element),
         words.spoken,
         this.table.element,
       ),
@@ -191,11 +189,8 @@ export class Stepper extends EventTarget {
     keyboard.addEventListener("keydown", (event) => this.onKey(/** @type {KeyboardEvent} */ (event)), { signal });
     scrubber.addEventListener("input", () => this.byHand(() => this.goTo(Number(scrubber.value))), { signal });
     speed.addEventListener("change", () => this.setSpeed(Number(speed.value)), { signal });
-    this.view.element.addEventListener("scroll", () => this.placeDetails(), { signal });
     this.view.cards.forEach(({ group }, i) => {
       group.addEventListener("pointerenter", () => this.showDetails(i), { signal });
-      group.addEventListener("pointerleave", () => this.details.hideSoon(), { signal });
-      group.addEventListener("blur", () => this.details.hide(), { signal });
       group.addEventListener("focus", () => this.onFocus(i), { signal });
     });
     this.resizing.observe(this.element);
@@ -227,7 +222,7 @@ export class Stepper extends EventTarget {
     if (key === "End") return () => this.byHand(() => this.goTo(this.length - 1));
     if (key === "ArrowDown" && inGraph) return () => this.view.moveFocus(1);
     if (key === "ArrowUp" && inGraph) return () => this.view.moveFocus(-1);
-    if (key === "Escape" && this.details.node !== null) return () => this.details.hide();
+    if (key === "Escape" && this.details.node !== null) return () => this.clearDetails();
     return undefined;
   }
 
@@ -255,7 +250,6 @@ export class Stepper extends EventTarget {
   fit() {
     this.view.fit();
     this.view.follow(this.state, "instant");
-    this.placeDetails();
   }
 
   zoom(/** @type {number} */ factor) {
@@ -315,13 +309,12 @@ export class Stepper extends EventTarget {
 
   showDetails(/** @type {number} */ i) {
     this.details.show(i, this.state);
-    this.placeDetails();
+    this.view.markInspected(i);
   }
 
-  placeDetails() {
-    if (this.details.node === null) return;
-    const node = this.view.cards[this.details.node].group.getBoundingClientRect();
-    this.details.place(node, this.stage.getBoundingClientRect());
+  clearDetails() {
+    this.details.clear();
+    this.view.markInspected(null);
   }
 }
 
