@@ -1,10 +1,13 @@
 """A real browser for the tests of pages: Debian's Chromium, headless.
 
 `browser_page` is a fresh page. A test that uses it fails if the page logs an error, throws one, or asks for anything
-that is not on this machine.
+that is not on this machine. `serve` serves files to it where opening them is not enough.
 """
 
+import functools
+import http.server
 import os
+import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -72,3 +75,27 @@ def watch(page, problems):
 def is_local(url):
     parts = urlsplit(url)
     return parts.scheme in ("file", "data", "blob", "about") or parts.hostname in LOOPBACK
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def serve():
+    """A function that serves a folder over HTTP, to this machine only, and returns the address."""
+    servers = []
+
+    def serve_folder(folder):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        servers.append((server, thread))
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield serve_folder
+    for server, thread in servers:
+        server.shutdown()
+        thread.join()
+        server.server_close()

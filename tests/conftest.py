@@ -2,7 +2,7 @@
 
 import pytest
 
-from browser import browser_page, chromium, open_page  # noqa: F401
+from browser import browser_page, chromium, open_page, serve  # noqa: F401
 from chainrule import closures
 from engines import ENGINES
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 import chainrule
-from chainrule import nn, ops, stepper
+from chainrule import closures, nn, ops, stepper
 from chainrule.formulas import Formula, show
 from chainrule.pages import SCRIPTS, Page, classic_script
 from chainrule.stepping import describe
@@ -72,15 +72,19 @@ def test_contributions_add_up(Value):
     assert [(step["operand"], step["after"]["text"]) for step in backward_steps(description)] == [(0, "3"), (1, "6")]
 
 
+def results_of(program, Value):
+    return run(program, Value, lambda row, operands: Value._apply(row, tuple(operands)))[1]
+
+
 def same_number(a, b):
-    return a == b and math.copysign(1.0, a) == math.copysign(1.0, b) or (a != a and b != b)
+    return (a == b and math.copysign(1.0, a) == math.copysign(1.0, b)) or (a != a and b != b)
 
 
 @given(programs(most_nodes=40))
 @settings(deadline=None, max_examples=150)
 def test_stepping_gives_the_gradients_of_backward_to_the_bit(program):
     for Value in ENGINES.values():
-        leaves, results = run(program, Value, lambda row, operands: Value._apply(row, tuple(operands)))
+        results = results_of(program, Value)
         for i, node in enumerate(results):
             node.label = f"n{i}"
         root = results[-1]
@@ -95,8 +99,7 @@ def test_stepping_gives_the_gradients_of_backward_to_the_bit(program):
 @settings(deadline=None, max_examples=50)
 def test_every_step_follows_from_the_one_before(program):
     Value = chainrule.Value
-    _, results = run(program, Value, lambda row, operands: Value._apply(row, tuple(operands)))
-    description = describe(results[-1])
+    description = describe(results_of(program, Value)[-1])
     grads = [node["grad"] and float(node["grad"]["exact"]) for node in description["nodes"]]
     for step in description["steps"]:
         if step["kind"] == "seed":
@@ -162,6 +165,7 @@ def test_special_numbers(Value):
 def test_names_come_from_labels_and_variables(Value):
     weight, bias = Value(2.0), Value(1.0, label="b")
     total = weight * 3.0 + bias
+    _1 = weight  # as notebooks do
     names = [node["name"] for node in describe(total, names=locals())["nodes"]]
     assert names == ["weight", "b", "3", "v1", "total"]
 
@@ -259,8 +263,16 @@ def test_large_graphs_are_refused():
 
 
 def test_what_is_not_a_value_is_refused():
-    with pytest.raises(TypeError, match="`root` must be a chainrule Value, the result to differentiate; got float"):
+    with pytest.raises(TypeError, match=r"`root` must be a chainrule Value, the result to differentiate; got float$"):
         stepper(3.0)
+    with pytest.raises(
+        TypeError, match="got Value of another class, which does not say what its operands were in order"
+    ):
+        stepper(closures.Value(3.0) * 2.0)
+    with pytest.raises(
+        TypeError, match=r"`names` must be a mapping from names to Values, such as locals\(\), got list"
+    ):
+        stepper(chainrule.Value(3.0), names=["x"])
 
 
 # Formulas.
@@ -373,5 +385,7 @@ def test_open_shows_the_page_in_the_browser(monkeypatch, tmp_path):
     assert opened == [path.as_uri()]
     assert path.read_text() == "<p>"
     monkeypatch.setattr(webbrowser, "open", lambda address: False)
-    with pytest.raises(RuntimeError, match=r"no browser could be started; the page is in '.*': open that file yourself"):
+    with pytest.raises(
+        RuntimeError, match=r"no browser could be started; the page is in '.*': open that file yourself"
+    ):
         page.open()

@@ -1,7 +1,8 @@
 """Pages in one file: a component of `web/`, its style and its data, inlined so that the file opens anywhere, offline.
 
-The scripts in `web/` are ES modules, for bundlers. Browsers refuse modules in a page that is opened as a file, so here they
-become one classic script: `import` lines are dropped, `export` is cut off, and a function around the whole keeps names apart.
+The scripts in `web/` are ES modules, for bundlers. Browsers refuse modules in a page that is opened as a file, so here
+they become one classic script: `import` lines are dropped, `export` is cut off, and a function around the whole keeps
+their names from the page.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Page:
     """A page in one file.
 
     >>> Page("Empty", "<!doctype html><title>Empty</title>")
-    <Page 'Empty', 36 characters: .open() shows it, .save(path) keeps it>
+    <Page 'Empty', 35 characters: .open() shows it, .save(path) keeps it>
     """
 
     def __init__(self, title: str, html: str) -> None:
@@ -98,7 +99,11 @@ def page(title: str, component: str, data: dict[str, Any]) -> Page:
 
 def classic_script() -> str:
     """The modules of `web/` as one classic script."""
-    return '(() => {\n"use strict";\n' + "\n".join(_without_imports_and_exports(_source(name)) for name in SCRIPTS) + "})();\n"
+    return (
+        '(() => {\n"use strict";\n'
+        + "\n".join(_without_imports_and_exports(_source(name)) for name in SCRIPTS)
+        + "})();\n"
+    )
 
 
 def _without_imports_and_exports(module: str) -> str:

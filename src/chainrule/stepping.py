@@ -8,9 +8,9 @@ number and formula is made here, by the op table's own rules. The data:
     steps   what happens, in order: start; forward, once per result; seed; backward, once per edge; end
     root    the index of the node that `backward()` is called on
 
-A number is given twice: `exact`, as Python writes it, and `text`, for reading. A backward step says that a node passes its
-gradient on to an operand: the local derivative, the product, and the operand's gradient before and after. A node with
-a `_backward` written by hand is asked by calling it, so its steps only know before and after.
+A number is given twice: `exact`, as Python writes it, and `text`, for reading. A backward step says that a node passes
+its gradient on to an operand: the local derivative, the product, and the operand's gradient before and after. A node
+with a `_backward` written by hand is asked by calling it, so its steps only know before and after.
 """
 
 from __future__ import annotations
@@ -54,7 +54,13 @@ def describe(
 ) -> dict[str, Any]:
     """What the page shows, as data for JSON."""
     if not isinstance(root, (Value, engine.Value)):
-        raise TypeError(f"`root` must be a chainrule Value, the result to differentiate; got {type(root).__name__}")
+        kind = type(root).__name__
+        other = (
+            " of another class, which does not say what its operands were in order" if hasattr(root, "_prev") else ""
+        )
+        raise TypeError(f"`root` must be a chainrule Value, the result to differentiate; got {kind}{other}")
+    if not isinstance(names, Mapping | None):
+        raise TypeError(f"`names` must be a mapping from names to Values, such as locals(), got {type(names).__name__}")
     nodes = _oldest_first(root)
     names_of = _names(nodes, names or {})
     operands = [_formula(node, name) for node, name in zip(nodes, names_of, strict=True)]
@@ -86,9 +92,7 @@ def describe(
 class _Backward:
     """`engine.Value.backward` once more, on a list of gradients in place of the Values' own."""
 
-    def __init__(
-        self, root: Value, nodes: list[Value], formulas: list[Formula], seed: float, keep_grads: bool
-    ) -> None:
+    def __init__(self, root: Value, nodes: list[Value], formulas: list[Formula], seed: float, keep_grads: bool) -> None:
         self.root = root
         self.nodes = nodes
         self.formulas = formulas
@@ -175,8 +179,8 @@ def _oldest_first(root: Value) -> list[Value]:
                 pending.append(operand)
     if len(found) > MOST_NODES:
         raise ValueError(
-            f"`root` stands on {len(found):,} nodes, and a page of more than {MOST_NODES} explains nothing: step through a "
-            "part of it, such as one neuron, or the loss of a small model on one example"
+            f"`root` stands on {len(found):,} nodes, and a page of more than {MOST_NODES} explains nothing: "
+            "step through a part of it, such as one neuron, or the loss of a small model on one example"
         )
     return sorted(found, key=lambda node: node._serial)
 
@@ -186,7 +190,10 @@ def _names(nodes: list[Value], variables: Mapping[str, Any]) -> list[str]:
 
     No two are alike, so a label that several nodes have is numbered.
     """
-    found = {v: name for name, v in variables.items() if isinstance(v, (Value, engine.Value)) and name.strip("_")}
+    found: dict[Value, str] = {}
+    for name, value in variables.items():
+        if isinstance(value, (Value, engine.Value)) and not name.startswith("_"):  # notebooks keep results as _1 _2 …
+            found.setdefault(value, name)
     wanted = ["" if node._constant else node.label or found.get(node, "") for node in nodes]
     times = Counter(wanted)
     taken, numbers = set(wanted), {name: count(1) for name in times}

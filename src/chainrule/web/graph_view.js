@@ -167,7 +167,8 @@ export class GraphView {
     const line = this.line(step);
     const length = line.getTotalLength();
     const start = performance.now();
-    const { grad } = this.cards[step.to];
+    const { group, grad } = this.cards[step.to];
+    group.classList.remove("cr-complete");
     if (grad) grad.textContent = step.before.text;
     hideChip(this.outcome);
     const move = (/** @type {number} */ now) => {

@@ -137,7 +137,7 @@ function accumulation(/** @type {Description} */ graph, /** @type {Backward} */ 
   const earlier = graph.steps.slice(0, position).filter(arrives).length;
   if (all === 1) return "";
   const order = `the ${ordinal(earlier)} of ${all} contributions`;
-  return earlier === 0 ? order : `${order}: it is added, so that what came before is not lost`;
+  return earlier === 0 ? order : `${order}: += keeps the ${step.before.text} that came before`;
 }
 
 function ordinal(/** @type {number} */ index) {
@@ -174,10 +174,10 @@ export function nudge(/** @type {Description} */ graph, /** @type {number} */ no
   const seed = graph.steps.find((step) => step.kind === "seed");
   const fromZero = graph.nodes.every(({ grad: start }) => start === null || Number(start.exact) === 0);
   if (seed?.kind !== "seed" || seed.after.text !== "1" || !fromZero) return "";
-  if (node === graph.root) return `${root} is what everything else is measured against`;
+  if (node === graph.root) return `everything else is measured against ${root}`;
   const speed = Number(grad.exact);
   if (speed === 0) return `raise ${name} a little and ${root} stays as it is`;
-  if (!Number.isFinite(speed)) return `${root} has no finite slope here`; // "inf", "-inf" and "nan" give NaN
+  if (!Number.isFinite(speed)) return `the slope of ${root} is not finite here`; // "inf", "-inf" and "nan" give NaN
   const way = speed > 0 ? "rises" : "falls";
   const times = grad.text.replace(/^-/, "");
   return `raise ${name} a little and ${root} ${way} ${times === "1" ? "just" : `${times} times`} as fast`;
