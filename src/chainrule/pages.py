@@ -86,8 +86,10 @@ def page(title: str, component: str, data: dict[str, Any]) -> Page:
 {"".join(map(_source, STYLES))}</style>
 </head>
 <body>
+<main>
 <h1>{html.escape(title)}</h1>
-<main id="{component}"></main>
+<div id="{component}"></div>
+</main>
 <script type="application/json" id="{component}-data">{text}</script>
 <script>
 {classic_script()}</script>

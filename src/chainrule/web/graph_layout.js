@@ -1,10 +1,10 @@
 // @ts-check
 // A layered drawing of an acyclic graph, left to right, after Sugiyama: layers, order within layers, coordinates.
 //
-// Every node stands one layer left of its leftmost user, so that leaves stay close to where they are used. An edge that
-// skips layers gets a lane in each, as if it were a thin node. The order within layers is improved by sweeps
-// until edges hardly cross; then each layer moves as close to its neighbours as the order allows, which is an isotonic
-// regression with an exact solution.
+// Every node stands one layer left of its leftmost user, so that leaves stay close to where they are used. Where edges of a
+// node skip layers they share a lane there, as if it were a thin node, and branch off it one by one. The order within layers is
+// improved by sweeps until edges hardly cross; then each layer moves as close to its neighbours as the order allows, which is an
+// isotonic regression with an exact solution.
 
 /**
  * @typedef {{ x: number, y: number, width: number, height: number }} Box  its centre and size
@@ -12,13 +12,14 @@
  * @typedef {{ width: number, height: number, boxes: Box[], edges: Edge[] }} Layout
  * @typedef {{ node: number, width: number, height: number, layer: number, left: Link[], right: Link[], place: number, y: number }} Slot
  * @typedef {{ slot: Slot, weight: number }} Link
+ * @typedef {{ from: number, to: number, operand: number, via: Slot[] }} Route
  */
 
 const LAYER_GAP = 72;
 const NODE_GAP = 32;
 const LANE_HEIGHT = 2;
 const BOW = 20; // how far parallel edges bend apart
-const ORDER_SWEEPS = 24;
+const PATIENCE = 4; // sweeps without improvement
 const PLACE_SWEEPS = 60;
 
 /**
@@ -29,15 +30,19 @@ const PLACE_SWEEPS = 60;
 export function layoutGraph(nodes, sizes) {
   const layerOf = layersOf(nodes);
   const slots = nodes.map((_, node) => newSlot(node, layerOf[node], sizes[node]));
-  const lanes = nodes.flatMap((node, to) =>
-    node.operands.map((from, operand) => ({ from, to, operand, via: lanesBetween(slots[from], slots[to]) })),
+  const reach = [...layerOf];
+  nodes.forEach((node, to) => node.operands.forEach((from) => (reach[from] = Math.max(reach[from], layerOf[to]))));
+  const lanes = slots.map((slot, node) => lanesFrom(slot, reach[node]));
+  const routes = nodes.flatMap((node, to) =>
+    node.operands.map((from, operand) => ({ from, to, operand, via: lanes[from].slice(0, layerOf[to] - layerOf[from] - 1) })),
   );
+  for (const { from, to, via } of routes) link(via[via.length - 1] ?? slots[from], slots[to]);
   const layers = bestOrder(firstOrder(nodes, slots, lanes));
   placeVertically(layers);
 
   const columns = columnsOf(layers);
   const boxes = slots.map(({ width, height, layer, y }) => ({ x: columns[layer].centre, y, width, height }));
-  const edges = lanes.map((edge) => ({ ...edge, path: pathOf(edge, lanes, slots, columns) }));
+  const edges = routes.map((route) => ({ ...route, path: pathOf(route, routes, slots, columns) }));
   const last = columns[columns.length - 1];
   return { width: last.centre + last.width / 2, height: bottomOf(layers), boxes, edges };
 }
@@ -57,18 +62,17 @@ function newSlot(/** @type {number} */ node, /** @type {number} */ layer, /** @t
   return { node, layer, width: size.width, height: size.height, left: [], right: [], place: 0, y: 0 };
 }
 
-/** The lanes that an edge takes through the layers it skips, linked to each other and to its ends. */
-function lanesBetween(/** @type {Slot} */ from, /** @type {Slot} */ to) {
-  const via = [];
+/** A lane in each of the layers between a node and its rightmost user, linked from left to right. */
+function lanesFrom(/** @type {Slot} */ from, /** @type {number} */ until) {
+  const lanes = [];
   let last = from;
-  for (let layer = from.layer + 1; layer < to.layer; layer++) {
+  for (let layer = from.layer + 1; layer < until; layer++) {
     const lane = newSlot(-1, layer, { width: 0, height: LANE_HEIGHT });
     link(last, lane);
-    via.push(lane);
+    lanes.push(lane);
     last = lane;
   }
-  link(last, to);
-  return via;
+  return lanes;
 }
 
 function link(/** @type {Slot} */ left, /** @type {Slot} */ right) {
@@ -82,22 +86,19 @@ function link(/** @type {Slot} */ left, /** @type {Slot} */ right) {
  * Layers filled from the result back, operands from top to bottom in the order in which they are written.
  * @param {{ operands: number[] }[]} nodes
  * @param {Slot[]} slots
- * @param {{ to: number, via: Slot[], from: number }[]} lanes
+ * @param {Slot[][]} lanes
  */
 function firstOrder(nodes, slots, lanes) {
   /** @type {Slot[][]} */
   const layers = Array.from({ length: Math.max(...slots.map((slot) => slot.layer)) + 1 }, () => []);
-  const edgesInto = nodes.map(() => /** @type {typeof lanes} */ ([]));
-  for (const edge of lanes) edgesInto[edge.to].push(edge);
   const seen = new Set();
   const pending = [nodes.length - 1];
   while (pending.length > 0) {
     const node = /** @type {number} */ (pending.pop());
     if (seen.has(node)) continue;
     seen.add(node);
-    layers[slots[node].layer].push(slots[node]);
-    for (const edge of edgesInto[node]) for (const lane of edge.via) layers[lane.layer].push(lane);
-    for (const edge of [...edgesInto[node]].reverse()) pending.push(edge.from);
+    for (const slot of [slots[node], ...lanes[node]]) layers[slot.layer].push(slot);
+    pending.push(...nodes[node].operands.toReversed());
   }
   layers.forEach(number);
   return layers;
@@ -111,16 +112,14 @@ function number(/** @type {Slot[]} */ layer) {
 function bestOrder(/** @type {Slot[][]} */ layers) {
   let best = layers.map((layer) => [...layer]);
   let fewest = crossings(layers);
-  for (let sweep = 0; sweep < ORDER_SWEEPS && fewest > 0; sweep++) {
+  for (let sweep = 0, idle = 0; idle < PATIENCE && fewest > 0; sweep++, idle++) {
     const side = sweep % 2 ? "left" : "right";
-    const order = sweep % 2 ? layers : [...layers].reverse();
-    for (const layer of order) sortByNeighbours(layer, side);
+    for (const layer of sweep % 2 ? layers : layers.toReversed()) sortByNeighbours(layer, side);
     for (const layer of layers) swapNeighbours(layer);
     const found = crossings(layers);
-    if (found < fewest) {
-      fewest = found;
-      best = layers.map((layer) => [...layer]);
-    }
+    if (found >= fewest) continue;
+    [fewest, idle] = [found, 0];
+    best = layers.map((layer) => [...layer]);
   }
   best.forEach(number);
   return best;
@@ -173,7 +172,7 @@ function placeVertically(/** @type {Slot[][]} */ layers) {
   for (const layer of layers) settle(layer, layer.map(() => 0), layer.map(() => 1));
   for (let sweep = 0; sweep < PLACE_SWEEPS; sweep++) {
     const side = sweep % 2 ? "left" : "right";
-    for (const layer of sweep % 2 ? layers : [...layers].reverse()) {
+    for (const layer of sweep % 2 ? layers : layers.toReversed()) {
       const links = layer.map((slot) => pulls(slot, side));
       const weights = links.map((list) => list.reduce((sum, to) => sum + to.weight, 0));
       const wishes = links.map((list, i) => list.reduce((sum, to) => sum + to.weight * to.slot.y, 0) / (weights[i] || 1));
@@ -184,10 +183,10 @@ function placeVertically(/** @type {Slot[][]} */ layers) {
   for (const slot of layers.flat()) slot.y -= top;
 }
 
-/** What a slot wants to be close to: a lane continues straight from where the sweep comes, a node is drawn to both sides. */
+/** What a slot wants to be close to: a lane goes on straight from where the sweep comes, a node is drawn to both sides. */
 function pulls(/** @type {Slot} */ slot, /** @type {"left" | "right"} */ side) {
-  const straight = slot.node < 0 && slot[side][0].slot.node < 0;
-  return straight ? slot[side] : [...slot.left, ...slot.right];
+  const next = slot[side].find((to) => to.slot.node < 0);
+  return slot.node < 0 && next ? [next] : [...slot.left, ...slot.right];
 }
 
 /**
@@ -232,8 +231,8 @@ function bottomOf(/** @type {Slot[][]} */ layers) {
 
 /**
  * A smooth line: horizontal where it passes a layer, curved in the gaps.
- * @param {{ from: number, to: number, operand: number, via: Slot[] }} edge
- * @param {{ from: number, to: number, operand: number, via: Slot[] }[]} all
+ * @param {Route} edge
+ * @param {Route[]} all
  * @param {Slot[]} slots
  * @param {{ centre: number, width: number }[]} columns
  */

@@ -18,6 +18,7 @@ const MARGIN = { x: 46, y: 34 }; // room for chips that are wider than their nod
 const READABLE = 0.72; // smaller than this, the graph is scrolled rather than shrunk
 const LARGEST = 1.12;
 const ZOOM_LIMITS = [0.2, 2];
+const FACTOR_FROM_NODE = 46; // where on an edge the local derivative stands
 const TRAVEL_MS = 900;
 const SIGNS = /** @type {Record<string, string>} */ ({ "*": "×", "-": "−", "/": "÷", "<=": "≤", ">=": "≥", "!=": "≠" });
 
@@ -132,6 +133,7 @@ export class GraphView {
       line.classList.toggle("cr-forward", step.kind === "forward" && edge.startsWith(`${step.node}:`));
       line.classList.toggle("cr-backward", changed || (step.kind === "backward" && edge === edgeOf(step)));
       line.classList.toggle("cr-passed", passed.has(edge));
+      if (line.matches(".cr-forward, .cr-backward")) line.parentNode?.append(line); // above those that share its lane
     }
   }
 
@@ -148,7 +150,7 @@ export class GraphView {
       this.showUnder(step.node, `${shorten(node.expression?.numbers ?? "", 26)} = ${node.data.text}`);
     } else if (step.kind === "backward") {
       const line = this.line(step);
-      const { x, y } = line.getPointAtLength(line.getTotalLength() / 2);
+      const { x, y } = line.getPointAtLength(line.getTotalLength() - factorPlace(line));
       showChip(this.factor, `× ${step.partial.text}`, x, y);
       this.showUnder(step.to, `${step.sum} = ${step.after.text}`);
     } else if (step.kind === "handwritten") {
@@ -162,7 +164,7 @@ export class GraphView {
     showChip(this.outcome, words, centre, y + CARD.height / 2 + 14);
   }
 
-  /** The node's gradient leaves, is multiplied half way, and arrives as the contribution; then it is added. */
+  /** The node's gradient leaves, is multiplied, and arrives as the contribution; then it is added. */
   travel(/** @type {State} */ state, /** @type {Backward} */ step, /** @type {number} */ speed) {
     const line = this.line(step);
     const length = line.getTotalLength();
@@ -179,7 +181,7 @@ export class GraphView {
       }
       const way = time < 0.5 ? 2 * time * time : 1 - 2 * (1 - time) * (1 - time); // slow, fast, slow
       const { x, y } = line.getPointAtLength(length * (1 - way));
-      showChip(this.token, way < 0.5 ? step.grad.text : step.product.text, x, y);
+      showChip(this.token, length * way < factorPlace(line) ? step.grad.text : step.product.text, x, y);
       this.frame = requestAnimationFrame(move);
     };
     this.frame = requestAnimationFrame(move);
@@ -263,6 +265,11 @@ export class GraphView {
       behavior,
     });
   }
+}
+
+/** How far from the passing node the factor stands. */
+function factorPlace(/** @type {SVGPathElement} */ line) {
+  return Math.min(line.getTotalLength() / 2, FACTOR_FROM_NODE);
 }
 
 /** @returns {string} */

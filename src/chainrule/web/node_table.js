@@ -33,7 +33,7 @@ export class NodeTable {
     this.element = html(
       "details",
       { class: "cr-table" },
-      html("summary", {}, "All numbers as a table", html("span", { class: "cr-keys" }, KEYS)),
+      html("summary", {}, "All numbers as a table", html("span", { class: "cr-keys", "aria-hidden": "true" }, KEYS)),
       html("div", { class: "cr-table-scroller", tabindex: "0", role: "group", "aria-label": "Table of all nodes" }, table),
     );
   }

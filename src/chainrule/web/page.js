@@ -3,7 +3,7 @@
 
 import { mountStepper } from "./stepper.js";
 
-const main = /** @type {HTMLElement} */ (document.getElementById("stepper"));
+const place = /** @type {HTMLElement} */ (document.getElementById("stepper"));
 const data = /** @type {HTMLElement} */ (document.getElementById("stepper-data"));
 
 /** The page around the frame we are in, if there is one and we may look at it. */
@@ -26,7 +26,7 @@ function followTheme(/** @type {HTMLElement} */ body) {
 /** As tall as the page, so that a notebook shows all of it without a second scroll bar. */
 function fitFrame() {
   const frame = /** @type {HTMLElement | null} */ (window.frameElement);
-  if (frame) frame.style.height = `${main.offsetHeight + 2}px`;
+  if (frame) frame.style.height = `${document.body.offsetHeight}px`;
 }
 
 const around = surroundings();
@@ -34,6 +34,6 @@ if (around) {
   document.documentElement.classList.add("framed");
   followTheme(around);
   new MutationObserver(() => followTheme(around)).observe(around, { attributes: true });
-  new ResizeObserver(fitFrame).observe(main);
+  new ResizeObserver(fitFrame).observe(document.body);
 }
-Object.assign(main, { stepper: mountStepper(main, JSON.parse(data.textContent ?? ""), { keyboard: document }) });
+Object.assign(place, { stepper: mountStepper(place, JSON.parse(data.textContent ?? ""), { keyboard: document }) });

@@ -335,6 +335,8 @@ function buildControls(/** @type {Stepper} */ stepper) {
     button("Step forward", ICONS.next, () => stepper.byHand(() => stepper.next())),
     button("Last step", ICONS.last, () => stepper.byHand(() => stepper.goTo(last))),
   ];
+  const keys = ["Home", "ArrowLeft", "Space", "ArrowRight", "End"];
+  [...back, play, ...on].forEach((each, i) => each.setAttribute("aria-keyshortcuts", keys[i]));
   const range = { type: "range", min: "0", max: String(last), step: "1", value: "0", class: "cr-scrubber", "aria-label": "Step" };
   const scrubber = /** @type {HTMLInputElement} */ (html("input", range));
   const turn = stepper.states.findIndex((state) => state.backward) - 0.5;
