@@ -155,6 +155,7 @@ class _Backward:
                     "grad": _number(before[i]),
                     "before": _number(old),
                     "after": _number(grad),
+                    "change": _number(grad - old),
                 }
 
     def _after_calling(self, i: int) -> list[float]:

@@ -9,7 +9,7 @@
  * @typedef {{ kind: "forward", node: number }} Forward
  * @typedef {{ kind: "seed", node: number, after: Num }} Seed
  * @typedef {{ kind: "backward", node: number, to: number, operand: number, grad: Num, partial: Num, formula: Texts | null, product: Num, before: Num, after: Num, sum: string, multiplication: string }} Backward
- * @typedef {{ kind: "handwritten", node: number, to: number, grad: Num, before: Num, after: Num }} Handwritten
+ * @typedef {{ kind: "handwritten", node: number, to: number, grad: Num, before: Num, after: Num, change: Num }} Handwritten
  * @typedef {Frame | Forward | Seed | Backward | Handwritten} Step
  * @typedef {{ root: number, nodes: GraphNode[], steps: Step[] }} Description
  * @typedef {{ position: number, step: Step, backward: boolean, computed: boolean[], grads: (Num | null)[], complete: boolean[] }} State
@@ -85,11 +85,13 @@ function narrateForward(/** @type {GraphNode} */ node) {
 function narrateSeed(/** @type {Description} */ graph, /** @type {Seed} */ step) {
   const { name } = graph.nodes[step.node];
   const one = step.after.text === "1";
+  const kept = graph.nodes.some((node) => node.grad !== null && Number(node.grad.exact) !== 0);
   return {
     title: `Backward starts at ${name}`,
     equation: one ? `${name}.grad = ∂${name}/∂${name} = 1` : `${name}.grad = ${step.after.text}`,
     details: [
       { term: "why", prose: one ? `${name} moves exactly as fast as itself.` : "This is the seed that was asked for." },
+      ...(kept ? [{ term: "kept", prose: "Leaves start from the gradients they hold, for nobody has set them to zero." }] : []),
       { term: "next", prose: "The newest node passes its gradient to its operands, then the one before it, and so on." },
     ],
     spoken: `Backward starts. The gradient of ${name} is set to ${step.after.text}.`,
@@ -151,7 +153,7 @@ function narrateHandwritten(/** @type {Description} */ graph, /** @type {Handwri
     title: `${node.name} runs its own _backward`,
     equation: `${to.name}.grad: ${step.before.text} → ${step.after.text}`,
     details: [
-      { term: "written by hand", prose: `Its code turned ${node.name}.grad = ${step.grad.text} into this change.` },
+      { term: "written by hand", prose: `Its code met ${node.name}.grad = ${step.grad.text} and changed ${to.name}.grad by ${step.change.text}.` },
     ],
     spoken: `Backward. The hand-written backward of ${node.name} changes the gradient of ${to.name} from ${step.before.text} to ${step.after.text}.`,
   };
