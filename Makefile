@@ -57,6 +57,7 @@ $(VENV)/installed: $(VENV)/bin/python pyproject.toml setup.py src/chainrule/ops.
 
 $(VENV)/tests-installed: $(VENV)/installed
 	$(BIN)/pip install -q -e .[test,lint]
+	tools/install_chromium.sh
 	touch $@
 
 $(VENV)/bench-installed: $(VENV)/installed

@@ -1,7 +1,8 @@
-"""Fixtures: `Value` runs a test on every engine that is built."""
+"""Fixtures: `Value` runs a test on every engine that is built; `browser_page` is a page in a real browser."""
 
 import pytest
 
+from browser import browser_page, chromium, open_page, serve  # noqa: F401
 from chainrule import closures
 from engines import ENGINES
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from chainrule.compiler import compile
     from chainrule.drawing import draw
     from chainrule.files import load, save
+    from chainrule.stepping import stepper
     from chainrule.training import fit
 
 __version__ = "0.1.0"
@@ -40,6 +41,7 @@ _LATER = {
     "nn": ("nn", ""),
     "optim": ("optim", ""),
     "save": ("files", "save"),
+    "stepper": ("stepping", "stepper"),
     "training": ("training", ""),
 }
 
@@ -61,6 +63,7 @@ __all__ = [
     "optim",
     "save",
     "softmax",
+    "stepper",
     "training",
 ]
 __all__ += list(ops.TABLE)

@@ -1,0 +1,320 @@
+// @ts-check
+// The graph as a picture: a card for each node with its data and grad, and what flows along the edges in the present step.
+
+import { html, shorten, svg } from "./elements.js";
+import { layoutGraph } from "./graph_layout.js";
+
+/**
+ * @typedef {import("./narration.js").Description} Description
+ * @typedef {import("./narration.js").GraphNode} GraphNode
+ * @typedef {import("./narration.js").Backward} Backward
+ * @typedef {import("./narration.js").State} State
+ * @typedef {{ group: SVGGraphicsElement, data: SVGGraphicsElement, grad: SVGGraphicsElement | null, mark: SVGGraphicsElement }} Card
+ */
+
+const CARD = { width: 138, height: 72 };
+const CONSTANT = { width: 62, height: 32 };
+const MARGIN = { x: 46, y: 34 }; // room for chips that are wider than their node
+const READABLE = 0.72; // smaller than this, the graph is scrolled rather than shrunk
+const LARGEST = 1.12;
+const ZOOM_LIMITS = [0.2, 2];
+const FACTOR_FROM_NODE = 46; // where on an edge the local derivative stands
+const TRAVEL_MS = 900;
+const SIGNS = /** @type {Record<string, string>} */ ({ "*": "×", "-": "−", "/": "÷", "<=": "≤", ">=": "≥", "!=": "≠" });
+
+export class GraphView {
+  /** @param {Description} graph @param {string} detailsId  of the element that describes the node in focus */
+  constructor(graph, detailsId) {
+    this.graph = graph;
+    this.layout = layoutGraph(graph.nodes, graph.nodes.map(sizeOf));
+    this.width = this.layout.width + 2 * MARGIN.x;
+    this.height = this.layout.height + 2 * MARGIN.y;
+    this.scale = 1;
+    this.room = 0;
+    this.frame = 0; // of the animation that is running
+    this.focused = graph.root;
+    this.cards = graph.nodes.map((node, i) => this.card(node, i, detailsId));
+    this.lines = new Map(
+      this.layout.edges.map(({ to, operand, path }) => [
+        `${to}:${operand}`,
+        /** @type {SVGPathElement} */ (svg("path", { class: "cr-edge", d: path })),
+      ]),
+    );
+    this.factor = chip("cr-factor");
+    this.token = chip("cr-token");
+    this.outcome = chip("cr-outcome");
+    this.svg = svg(
+      "svg",
+      {
+        class: "cr-graph",
+        viewBox: `${-MARGIN.x} ${-MARGIN.y} ${this.width} ${this.height}`,
+        role: "group",
+        "aria-label": `Graph of ${graph.nodes[graph.root].name}, ${graph.nodes.length} nodes; up and down arrows go from node to node`,
+      },
+      svg("g", { "aria-hidden": "true" }, ...this.lines.values()),
+      ...this.cards.map((card) => card.group),
+      svg("g", { "aria-hidden": "true" }, this.factor.group, this.token.group, this.outcome.group),
+    );
+    this.element = html("div", { class: "cr-stage" }, this.svg);
+  }
+
+  /** @returns {Card} */
+  card(/** @type {GraphNode} */ node, /** @type {number} */ i, /** @type {string} */ detailsId) {
+    const { x, y, width } = this.layout.boxes[i];
+    const size = node.kind === "constant" ? CONSTANT : CARD;
+    const [left, top] = [-width / 2 + signWidth(node), -size.height / 2];
+    const outline = { x: left, y: top, ...size, rx: node.kind === "result" ? 8 : 16 };
+    const text = (/** @type {string} */ kind, /** @type {number} */ row, words = "", end = false) =>
+      svg("text", { class: kind, x: end ? left + size.width - 13 : left + 13, y: top + row, "text-anchor": end ? "end" : "start" }, words);
+
+    const mark = svg("text", { class: "cr-mark", x: left + size.width / 2, y: top - 9, "text-anchor": "middle" });
+    const group = svg("g", {
+      class: `cr-node cr-${node.kind}${i === this.graph.root ? " cr-root" : ""}`,
+      transform: `translate(${x} ${y})`,
+      role: "img",
+      tabindex: i === this.graph.root ? 0 : -1,
+      "data-node": i,
+      "aria-describedby": detailsId,
+    });
+    group.append(svg("rect", { class: "cr-ground", ...outline }), mark);
+    if (node.kind === "constant") {
+      const data = svg("text", { class: "cr-number cr-data", x: 0, y: 4.5, "text-anchor": "middle" });
+      group.append(svg("rect", { class: "cr-outline", ...outline }), data);
+      return { group, data, grad: null, mark };
+    }
+    const data = text("cr-number cr-data", 41, "", true);
+    const grad = text("cr-number cr-grad", 61, "", true);
+    group.append(
+      svg("path", { class: "cr-band", d: band(left, top, size, outline.rx) }),
+      svg("rect", { class: "cr-outline", ...outline }),
+      text("cr-name", 20, shorten(node.name, 14)),
+      text("cr-key", 41, "data"),
+      data,
+      text("cr-key", 61, "grad"),
+      grad,
+    );
+    if (node.kind === "result") {
+      const wide = signWidth(node);
+      group.append(
+        svg("rect", { class: "cr-op", x: left - wide, y: -14, width: wide + 8, height: 28, rx: 14 }),
+        svg("text", { class: "cr-op-sign", x: left - wide / 2 + 4, y: 5, "text-anchor": "middle" }, signOf(node)),
+      );
+    }
+    return { group, data, grad, mark };
+  }
+
+  // Showing a state.
+
+  show(/** @type {State} */ state) {
+    this.stopTravel();
+    this.showCards(state);
+    this.showEdges(state);
+    this.showChips(state);
+  }
+
+  showCards(/** @type {State} */ { step, grads, computed, complete, backward }) {
+    this.cards.forEach(({ group, data, grad }, i) => {
+      const node = this.graph.nodes[i];
+      group.classList.toggle("cr-ghost", !computed[i]);
+      group.classList.toggle("cr-waiting", !backward);
+      group.classList.toggle("cr-complete", complete[i]);
+      group.classList.toggle("cr-active", "node" in step && step.node === i);
+      group.classList.toggle("cr-target", "to" in step && step.to === i);
+      data.textContent = computed[i] ? node.data.text : "";
+      if (grad) grad.textContent = grads[i]?.text ?? "";
+    });
+  }
+
+  showEdges(/** @type {State} */ { step, position }) {
+    const steps = this.graph.steps.slice(0, position);
+    const passed = new Set(steps.map((other) => (other.kind === "backward" ? edgeOf(other) : "")));
+    for (const [edge, line] of this.lines) {
+      const changed = step.kind === "handwritten" && this.edgesBetween(step.node, step.to).includes(edge);
+      line.classList.toggle("cr-forward", step.kind === "forward" && edge.startsWith(`${step.node}:`));
+      line.classList.toggle("cr-backward", changed || (step.kind === "backward" && edge === edgeOf(step)));
+      line.classList.toggle("cr-passed", passed.has(edge));
+      if (line.matches(".cr-forward, .cr-backward")) line.parentNode?.append(line); // above those that share its lane
+    }
+  }
+
+  edgesBetween(/** @type {number} */ node, /** @type {number} */ operand) {
+    return this.graph.nodes[node].operands.flatMap((other, k) => (other === operand ? [`${node}:${k}`] : []));
+  }
+
+  /** On the edge, what it multiplies by; under a node, how its number comes about. */
+  showChips(/** @type {State} */ { step }) {
+    for (const each of [this.factor, this.token, this.outcome]) hideChip(each);
+    this.outcome.group.classList.toggle("cr-blue", step.kind === "forward");
+    if (step.kind === "forward") {
+      const node = this.graph.nodes[step.node];
+      this.showUnder(step.node, `${shorten(node.expression?.numbers ?? "", 26)} = ${node.data.text}`);
+    } else if (step.kind === "backward") {
+      const line = this.line(step);
+      const { x, y } = line.getPointAtLength(line.getTotalLength() - factorPlace(line));
+      showChip(this.factor, `× ${step.partial.text}`, x, y);
+      this.showUnder(step.to, `${step.sum} = ${step.after.text}`);
+    } else if (step.kind === "handwritten") {
+      this.showUnder(step.to, `${step.before.text} → ${step.after.text}`);
+    }
+  }
+
+  showUnder(/** @type {number} */ node, /** @type {string} */ words) {
+    const { x, y, width } = this.layout.boxes[node];
+    const centre = x - width / 2 + signWidth(this.graph.nodes[node]) + CARD.width / 2;
+    showChip(this.outcome, words, centre, y + CARD.height / 2 + 14);
+  }
+
+  /** The node's gradient leaves, is multiplied, and arrives as the contribution; then it is added. */
+  travel(/** @type {State} */ state, /** @type {Backward} */ step, /** @type {number} */ speed) {
+    const line = this.line(step);
+    const length = line.getTotalLength();
+    const start = performance.now();
+    const { group, grad } = this.cards[step.to];
+    group.classList.remove("cr-complete");
+    if (grad) grad.textContent = step.before.text;
+    hideChip(this.outcome);
+    const move = (/** @type {number} */ now) => {
+      const time = Math.max(0, now - start) / (TRAVEL_MS / speed);
+      if (time >= 1) {
+        this.show(state);
+        return;
+      }
+      const way = time < 0.5 ? 2 * time * time : 1 - 2 * (1 - time) * (1 - time); // slow, fast, slow
+      const { x, y } = line.getPointAtLength(length * (1 - way));
+      showChip(this.token, length * way < factorPlace(line) ? step.grad.text : step.product.text, x, y);
+      this.frame = requestAnimationFrame(move);
+    };
+    this.frame = requestAnimationFrame(move);
+  }
+
+  stopTravel() {
+    cancelAnimationFrame(this.frame);
+  }
+
+  line(/** @type {Backward} */ step) {
+    return /** @type {SVGPathElement} */ (this.lines.get(edgeOf(step)));
+  }
+
+  // Looking at single nodes.
+
+  /** One node at a time is in the tab order: the last that had the focus. */
+  markFocused(/** @type {number} */ i) {
+    this.cards[this.focused].group.setAttribute("tabindex", "-1");
+    this.cards[i].group.setAttribute("tabindex", "0");
+    this.focused = i;
+  }
+
+  markInspected(/** @type {number | null} */ i) {
+    this.cards.forEach(({ group }, k) => group.classList.toggle("cr-inspected", k === i));
+  }
+
+  moveFocus(/** @type {number} */ by) {
+    const next = Math.max(0, Math.min(this.cards.length - 1, this.focused + by));
+    this.cards[next].group.focus();
+  }
+
+  highlight(/** @type {number} */ i, /** @type {string} */ message) {
+    this.cards[i].group.classList.add("cr-marked");
+    this.cards[i].mark.textContent = message;
+  }
+
+  clearHighlights() {
+    for (const { group, mark } of this.cards) {
+      group.classList.remove("cr-marked");
+      mark.textContent = "";
+    }
+  }
+
+  // Size and scrolling.
+
+  /** The whole graph if it can be read at that size. */
+  fit() {
+    const room = this.element.clientWidth;
+    if (room === 0 || room === this.room) return;
+    this.room = room;
+    const whole = Math.min(room / this.width, (0.62 * Math.max(500, innerHeight)) / this.height);
+    this.setScale(Math.max(READABLE, Math.min(LARGEST, whole)));
+  }
+
+  zoom(/** @type {number} */ factor) {
+    const [least, most] = ZOOM_LIMITS;
+    this.setScale(Math.max(least, Math.min(most, this.scale * factor)));
+  }
+
+  setScale(/** @type {number} */ scale) {
+    this.scale = scale;
+    this.svg.setAttribute("width", String(Math.round(this.width * scale)));
+    this.svg.setAttribute("height", String(Math.round(this.height * scale)));
+  }
+
+  /** Bring what happens into view. */
+  follow(/** @type {State} */ { step }, /** @type {ScrollBehavior} */ behavior) {
+    if (step.kind === "end") return;
+    const nodes = "to" in step ? [step.node, step.to] : "node" in step ? [step.node] : [0];
+    const target = (/** @type {"x" | "y"} */ axis, /** @type {number} */ size, /** @type {number} */ at, /** @type {number} */ view) => {
+      const places = nodes.map((i) => (this.layout.boxes[i][axis] + MARGIN[axis]) * this.scale);
+      const far = Math.max(...places) - Math.min(...places) + 2 * size * this.scale > view; // not both: then the last
+      const seen = far ? places.slice(-1) : places;
+      const [first, last] = [Math.min(...seen) - size * this.scale, Math.max(...seen) + size * this.scale];
+      return first >= at && last <= at + view ? at : (first + last - view) / 2;
+    };
+    const { scrollLeft, scrollTop, clientWidth, clientHeight } = this.element;
+    this.element.scrollTo({
+      left: target("x", CARD.width, scrollLeft, clientWidth),
+      top: target("y", CARD.height, scrollTop, clientHeight),
+      behavior,
+    });
+  }
+}
+
+/** How far from the passing node the factor stands. */
+function factorPlace(/** @type {SVGPathElement} */ line) {
+  return Math.min(line.getTotalLength() / 2, FACTOR_FROM_NODE);
+}
+
+/** @returns {string} */
+function edgeOf(/** @type {{ node: number, operand: number }} */ { node, operand }) {
+  return `${node}:${operand}`;
+}
+
+function sizeOf(/** @type {GraphNode} */ node) {
+  return node.kind === "constant" ? CONSTANT : { width: CARD.width + signWidth(node), height: CARD.height };
+}
+
+/** How far the sign of the op stands out on the left of a card. */
+function signWidth(/** @type {GraphNode} */ node) {
+  return node.kind === "result" ? Math.max(20, 8 + 7.4 * signOf(node).length) : 0;
+}
+
+function signOf(/** @type {GraphNode} */ node) {
+  return shorten(SIGNS[node.op] ?? (node.op || "f"), 11);
+}
+
+/** The lower part of a card, behind the gradient. */
+function band(/** @type {number} */ left, /** @type {number} */ top, /** @type {{ width: number, height: number }} */ size, /** @type {number} */ radius) {
+  const [right, bottom, start] = [left + size.width, top + size.height, top + 47];
+  const corner = `A${radius} ${radius} 0 0 1`;
+  return `M${left} ${start}H${right}V${bottom - radius}${corner} ${right - radius} ${bottom}H${left + radius}${corner} ${left} ${bottom - radius}Z`;
+}
+
+// Chips: short texts on a rounded ground.
+
+function chip(/** @type {string} */ kind) {
+  const ground = svg("rect", { rx: 10, height: 20, y: -10 });
+  const text = svg("text", { "text-anchor": "middle", y: 4.5 });
+  return { group: svg("g", { class: `cr-chip ${kind}`, visibility: "hidden" }, ground, text), ground, text };
+}
+
+/** @param {ReturnType<typeof chip>} chip @param {string} words @param {number} x @param {number} y */
+function showChip({ group, ground, text }, words, x, y) {
+  const width = 16 + 7.3 * words.length;
+  text.textContent = words;
+  ground.setAttribute("x", String(-width / 2));
+  ground.setAttribute("width", String(width));
+  group.setAttribute("transform", `translate(${x} ${y})`);
+  group.setAttribute("visibility", "visible");
+}
+
+function hideChip(/** @type {ReturnType<typeof chip>} */ { group }) {
+  group.setAttribute("visibility", "hidden");
+}
