@@ -111,8 +111,8 @@ def read_csv(
     """The examples in a CSV file, a row each: the column `target` (a name or an index), and all others as inputs.
 
     Inputs must be numbers. Targets are numbers, or texts that name classes; `labels=True` makes classes of numbers too.
-    A first row without a single number is taken for the header, unless `header` is True or False. A cell that is missing
-    or of the wrong kind is an error that says where it is: a file is read whole or not at all.
+    A first row without a single number is taken for the header, unless `header` is True or False. A cell that is
+    missing or of the wrong kind is an error that says where it is: a file is read whole or not at all.
 
     >>> import os, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -131,7 +131,9 @@ def read_csv(
     chosen = table.place(target)
     columns = [name for place, name in enumerate(table.names) if place != chosen]
     if not columns:
-        raise ValueError(f"{table.path!r} has one column, {table.names[0]!r}: columns to learn from were expected beside it")
+        raise ValueError(
+            f"{table.path!r} has one column, {table.names[0]!r}: columns to learn from were expected beside it"
+        )
     inputs = table.numbers(columns)
     if labels is True or (labels == "auto" and _names_classes(table, chosen)):
         texts = table.texts(chosen)

@@ -3,8 +3,8 @@
     text ──ast.parse──► syntax tree ──whitelist──► Formula: instructions in postfix order ──build──► Values
 
 Only numbers, names, the operators `+ - * / **`, comparisons of two, the ops of the table, and assignments that give
-intermediate results a name are on the list. Python's own parser reads the text, so it means what Python would mean by it;
-an error quotes the line, with a caret under the place.
+intermediate results a name are on the list. Python's own parser reads the text, so it means what Python would mean by
+it; an error quotes the line, with a caret under the place.
 """
 
 from __future__ import annotations
@@ -257,8 +257,8 @@ class _Parser:
         if isinstance(node, ast.Call):
             return self.call(node)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
-            self.fail(node, "`^` has no meaning here: write a power as a**2")
-        self.fail(node, "a formula is made of numbers, names, + - * / **, comparisons and the table's ops only")
+            return self.fail(node, "`^` has no meaning here: write a power as a**2")
+        return self.fail(node, "a formula is made of numbers, names, + - * / **, comparisons and the table's ops only")
 
     def number(self, node: ast.Constant) -> float:
         if type(node.value) not in (int, float):

@@ -1,7 +1,7 @@
 """CSV files, read strictly: a table of text with a name for each column, and the numbers in it.
 
 Every complaint names the file, the row, the column, what was found and what was expected. Rows are counted as a
-spreadsheet counts them: the first line of the file is row 1, also when it is the header. A table is read whole or not at all.
+spreadsheet counts them: the first is row 1, also when it is the header. A table is read whole or not at all.
 """
 
 from __future__ import annotations
