@@ -225,7 +225,12 @@ def health(
     ax.set_xticks([0.0, 0.25, 0.5, 0.75, 1.0], ["0", "25%", "50%", "75%", "100%"])
     ax.set_xlabel("share of the layer")
     _legend_above(ax)
-    below = {"xycoords": "axes fraction", "xytext": (0, -42), "textcoords": "offset points", "va": "top"}
+    below: dict[str, Any] = {
+        "xycoords": "axes fraction",
+        "xytext": (0, -42),
+        "textcoords": "offset points",
+        "va": "top",
+    }
     ax.annotate(_wrapped(found.findings), (0.0, 0.0), fontsize=8, color=INK, **below)
     return ax
 
