@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chainrule._arguments import setting, whole_number
+from chainrule._value import Value
 from chainrule.data import Dataset
 from chainrule.inference import answers, compiled_answers
 from chainrule.layer_statistics import FAR, LayerReport, gradients_by_layer, outputs_by_layer, report, saturation
@@ -65,18 +66,21 @@ def loss(
     weight = setting(ema, "ema", "0.9", below=1.0)
     curves = _curves(runs, labels)
     ax = _axes(ax)
-    positive = False
+    lowest, nothing_left = np.inf, False
     for colour, (label, numbers) in zip(cycle(COLOURS), curves.items(), strict=False):
         epochs = np.arange(len(numbers))
-        shown = np.where(np.isfinite(numbers) & ((numbers > 0.0) | (not log)), numbers, np.nan)
-        positive |= bool((shown > 0.0).any())
+        shown = np.where(np.isfinite(numbers), numbers, np.nan)
+        lowest = min(lowest, shown[shown > 0.0].min(initial=np.inf))
+        nothing_left |= bool((shown <= 0.0).any())
         if weight:
             ax.plot(epochs, shown, color=colour, linewidth=1.0, alpha=0.3)
             ax.plot(epochs, moving_average(shown, weight), color=colour, linewidth=2.0, label=label)
         else:
             ax.plot(epochs, shown, color=colour, linewidth=1.8, label=label)
-    if log and positive:
-        ax.set_yscale("log")
+    if log and lowest < np.inf:
+        ax.set_yscale("log", nonpositive="clip")
+        if nothing_left:  # a loss of 0 lies below any picture
+            ax.set_ylim(bottom=lowest / 2.0)
     ax.set_xlabel("epoch")
     ax.set_ylabel("loss" if not weight else f"loss, and its moving average ({weight:g})")
     ax.margins(x=0.02)
@@ -107,6 +111,7 @@ def boundary(
     targets: Sequence[Any] | None = None,
     *,
     threshold: float = 0.0,
+    classes: Sequence[str] = (),
     resolution: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
@@ -114,8 +119,8 @@ def boundary(
 
     A model that returns one number divides it where that number passes `threshold`; one that returns a list, by its
     largest entry. The stronger the colour, the surer the model: the larger the number, or the probability that softmax
-    makes of the entries. `inputs` may be a Dataset, which brings its targets. The grid, `resolution` points wide and
-    high, goes through compiled code where the model can be compiled.
+    makes of the entries. `inputs` may be a Dataset, which brings its targets; where these are indices, `classes` names
+    them. The grid, `resolution` points wide and high, goes through compiled code where the model can be compiled.
 
     >>> from chainrule import data, nn
     >>> ax = boundary(nn.MLP(2, [4, 1], rng=1), data.moons(n=20))
@@ -129,8 +134,9 @@ def boundary(
         _two_sides(ax, across, up, scores - threshold)
     else:
         _regions(ax, across, up, scores)
-    _scatter(ax, points, labels)
-    ax.set_aspect("equal")
+    _scatter(ax, points, labels, classes)
+    width, height = np.ptp(across), np.ptp(up)
+    ax.set_aspect("equal" if 1 / 3 < width / height < 3 else "auto")  # columns of a table may be of other units
     ax.set_xlim(across[0], across[-1])
     ax.set_ylim(up[0], up[-1])
     return ax
@@ -267,7 +273,7 @@ def _curves(runs: Sequence[Any], labels: Sequence[str]) -> dict[str, np.ndarray]
         numbers = run.loss if isinstance(run, History) else run
         if not hasattr(numbers, "__len__") or isinstance(numbers, str) or not len(numbers):
             raise TypeError(f"a run must be a History or a list of losses, got {run!r:.60} for {name!r}")
-        curves[name] = np.array([getattr(number, "data", number) for number in numbers], dtype=np.float64)
+        curves[name] = np.array([_bare(number) for number in numbers], dtype=np.float64)
     return curves
 
 
@@ -281,7 +287,11 @@ def _points(inputs: Any, targets: Any) -> tuple[np.ndarray, list[Any] | None]:
         )
     if targets is not None and len(targets) != len(points):
         raise ValueError(f"`targets` must have an entry for each of the {len(points)} points, got {len(targets)}")
-    return points, None if targets is None else [getattr(target, "data", target) for target in targets]
+    return points, None if targets is None else [_bare(target) for target in targets]
+
+
+def _bare(number: Any) -> Any:
+    return number.data if isinstance(number, Value) else number
 
 
 def _grid(model: Any, points: np.ndarray, resolution: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -289,11 +299,12 @@ def _grid(model: Any, points: np.ndarray, resolution: int | None) -> tuple[np.nd
     if not callable(model):
         raise TypeError(f"`model` must be a network or a function of two numbers, got {type(model).__name__}")
     low, high = points.min(axis=0), points.max(axis=0)
-    margin = 0.15 * max(*(high - low), 1e-9)
+    spans = high - low
+    margins = 0.15 * np.where(spans > 0.0, spans, spans.max() or 1.0)
     size = whole_number(resolution, "resolution", 2) if resolution is not None else 300
 
     def axes(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        across, up = (np.linspace(low[k] - margin, high[k] + margin, size) for k in (0, 1))
+        across, up = (np.linspace(low[k] - margins[k], high[k] + margins[k], size) for k in (0, 1))
         return across, up, np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2)
 
     across, up, places = axes(size)
@@ -345,16 +356,18 @@ def _divide(ax: Axes, across: np.ndarray, up: np.ndarray, scores: np.ma.MaskedAr
         ax.contour(across, up, scores, [0.0], colors=[INK], linewidths=1.5, zorder=1)
 
 
-def _scatter(ax: Axes, points: np.ndarray, labels: list[Any] | None) -> None:
+def _scatter(ax: Axes, points: np.ndarray, labels: list[Any] | None, names: Sequence[str]) -> None:
     style: dict[str, Any] = {"s": 26, "edgecolors": "white", "linewidths": 0.7, "zorder": 2}
     if labels is None:
         ax.scatter(*points.T, color=INK, **style)
         return
-    classes = sorted(set(labels))
-    for k, name in enumerate(classes):
-        of_class = np.array([label == name for label in labels])
+    classes = list(range(len(names))) if names else sorted(set(labels))
+    if unknown := set(labels) - set(classes):
+        raise ValueError(f"`classes` names {len(names)} classes, but `targets` has {unknown.pop()!r}: name every one")
+    for k, target in enumerate(classes):
+        of_class = np.array([label == target for label in labels])
         colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]
-        label = f"{name:g}" if isinstance(name, float) else str(name)
+        label = names[k] if names else f"{target:g}" if isinstance(target, float) else str(target)
         ax.scatter(*points[of_class].T, color=colour, marker=marker, label=label, **style)
     if len(classes) <= 10:
         _legend_above(ax)

@@ -10,6 +10,7 @@ import os
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from importlib.util import find_spec
 from random import Random
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import click
 
 import chainrule
-from chainrule import data, nn, optim
+from chainrule import Value, data, losses, nn, optim
 from chainrule.cli.console import (
     BadInput,
     Command,
@@ -36,6 +37,9 @@ from chainrule.inference import answers
 from chainrule.tables import read_table
 from chainrule.training import History
 
+Loss = Callable[[list[Any], list[Any]], Any]
+Penalty = Callable[[list[Value]], Any]
+
 SETS = {
     "xor": lambda points, noise, seed: data.xor(),
     "four-points": lambda points, noise, seed: data.four_points(),
@@ -53,7 +57,10 @@ RATES = {"adam": 0.03, "adamw": 0.03, "rmsprop": 0.01, "sgd": 0.1}
 @click.option("--hidden", default="16,16", show_default=True, help='Sizes of the hidden layers; "" for none.')
 @click.option("--activation", default="tanh", show_default=True, help="Any op of one operand: tanh, relu, gelu, …")
 @click.option("--optimizer", default="adam", show_default=True, type=click.Choice(list(OPTIMIZERS)))
-@click.option("--lr", type=float, help="Learning rate. Default: 0.03; 0.01 for rmsprop, 0.1 for sgd.")
+@click.option(
+    "--lr", type=float, help="Learning rate, which falls to a hundredth. Default: 0.03; rmsprop 0.01, sgd 0.1."
+)
+@click.option("--l2", default=1e-4, show_default=True, type=click.FloatRange(0.0), help="Penalty on large weights.")
 @click.option("--steps", default=500, show_default=True, type=click.IntRange(1), help="Steps, each over all examples.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of weights, data and split.")
 @click.option("--points", default=100, show_default=True, type=click.IntRange(2), help="Size of a set that is drawn.")
@@ -78,17 +85,19 @@ def train(**options: Any) -> int:
     with input_errors():
         examples = load(options)
         is_file = isinstance(examples, data.CsvDataset)
-        problem = pose(examples, options["task"], standardize=is_file and not options["raw"])
         training, test = examples, None
         if options["test"]:
             training, test = data.split(examples, 1.0 - options["test"], Random(options["seed"]))
+        problem = pose(examples, options["task"], training if is_file and not options["raw"] else None)
         model = build(problem, options)
         rate = RATES[options["optimizer"]] if options["lr"] is None else options["lr"]
-        optimizer = OPTIMIZERS[options["optimizer"]](model.parameters(), lr=rate)
+        schedule = optim.cosine(rate, 0.01 * rate, options["steps"])
+        optimizer = OPTIMIZERS[options["optimizer"]](model.parameters(), lr=schedule)
     check_outputs(plot=options["plot"], save=options["save"])
     _check_picture(options["plot"])
     prepared = problem.prepared(training)
-    history = fit(model, problem, prepared, optimizer, options["steps"])
+    penalty = losses.l2(options["l2"])
+    history = fit(model, problem.loss, penalty, prepared, optimizer, options["steps"])
     if history.stopped:
         complain(f"{history.stopped}; nothing was written")
         return 1
@@ -96,7 +105,7 @@ def train(**options: Any) -> int:
     test_quality = problem.quality(predictions(model, problem, test.inputs), test.targets) if test else {}
     with input_errors():
         if options["plot"]:
-            write_whole(options["plot"], picture(model, problem, prepared, history, options["plot"]))
+            write_whole(options["plot"], picture(model, problem, training, history, options["plot"]))
         if options["save"]:
             chainrule.save(model, options["save"], {"problem": problem.to_json()})
     files = [path for path in (options["plot"], options["save"]) if path]
@@ -158,22 +167,30 @@ def build(problem: Problem, options: dict[str, Any]) -> nn.MLP:
     return nn.MLP(len(problem.columns), shape, activation=activation, init=init, rng=options["seed"])
 
 
-def fit(model: nn.MLP, problem: Problem, examples: data.Dataset, optimizer: optim.Optimizer, steps: int) -> History:
+def fit(
+    model: nn.MLP, loss: Loss, penalty: Penalty, examples: data.Dataset, optimizer: optim.Optimizer, steps: int
+) -> History:
     """`chainrule.fit`, its progress bar on standard error if someone is looking there.
 
     It records the nodes of all examples, which takes time and memory; beyond some, a step is compiled for one example.
     """
     if len(examples) > MANY:
-        return fit_many(model, problem, examples, optimizer, steps)
+        return fit_many(model, loss, penalty, examples, optimizer, steps)
     with output_to_stderr(), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the history says too that the loss diverged
         return chainrule.fit(
-            model, problem.loss, examples, optimizer=optimizer, epochs=steps, progress=sys.stderr.isatty()
+            model,
+            loss,
+            examples,
+            penalty=penalty,
+            optimizer=optimizer,
+            epochs=steps,
+            progress=sys.stderr.isatty(),
         )
 
 
 def fit_many(
-    model: nn.MLP, problem: Problem, examples: data.Dataset, optimizer: optim.Optimizer, steps: int
+    model: nn.MLP, loss: Loss, penalty: Penalty, examples: data.Dataset, optimizer: optim.Optimizer, steps: int
 ) -> History:
     """The same steps, by a program of one example that runs over the batch."""
     import numpy as np
@@ -181,7 +198,7 @@ def fit_many(
     from rich.progress import track
 
     def loss_of_one(x: Any, y: Any) -> Any:
-        return problem.loss([model(x)], [y])
+        return loss([model(x)], [y]) + penalty(model.parameters())
 
     program = chainrule.compile(loss_of_one, model.parameters())
     inputs, targets = np.array(examples.inputs), np.array(examples.targets, dtype=np.float64)
@@ -191,10 +208,10 @@ def fit_many(
     console = Console(stderr=True)
     for _ in track(range(steps), f"{len(examples):,} examples", console=console, disable=not console.is_terminal):
         optimizer.zero_grad()
-        loss = program.batch(inputs, targets)
-        history.record({"loss": loss})
-        if not math.isfinite(loss):
-            history.stopped = f"the loss became {loss} by step {len(history) - 1}; try a smaller learning rate"
+        number = program.batch(inputs, targets)
+        history.record({"loss": number})
+        if not math.isfinite(number):
+            history.stopped = f"the loss became {number} by step {len(history) - 1}; try a smaller learning rate"
             break
         optimizer.step()
     history.seconds = time.perf_counter() - started
@@ -217,11 +234,10 @@ def picture(model: nn.MLP, problem: Problem, examples: data.Dataset, history: Hi
     left, right = figure.subplots(1, 2)
     plot.loss(history, ax=left).set_xlabel("step")
     if len(problem.columns) == 2 and problem.task != "regression":
-        plot.boundary(model, examples, ax=right)
-        scaled = "" if set(problem.deviations) == {1.0} else ", standardized"
-        right.set(xlabel=problem.columns[0] + scaled, ylabel=problem.columns[1] + scaled)
+        plot.boundary(lambda x: model(problem.scaled([x])[0]), examples, classes=problem.classes, ax=right)
+        right.set(xlabel=problem.columns[0], ylabel=problem.columns[1])
     else:
-        plot.activations(model, examples, ax=right)
+        plot.activations(model, problem.scaled(examples.inputs), ax=right)
     file = io.BytesIO()
     figure.savefig(file, format=os.path.splitext(path)[1][1:], dpi=150)
     return file.getvalue()

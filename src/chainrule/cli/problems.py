@@ -104,8 +104,11 @@ class Problem:
         return problem
 
 
-def pose(data: Dataset, task: str, standardize: bool) -> Problem:
-    """The problem in some data; the task `auto` is recognised by the targets."""
+def pose(data: Dataset, task: str, scaled_by: Dataset | None) -> Problem:
+    """The problem in some data; the task `auto` is recognised by the targets.
+
+    Columns are scaled to mean 0 and deviation 1 over `scaled_by`, the part that the model learns from, if it is given.
+    """
     classes = data.classes if isinstance(data, CsvDataset) else []
     columns = data.columns if isinstance(data, CsvDataset) else [f"x{k}" for k in range(len(data.inputs[0]))]
     target = data.target if isinstance(data, CsvDataset) else "target"
@@ -114,11 +117,11 @@ def pose(data: Dataset, task: str, standardize: bool) -> Problem:
     _check(task, classes, data.targets, target)
     means, deviations = [0.0] * len(columns), [1.0] * len(columns)
     target_mean, target_deviation = 0.0, 1.0
-    if standardize:
-        inputs = list(zip(*data.inputs, strict=True))
+    if scaled_by is not None:
+        inputs = list(zip(*scaled_by.inputs, strict=True))
         means, deviations = [fmean(column) for column in inputs], [_deviation(column) for column in inputs]
         if task == "regression":
-            target_mean, target_deviation = fmean(data.targets), _deviation(data.targets)
+            target_mean, target_deviation = fmean(scaled_by.targets), _deviation(scaled_by.targets)
     return Problem(task, columns, target, list(classes), means, deviations, target_mean, target_deviation)
 
 
