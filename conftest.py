@@ -9,7 +9,6 @@ import pytest
 import chainrule
 from chainrule import engine, ops
 
-
 os.environ.setdefault("MPLBACKEND", "agg")  # pictures without a screen
 
 

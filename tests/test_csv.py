@@ -2,7 +2,6 @@
 
 import csv
 import io
-import math
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -54,10 +53,7 @@ def test_every_float_comes_back_to_the_bit(file, rows):
     text = io.StringIO()
     csv.writer(text).writerows([["a", "b", "y"], *rows])
     examples = data.read_csv(file(text.getvalue()))
-    assert [[*x, y] for x, y in examples] == rows
-    assert all(
-        math.copysign(1, a) == math.copysign(1, b) for x, row in zip(examples.inputs, rows) for a, b in zip(x, row)
-    )
+    assert [[number.hex() for number in (*x, y)] for x, y in examples] == [[n.hex() for n in row] for row in rows]
 
 
 def test_without_a_header(file):
@@ -107,7 +103,7 @@ def test_quoted_cells_may_hold_delimiters_and_lines(file):
 
 
 WRONG = {
-    "a,b,y\n1,2,3\n1,,3\n": "row 3, column 'b': found nothing, a missing value, where a number was expected; fill it in",
+    "a,b,y\n1,2,3\n1,,3\n": "row 3, column 'b': found nothing, a missing value, where a number was expected",
     "a,b,y\n1,NA,3\n": "row 2, column 'b': found 'NA', a missing value",
     "a,b,y\n\n1,nan,3\n": "row 3, column 'b': found 'nan', a missing value",
     "a,b,y\n1,two,3\n": "row 2, column 'b': found 'two', where a number was expected",
@@ -157,8 +153,8 @@ def test_arguments_that_do_not_fit_the_file(file, tmp_path):
         data.read_csv(path, 3)
     with pytest.raises(ValueError, match="`header` must be True, False or 'auto', got 'yes'"):
         data.read_csv(path, header="yes")
-    with pytest.raises(ValueError, match="`labels` must be True, False or 'auto', got 1.5"):
-        data.read_csv(path, labels=1.5)
+    with pytest.raises(ValueError, match="`labels` must be True, False or 'auto', got 'all'"):
+        data.read_csv(path, labels="all")
     with pytest.raises(FileNotFoundError, match="there is no file"):
         data.read_csv(tmp_path / "missing.csv")
     with pytest.raises(OSError, match="cannot be read: Is a directory"):

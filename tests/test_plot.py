@@ -15,7 +15,6 @@ from chainrule.inference import answers, compiled_answers
 from chainrule.layer_statistics import chain, gradients_by_layer, outputs_by_layer
 from chainrule.training import History
 
-
 double = partial(torch.tensor, dtype=torch.float64)
 
 
@@ -107,13 +106,13 @@ def test_what_is_no_loss_curve():
         plot.loss([1.0], [2.0], labels=["a"])
     with pytest.raises(ValueError, match="`labels` must differ from one another"):
         plot.loss([1.0], [2.0], labels=["a", "a"])
-    with pytest.raises(TypeError, match="a run must be a History or a list of losses, got 3.0"):
+    with pytest.raises(TypeError, match=r"a run must be a History or a list of losses, got 3\.0"):
         plot.loss(3.0)
     with pytest.raises(TypeError, match="a run must be a History or a list of losses, got History"):
         plot.loss(History())
-    with pytest.raises(ValueError, match="`ema` must be at least 0 and below 1, got 1.0"):
+    with pytest.raises(ValueError, match=r"`ema` must be at least 0 and below 1, got 1\.0"):
         plot.loss([1.0], ema=1.0)
-    with pytest.raises(TypeError, match="`ax` must be matplotlib Axes, as plt.subplots\\(\\) gives, got int"):
+    with pytest.raises(TypeError, match=r"`ax` must be matplotlib Axes, as plt\.subplots\(\) gives, got int"):
         plot.loss([1.0], ax=3)
 
 
@@ -233,7 +232,7 @@ def test_the_gradients_of_layers_are_those_of_pytorch():
 def test_histograms_count_every_number(ax):
     model, points = deep("relu"), data.moons(n=50)
     assert plot.activations(model, points, bins=20, ax=ax) is ax
-    assert [label.get_text() for label in ax.get_yticklabels()][0] == "layer 1\nrelu"
+    assert ax.get_yticklabels()[0].get_text() == "layer 1\nrelu"
     steps = [patch.get_data() for patch in ax.patches if patch.get_fill()]
     for row, (data_, (_, outputs)) in enumerate(zip(steps, outputs_by_layer(model, points).values(), strict=True)):
         counts, _ = np.histogram(outputs, data_.edges)

@@ -113,7 +113,7 @@ def assignments(texts: Sequence[str], lists: bool = False) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for part in (part for text in texts for part in _split(text)):
         name, equals, number = (piece.strip() for piece in part.partition("="))
-        if not equals or not name.isidentifier():
+        if not equals or not name:
             raise BadInput(f"`--at` has {part.strip()!r}, where NAME=NUMBER was expected, as in --at a=2,b=-3")
         if name in found:
             raise BadInput(f"`--at` has {name!r} twice: give it once")

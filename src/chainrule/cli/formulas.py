@@ -24,6 +24,21 @@ from chainrule.cli.console import (
 from chainrule.explanations import explain
 from chainrule.expressions import parse
 
+
+class FormulaCommand(Command):
+    """A command on a formula, which may begin with a minus sign and still is no option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        options = {name: option for option in self.params for name in option.opts if isinstance(option, click.Option)}
+        is_value = False
+        for place, text in enumerate([] if "--" in args else args):
+            option = options.get(text)
+            if not is_value and option is None and text[:1] == "-" and text[:2] not in ("-", "--", "-h"):
+                return super().parse_args(ctx, [*args[:place], *args[place + 1 :], "--", text])
+            is_value = option is not None and not option.is_flag and not is_value
+        return super().parse_args(ctx, args)
+
+
 formula_argument = click.argument("formula")
 steps_are_named = 'Intermediate results can be named, as in "e = a*b; d = e + c; L = d*f".'
 
@@ -46,7 +61,7 @@ def build(formula: str, at: tuple[str, ...]) -> tuple[Value, dict[str, Value]]:
     return result, named
 
 
-@click.command(cls=Command, epilog=steps_are_named)
+@click.command(cls=FormulaCommand, epilog=steps_are_named)
 @formula_argument
 @at_option
 @click.option("--explain", "explained", is_flag=True, help="Work it out step by step, forward and backward.")
@@ -80,7 +95,7 @@ def grad(formula: str, at: tuple[str, ...], explained: bool, as_json: bool) -> N
         print_table([("name", "value", "derivative"), *rows])
 
 
-@click.command(cls=Command, epilog=steps_are_named)
+@click.command(cls=FormulaCommand, epilog=steps_are_named)
 @formula_argument
 @at_option
 @click.option("-o", "--output", required=True, metavar="FILE", help="Where to put the drawing, such as graph.svg.")
@@ -96,7 +111,7 @@ def draw(formula: str, at: tuple[str, ...], output: str) -> None:
     click.echo(f"drew {output}")
 
 
-@click.command(cls=Command, epilog=steps_are_named)
+@click.command(cls=FormulaCommand, epilog=steps_are_named)
 @formula_argument
 @at_option
 @click.option("-o", "--output", metavar="FILE", help="Write the page to a file rather than open it.")

@@ -19,6 +19,7 @@ import click
 
 import chainrule
 from chainrule import Value, data, losses, nn, optim
+from chainrule._arguments import setting
 from chainrule.cli.console import (
     BadInput,
     Command,
@@ -91,6 +92,7 @@ def train(**options: Any) -> int:
         problem = pose(examples, options["task"], training if is_file and not options["raw"] else None)
         model = build(problem, options)
         rate = RATES[options["optimizer"]] if options["lr"] is None else options["lr"]
+        rate = setting(rate, "lr", "0.01")
         schedule = optim.cosine(rate, 0.01 * rate, options["steps"])
         optimizer = OPTIMIZERS[options["optimizer"]](model.parameters(), lr=schedule)
     check_outputs(plot=options["plot"], save=options["save"])
