@@ -96,10 +96,12 @@ def snapshot(folder):
     return {str(path): path.read_bytes() if path.is_file() else None for path in files}
 
 
-def shell(*arguments, **options):
-    environment = {**os.environ, "PYTHONPATH": str(Path(chainrule.__file__).parent.parent)}
+def shell(*arguments, **variables):
+    environment = {**os.environ, "PYTHONPATH": str(Path(chainrule.__file__).parent.parent), **variables}
     command = [sys.executable, "-m", "chainrule", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, **options)
+    return subprocess.run(
+        command, capture_output=True, check=False, env=environment, encoding=variables.get("PYTHONIOENCODING", "utf-8")
+    )
 
 
 @pytest.fixture
@@ -149,6 +151,12 @@ def test_it_runs_as_a_module():
     done = shell("grad", "a*b", "--at", "a=2,b=-3")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "a*b = -6\nname  value  derivative\na         2          -3\nb        -3           2\n"
+
+
+def test_a_terminal_that_cannot_show_every_letter(functions):
+    done = shell("compile", f"{functions}total", "--at", "xs=[1,2,3]", "--describe", PYTHONIOENCODING="latin-1")
+    assert done.returncode == 0
+    assert "?i<3" in done.stdout
 
 
 def test_bad_input_leaves_a_shell_with_exit_code_2():

@@ -7,6 +7,7 @@ good (a wrong gradient, a training that diverged), 2 for input that cannot be us
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
 from collections.abc import Sequence
@@ -55,9 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0
     """
     settings = Settings()
-    given = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments is None:
+        arguments = sys.argv[1:]
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")  # a terminal that has no Σ shows a question mark
     try:
-        code = app.main(given, prog_name="chainrule", standalone_mode=False, obj=settings)
+        code = app.main(list(arguments), prog_name="chainrule", standalone_mode=False, obj=settings)
         return code if isinstance(code, int) else 0
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "chainrule"

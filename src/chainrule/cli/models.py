@@ -34,7 +34,6 @@ from chainrule.cli.console import (
 )
 from chainrule.cli.problems import LOSSES, Problem, pose
 from chainrule.files import notes, write_whole
-from chainrule.inference import answers
 from chainrule.tables import read_table
 from chainrule.training import History
 
@@ -222,6 +221,8 @@ def fit_many(
 
 def predictions(model: nn.MLP, problem: Problem, rows: list[list[float]]) -> list[dict[str, Any]]:
     """The model's answers to rows of numbers as they are in the data."""
+    from chainrule.inference import answers
+
     outputs = answers(model, problem.scaled(rows))
     return [problem.answer(row) for row in outputs.reshape(len(rows), -1).tolist()]
 
