@@ -107,7 +107,7 @@ def draw(formula: str, at: tuple[str, ...], output: str) -> None:
     result, _ = build(formula, at)
     check_outputs(output=output)
     with input_errors(f"`--output` {output}: "), whole_file(output) as path:
-        chainrule.draw(result).save(path)  # type: ignore[attr-defined, unused-ignore]
+        chainrule.draw(result).save(path)
     click.echo(f"drew {output}")
 
 
@@ -121,7 +121,7 @@ def step(formula: str, at: tuple[str, ...], output: str | None) -> None:
     Example: chainrule step "e = a*b; d = e + c; L = d*f" --at a=2,b=-3,c=10,f=-2
     """
     result, _ = build(formula, at)
-    stepper = chainrule.stepper(result)  # type: ignore[attr-defined, unused-ignore]
+    stepper = chainrule.stepper(result)
     if output is None:
         stepper.open()
         return
