@@ -6,7 +6,6 @@ import json
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -164,16 +163,6 @@ def check_outputs(**paths: str | None) -> None:
         if place in seen:
             raise BadInput(f"`--{seen[place]}` and `--{option}` are the same file, {path!r}: give two names")
         seen[place] = option
-
-
-@contextmanager
-def whole_file(path: str) -> Iterator[str]:
-    """A temporary name beside `path`, with the same ending, to write to; it becomes `path` if all goes well."""
-    folder, name = os.path.split(os.path.abspath(path))
-    with tempfile.TemporaryDirectory(prefix=".chainrule-", dir=folder) as place:
-        temporary = os.path.join(place, name)
-        yield temporary
-        os.replace(temporary, path)
 
 
 @contextmanager

@@ -19,7 +19,6 @@ from chainrule.cli.console import (
     print_json,
     print_table,
     spell,
-    whole_file,
 )
 from chainrule.explanations import explain
 from chainrule.expressions import parse
@@ -106,8 +105,8 @@ def draw(formula: str, at: tuple[str, ...], output: str) -> None:
     """
     result, _ = build(formula, at)
     check_outputs(output=output)
-    with input_errors(f"`--output` {output}: "), whole_file(output) as path:
-        chainrule.draw(result).save(path)
+    with input_errors():
+        chainrule.draw(result).save(output)
     click.echo(f"drew {output}")
 
 
@@ -121,11 +120,14 @@ def step(formula: str, at: tuple[str, ...], output: str | None) -> None:
     Example: chainrule step "e = a*b; d = e + c; L = d*f" --at a=2,b=-3,c=10,f=-2
     """
     result, _ = build(formula, at)
-    stepper = chainrule.stepper(result)
-    if output is None:
-        stepper.open()
-        return
     check_outputs(output=output)
-    with input_errors(f"`--output` {output}: "), whole_file(output) as path:
-        stepper.save(path)
-    click.echo(f"wrote {output}")
+    with input_errors():
+        stepper = chainrule.stepper(result)
+        if output is not None:
+            stepper.save(output)
+            click.echo(f"wrote {output}")
+            return
+        try:
+            stepper.open()
+        except RuntimeError as error:  # there is no browser
+            raise BadInput(str(error)) from error
