@@ -1,11 +1,22 @@
-"""For tests and docstring examples alike: an op that one of them adds is gone before the next."""
+"""For tests and docstring examples alike: an op that one adds, a figure that one opens, is gone before the next."""
 
+import os
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 import chainrule
 from chainrule import engine, ops
+
+os.environ.setdefault("MPLBACKEND", "agg")  # pictures without a screen
+
+
+@pytest.fixture(autouse=True)
+def no_figure_stays_open() -> Iterator[None]:
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 @pytest.fixture(autouse=True)

@@ -281,7 +281,7 @@ class TestFiles:
             drawing.save(tmp_path / "folder.svg")
         with monkeypatch.context() as patch:
             patch.setattr("tempfile.mkstemp", lambda **_: (_ for _ in ()).throw(PermissionError))
-            with pytest.raises(PermissionError, match="a folder that you may not write to"):
+            with pytest.raises(PermissionError, match="a folder that takes no files"):
                 drawing.save(tmp_path / "a.svg")
         with monkeypatch.context() as patch:
             patch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from chainrule import Value, load, nn, op, save
+from chainrule import Value, files, load, nn, op, save
 
 
 class Line(nn.Module):
@@ -121,6 +121,23 @@ def test_what_cannot_be_saved(tmp_path):
     with pytest.raises(ValueError, match="`activation` of this MLP is a function, which a file cannot hold"):
         save(nn.MLP(2, [2, 1], activation=lambda v: v), tmp_path / "f")
     assert os.listdir(tmp_path) == []
+
+
+def test_notes_go_along(tmp_path):
+    save(nn.MLP(2, [1], rng=1), tmp_path / "f", {"format": "their own", "author": "Ada"})
+    assert files.notes(tmp_path / "f") == {"format": "their own", "author": "Ada"}
+    assert repr(load(tmp_path / "f")) == "MLP(2, [1], activation='relu', output='linear')"
+    save(Line(), tmp_path / "f")
+    assert files.notes(tmp_path / "f") == {}
+
+
+def test_where_a_file_can_be_put_is_known_beforehand(tmp_path):
+    files.check_writable(str(tmp_path / "f"))
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(FileNotFoundError, match="in a folder that does not exist"):
+        files.check_writable(str(tmp_path / "missing" / "f"))
+    with pytest.raises(IsADirectoryError, match="`path` is a folder: .*; give the name of a file"):
+        files.check_writable(str(tmp_path))
 
 
 def test_a_users_op_as_activation_is_saved_by_name(tmp_path):

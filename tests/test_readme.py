@@ -1,10 +1,15 @@
 """The code in README and docs runs as it stands."""
 
+import csv
 import re
+import shlex
 import textwrap
 from pathlib import Path
 
 import pytest
+from sklearn.datasets import load_iris
+
+from chainrule.cli import main
 
 ROOT = Path(__file__).parent.parent
 
@@ -27,6 +32,29 @@ def test_the_readme(tmp_path, monkeypatch, capsys):
     assert "i<100,j<16: v2[16i+j] = layers[1].neurons[j].b + Σk<16 layers[1].neurons[j].w[k]·v1[16i+k]" in out
     assert names["history"]["validation_accuracy"][-1] > 0.9
     assert (tmp_path / "moons.safetensors").exists()
+
+
+def test_the_command_line_in_the_readme(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    iris = load_iris()
+    rows = [[*row, iris.target_names[target]] for row, target in zip(iris.data, iris.target, strict=True)]
+    with open("flowers.csv", "w") as file:
+        csv.writer(file).writerows([[*[name.removesuffix(" (cm)") for name in iris.feature_names], "species"], *rows])
+    blocks = re.findall(r"^```\n(\$ chainrule .*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 2
+    for command, expected in (part.split("\n", 1) for block in blocks for part in block.split("$ chainrule ")[1:]):
+        assert main(shlex.split(command)) == 0
+        printed = capsys.readouterr().out
+        assert NUMBER.sub("#", printed) == NUMBER.sub("#", expected)
+        pairs = zip(NUMBER.findall(untimed(printed)), NUMBER.findall(untimed(expected)), strict=True)
+        assert all(float(got) == pytest.approx(float(shown), rel=0.02) for got, shown in pairs)
+
+
+NUMBER = re.compile(r"-?\d+\.?\d*")
+
+
+def untimed(text):
+    return re.sub(r"steps in \S+ s", "", text)
 
 
 @pytest.mark.slow

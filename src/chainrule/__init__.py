@@ -16,7 +16,7 @@ from chainrule._value import ENGINE, Value
 from chainrule.functions import dot, logsumexp, mean, op, softmax
 
 if TYPE_CHECKING:
-    from chainrule import data, losses, nn, optim, training
+    from chainrule import data, losses, nn, optim, plot, training
     from chainrule._signatures import *
     from chainrule.checks import gradcheck
     from chainrule.compiler import compile
@@ -40,6 +40,7 @@ _LATER = {
     "losses": ("losses", ""),
     "nn": ("nn", ""),
     "optim": ("optim", ""),
+    "plot": ("plot", ""),
     "save": ("files", "save"),
     "stepper": ("stepping", "stepper"),
     "training": ("training", ""),
@@ -61,6 +62,7 @@ __all__ = [
     "nn",
     "op",
     "optim",
+    "plot",
     "save",
     "softmax",
     "stepper",

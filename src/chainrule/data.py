@@ -2,19 +2,22 @@
 
 A set of two classes has the targets -1 and 1, as `losses.hinge` expects them; a set of more classes has the
 indices 0, 1, 2, … that `losses.cross_entropy` expects; xor is arithmetic, with the targets 0 and 1. Sets are drawn
-from a `seed`, the same set from the same seed, and come in random order.
+from a `seed`, the same set from the same seed, and come in random order. `read_csv` reads a set from a file.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Any, overload
 
 from chainrule._arguments import setting, whole_number
+from chainrule.tables import Table, as_number, read_table
 
 __all__ = [
+    "CsvDataset",
     "Dataset",
     "batches",
     "blobs",
@@ -22,6 +25,7 @@ __all__ = [
     "four_points",
     "micrograd_moons",
     "moons",
+    "read_csv",
     "shuffle",
     "spirals",
     "split",
@@ -67,6 +71,76 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"<Dataset of {len(self)} examples>"
+
+
+class CsvDataset(Dataset):
+    """The examples of a CSV file: `columns` names the inputs, `target` the target.
+
+    Where the targets are texts, `classes` lists them, and `targets` are indices into that list.
+
+    >>> CsvDataset([[5.1], [4.9]], [0, 1], ["length"], "species", ["setosa", "virginica"])
+    <CsvDataset of 2 examples: length -> species (setosa, virginica)>
+    """
+
+    __slots__ = ("classes", "columns", "target")
+
+    def __init__(
+        self,
+        inputs: Iterable[Any],
+        targets: Iterable[Any],
+        columns: Iterable[str],
+        target: str,
+        classes: Iterable[str] = (),
+    ) -> None:
+        super().__init__(inputs, targets)
+        self.columns = list(columns)
+        self.target = target
+        self.classes = list(classes)
+
+    def __repr__(self) -> str:
+        classes = f" ({', '.join(self.classes)})" if self.classes else ""
+        return f"<CsvDataset of {len(self)} examples: {', '.join(self.columns)} -> {self.target}{classes}>"
+
+
+def read_csv(
+    path: str | os.PathLike[str],
+    target: str | int = -1,
+    header: bool | str = "auto",
+    labels: bool | str = "auto",
+) -> CsvDataset:
+    """The examples in a CSV file, a row each: the column `target` (a name or an index), and all others as inputs.
+
+    Inputs must be numbers. Targets are numbers, or texts that name classes; `labels=True` makes classes of numbers too.
+    A first row without a single number is taken for the header, unless `header` is True or False. A cell that is
+    missing or of the wrong kind is an error that says where it is: a file is read whole or not at all.
+
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "flowers.csv")
+    ...     with open(path, "w") as file:
+    ...         _ = file.write("length,width,species\\n5.1,3.5,setosa\\n6.3,3.3,virginica\\n")
+    ...     data = read_csv(path)
+    >>> data
+    <CsvDataset of 2 examples: length, width -> species (setosa, virginica)>
+    >>> data[1]
+    ([6.3, 3.3], 1)
+    """
+    if labels not in (True, False, "auto"):
+        raise ValueError(f"`labels` must be True, False or 'auto', got {labels!r}")
+    table = read_table(path, header)
+    chosen = table.place(target)
+    columns = [name for place, name in enumerate(table.names) if place != chosen]
+    if not columns:
+        raise ValueError(
+            f"{table.path!r} has one column, {table.names[0]!r}: columns to learn from were expected beside it"
+        )
+    inputs = table.numbers(columns)
+    if labels is True or (labels == "auto" and _names_classes(table, chosen)):
+        texts = table.texts(chosen)
+        classes = _in_order(set(texts))
+        places = {text: place for place, text in enumerate(classes)}
+        return CsvDataset(inputs, [places[text] for text in texts], columns, table.names[chosen], classes)
+    return CsvDataset(inputs, [y for (y,) in table.numbers([chosen])], columns, table.names[chosen])
 
 
 def xor() -> Dataset:
@@ -191,6 +265,24 @@ def split(data: Dataset, fraction: float = 0.8, rng: Random | None = None) -> tu
     if first in (0, len(whole)):
         raise ValueError(f"`fraction` {share!r} of {len(whole)} examples leaves a part empty: choose one nearer to 0.5")
     return whole[:first], whole[first:]
+
+
+def _names_classes(table: Table, place: int) -> bool:
+    """Whether a column holds texts; it is an error if it holds some of both."""
+    texts = [(row, cells[place]) for row, cells in table.rows if as_number(cells[place]) is None]
+    filled = [row for row, text in texts if text.strip()]
+    if filled and len(texts) < len(table):
+        share = f"{len(table) - len(texts)} of the {len(table)} entries are numbers"
+        table.complain(filled[0], place, "a number", f"{share}; if they name classes, say `labels=True`")
+    return bool(filled)
+
+
+def _in_order(labels: set[str]) -> list[str]:
+    """Numbers by size, texts by the alphabet."""
+    numbers = {label: as_number(label) for label in labels}
+    if None in numbers.values():
+        return sorted(labels)
+    return sorted(labels, key=lambda label: (numbers[label], label))
 
 
 Point = Callable[[int, int, int], tuple[float, float]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import TypeVar, overload
 
@@ -15,10 +15,11 @@ FORMAT = "chainrule/1"
 AnyModule = TypeVar("AnyModule", bound=Module)
 
 
-def save(model: Module, path: str | os.PathLike[str]) -> None:
+def save(model: Module, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None) -> None:
     """Write a model's parameters, and for an MLP its shape, to a safetensors file.
 
-    The file appears complete or not at all: an interrupted save leaves what was there before.
+    The file appears complete or not at all: an interrupted save leaves what was there before. `notes` are texts by name
+    that go along; `chainrule.files.notes(path)` reads them.
 
     >>> import os, tempfile
     >>> from chainrule.nn import MLP
@@ -32,7 +33,8 @@ def save(model: Module, path: str | os.PathLike[str]) -> None:
 
     if not isinstance(model, Module):
         raise TypeError(f"`model` must be an nn.Module, got {type(model).__name__}")
-    metadata = {"format": FORMAT, "kind": type(model).__name__}
+    metadata = {f"note:{name}": text for name, text in (notes or {}).items()}
+    metadata |= {"format": FORMAT, "kind": type(model).__name__}
     if type(model) is MLP:
         metadata["config"] = _config(model)
     tensors = {name: np.array(numbers) for name, numbers in _tensors(model.state())}
@@ -63,6 +65,20 @@ def load(path: str | os.PathLike[str], model: Module | None = None) -> Module:
     except ValueError as error:
         raise ValueError(f"{name!r} holds another model: {error}") from None
     return model
+
+
+def notes(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The notes that were saved along with a model.
+
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "model.safetensors")
+    ...     save(MLP(2, [1]), path, {"author": "Ada"})
+    ...     notes(path)
+    {'author': 'Ada'}
+    """
+    metadata, _ = _read(os.fspath(path))
+    return {name.removeprefix("note:"): text for name, text in metadata.items() if name.startswith("note:")}
 
 
 def _tensors(state: dict[str, float]) -> Iterator[tuple[str, float | list[float]]]:
@@ -122,17 +138,22 @@ def _read(path: str) -> tuple[dict[str, str], dict[str, float]]:
     return metadata, state
 
 
+def check_writable(path: str) -> None:
+    """That a file can be put at `path`: best asked before the work that makes it.
+
+    >>> check_writable("no/such/folder/model.safetensors")
+    Traceback (most recent call last):
+    ...
+    FileNotFoundError: `path` is in a folder that does not exist: ...
+    """
+    handle, temporary = _temporary_beside(path)
+    os.close(handle)
+    os.unlink(temporary)
+
+
 def write_whole(path: str, content: bytes) -> None:
     """Put `content` at `path` in one move, through a temporary file beside it."""
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(f"`path` is in a folder that does not exist: {folder!r}; create it first")
-    if os.path.isdir(path):
-        raise IsADirectoryError(f"`path` is a folder: {path!r}; name a file in it")
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=".chainrule-", dir=folder)
-    except PermissionError:
-        raise PermissionError(f"`path` is in a folder that you may not write to: {folder!r}; choose another") from None
+    handle, temporary = _temporary_beside(path)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -143,6 +164,18 @@ def write_whole(path: str, content: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def _temporary_beside(path: str) -> tuple[int, str]:
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"`path` is in a folder that does not exist: {folder!r}; create it first")
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"`path` is a folder: {path!r}; give the name of a file")
+    try:
+        return tempfile.mkstemp(prefix=".chainrule-", dir=folder)
+    except OSError as error:
+        raise type(error)(f"`path` is in a folder that takes no files: {folder!r} ({error.strerror})") from None
 
 
 def _umask() -> int:

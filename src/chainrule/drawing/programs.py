@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from chainrule.compiler import CompiledFunction, Program, name_parameters
+from chainrule.compiler import CompiledFunction, Program
+from chainrule.compiler.naming import name_parameters
 from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Repeat, Shape, Statement
 from chainrule.drawing.picture import Edge, Group, Node, Picture, TooLargeError
 from chainrule.drawing.values import SYMBOLS

@@ -1,0 +1,175 @@
+"""What the commands share: options, errors, numbers as text, files that are written whole."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from chainrule.files import check_writable
+
+Decorator = Callable[[Any], Any]
+
+json_option: Decorator = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+at_option: Decorator = click.option(
+    "--at", "at", multiple=True, metavar="NAME=NUMBER,…", help="The numbers to compute with, as in a=2,b=-3."
+)
+
+
+class BadInput(Exception):  # noqa: N818  # it is the input that is at fault
+    """Input that cannot be used, told in a line or two; exit code 2."""
+
+
+class Settings:
+    """What holds for the whole run."""
+
+    def __init__(self) -> None:
+        self.debug = False
+
+
+class Command(click.Command):
+    """A command of ours: it has `--debug` among its options."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        flag = ["--debug"]
+        self.params.append(
+            click.Option(
+                flag, is_flag=True, is_eager=True, expose_value=False, callback=_debug, help="Show tracebacks."
+            )
+        )
+
+
+def _debug(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        context.find_root().ensure_object(Settings).debug = True
+
+
+def complain(message: str) -> None:
+    """Say on standard error what is wrong; further lines stand below the first."""
+    start = "chainrule: "
+    lines = message.splitlines() or [""]
+    indent = " " * len(start) if len(lines) > 1 and lines[1].lstrip(" ").startswith("^") else ""  # a caret points up
+    click.echo("\n".join([start + lines[0], *(indent + line for line in lines[1:])]), err=True)
+
+
+@contextmanager
+def input_errors(prefix: str = "") -> Iterator[None]:
+    """Errors in here are about what the user gave: they become `BadInput`."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except (ValueError, TypeError, OSError, OverflowError, KeyError, ImportError) as error:
+        message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+        raise BadInput(prefix + message) from error
+
+
+def spell(number: float) -> str:
+    """A number for people: as short as twelve digits allow.
+
+    >>> spell(-6.0), spell(0.1 + 0.2)
+    ('-6', '0.3')
+    """
+    return f"{number:.12g}"
+
+
+def print_json(result: dict[str, Any]) -> None:
+    """One JSON object; numbers that JSON cannot spell become the texts "Infinity", "-Infinity" and "NaN"."""
+    click.echo(json.dumps(_plain(result), indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def _plain(thing: Any) -> Any:
+    if isinstance(thing, dict):
+        return {str(key): _plain(entry) for key, entry in thing.items()}
+    if isinstance(thing, (list, tuple)):
+        return [_plain(entry) for entry in thing]
+    if isinstance(thing, float) and not math.isfinite(thing):
+        return "NaN" if math.isnan(thing) else "Infinity" if thing > 0 else "-Infinity"
+    return thing
+
+
+def print_table(rows: Sequence[Sequence[str]], left: int = 1) -> None:
+    """Rows in columns, the first row being their names; the first `left` columns flush left, the others right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [c.ljust(w) if k < left else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))]
+        click.echo("  ".join(cells).rstrip())
+
+
+def assignments(texts: Sequence[str], lists: bool = False) -> dict[str, Any]:
+    """What `--at` says: numbers by name; lists too, as in xs=[1,2], where they have a place.
+
+    >>> assignments(["a=2,b=-3", "xs=[1, 2]"], lists=True)
+    {'a': 2.0, 'b': -3.0, 'xs': [1.0, 2.0]}
+    """
+    found: dict[str, Any] = {}
+    for part in (part for text in texts for part in _split(text)):
+        name, equals, number = (piece.strip() for piece in part.partition("="))
+        if not equals or not name:
+            raise BadInput(f"`--at` has {part.strip()!r}, where NAME=NUMBER was expected, as in --at a=2,b=-3")
+        if name in found:
+            raise BadInput(f"`--at` has {name!r} twice: give it once")
+        found[name] = _number_or_list(name, number, lists)
+    return found
+
+
+def _split(text: str) -> Iterator[str]:
+    """The parts between commas, other than those in brackets."""
+    depth, start = 0, 0
+    for place, character in enumerate(text):
+        depth += (character == "[") - (character == "]")
+        if character == "," and depth == 0:
+            yield text[start:place]
+            start = place + 1
+    yield text[start:]
+
+
+def _number_or_list(name: str, text: str, lists: bool) -> Any:
+    if lists and text.startswith("["):
+        try:
+            return _floats(json.loads(text))
+        except (ValueError, RecursionError):
+            raise BadInput(f"`--at` has {name}={text}, which is not a list of numbers such as [1,2,3]") from None
+    try:
+        return float(text)
+    except ValueError:
+        raise BadInput(f"`--at` has {name}={text!r}, which is not a number") from None
+
+
+def _floats(thing: Any) -> Any:
+    if isinstance(thing, list):
+        return [_floats(entry) for entry in thing]
+    if isinstance(thing, bool) or not isinstance(thing, (int, float)):
+        raise ValueError
+    return float(thing)
+
+
+def check_outputs(**paths: str | None) -> None:
+    """That each file named in an option can be written, and no two are the same; asked before the work begins."""
+    seen: dict[str, str] = {}
+    for option, path in paths.items():
+        if path is None:
+            continue
+        with input_errors(f"`--{option}` {path}: "):
+            check_writable(path)
+        place = os.path.realpath(path)
+        if place in seen:
+            raise BadInput(f"`--{seen[place]}` and `--{option}` are the same file, {path!r}: give two names")
+        seen[place] = option
+
+
+@contextmanager
+def output_to_stderr() -> Iterator[None]:
+    """What is printed in here, by a progress bar or a user's file, does not mix with the results."""
+    before, sys.stdout = sys.stdout, sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdout = before

@@ -1,0 +1,140 @@
+"""Commands on this machine: `bench`, `info`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+import click
+
+import chainrule
+from chainrule import Value, data, losses, nn, optim
+from chainrule.cli.console import Command, json_option, print_json, print_table
+
+OPTIONAL = ("matplotlib", "pygraphviz", "jax", "torch")
+NEEDED = ("click", "llvmlite", "numpy", "rich", "safetensors")
+
+
+@click.command(cls=Command)
+@click.option(
+    "--seconds", default=3.0, show_default=True, type=click.FloatRange(0.01, 600.0), help="To spend on measuring."
+)
+@json_option
+def bench(seconds: float, as_json: bool) -> None:
+    """Measure this machine: micrograd's moons demo, eager and compiled.
+
+    A hundred points, 337 parameters, hinge loss and L2 penalty. Measurements take turns; each time is the best one.
+    """
+    points = data.micrograd_moons()
+    model = nn.MLP(2, [16, 16, 1], rng=1337)
+    optimizer = optim.SGD(model.parameters(), lr=0.01)
+    penalty = losses.l2(1e-4)
+
+    def total(inputs: Any) -> Any:
+        return losses.hinge([model(x) for x in inputs], points.targets) + penalty(model.parameters())
+
+    def eager_step() -> None:
+        loss = total(points.inputs)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    root = total(points.inputs)
+    nodes = _nodes(root)
+    works: dict[str, Callable[[], Any]] = {
+        "build the graph": lambda: total(points.inputs),
+        "backward": root.backward,
+        "training step, eager": eager_step,
+    }
+    from chainrule.compiler.steps import CompiledSteps
+
+    started = time.perf_counter()
+    steps = CompiledSteps(total, points.inputs, optimizer)
+    compiling = time.perf_counter() - started
+    works["100 training steps, compiled"] = lambda: steps.run(100)
+    times = _best(works, seconds)
+    times["training step, compiled"] = times.pop("100 training steps, compiled") / 100
+    if as_json:
+        print_json(
+            {
+                "engine": chainrule.ENGINE,
+                "cpu": cpu(),
+                "nodes": nodes,
+                "seconds": times,
+                "seconds to compile": compiling,
+            }
+        )
+        return
+    click.echo(f"{nodes:,} nodes, {chainrule.ENGINE} engine, {cpu()}")
+    rows = [(what, f"{1e6 * spent:,.1f}", f"{1e9 * spent / nodes:,.2f}") for what, spent in times.items()]
+    print_table([("", "µs", "ns a node"), *rows])
+    click.echo(f"compiling took {compiling:.2f} s")
+
+
+@click.command(cls=Command)
+@json_option
+def info(as_json: bool) -> None:
+    """Versions, the engine in use, the processor, and which optional packages are there."""
+    facts = {
+        "chainrule": chainrule.__version__,
+        "engine": chainrule.ENGINE,
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": cpu(),
+        "cores": os.cpu_count(),
+    }
+    packages = {name: _version(name) for name in (*NEEDED, *OPTIONAL)}
+    if as_json:
+        print_json(facts | {"packages": packages})
+        return
+    rows = [(name, str(fact)) for name, fact in facts.items()]
+    rows += [(name, version or "not installed") for name, version in packages.items()]
+    width = max(len(name) for name, _ in rows)
+    for name, fact in rows:
+        click.echo(f"{name.ljust(width)}  {fact}")
+
+
+def cpu() -> str:
+    """What the processor calls itself, where the system tells."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine() or "unknown"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _best(works: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
+    """The shortest time that each took, taking turns."""
+    best, end = dict.fromkeys(works, float("inf")), time.perf_counter() + seconds
+    while True:
+        for name, work in works.items():
+            started = time.perf_counter()
+            work()
+            best[name] = min(best[name], time.perf_counter() - started)
+        if time.perf_counter() > end:
+            return best
+
+
+def _nodes(root: Value) -> int:
+    """How many Values the graph holds, constants and parameters included."""
+    found, pending = {root}, [root]
+    while pending:
+        for operand in pending.pop()._operands:
+            if operand not in found:
+                found.add(operand)
+                pending.append(operand)
+    return len(found)

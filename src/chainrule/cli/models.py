@@ -1,0 +1,369 @@
+"""Commands on models: `train`, `predict`."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import math
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from random import Random
+from typing import Any
+
+import click
+
+import chainrule
+from chainrule import Value, data, losses, nn, optim
+from chainrule._arguments import setting
+from chainrule.cli.console import (
+    BadInput,
+    Command,
+    assignments,
+    at_option,
+    check_outputs,
+    complain,
+    input_errors,
+    json_option,
+    output_to_stderr,
+    print_json,
+)
+from chainrule.cli.problems import LOSSES, Problem, pose
+from chainrule.files import notes, write_whole
+from chainrule.tables import read_table
+from chainrule.training import History
+
+Loss = Callable[[list[Any], list[Any]], Any]
+Penalty = Callable[[list[Value]], Any]
+
+SETS = {
+    "xor": lambda points, noise, seed: data.xor(),
+    "four-points": lambda points, noise, seed: data.four_points(),
+    "moons": lambda points, noise, seed: data.moons(points, 0.1 if noise is None else noise, seed),
+    "circles": lambda points, noise, seed: data.circles(points, 0.05 if noise is None else noise, seed),
+    "spirals": lambda points, noise, seed: data.spirals(points, 0.02 if noise is None else noise, seed),
+}
+OPTIMIZERS = {"adam": optim.Adam, "adamw": optim.AdamW, "rmsprop": optim.RMSprop, "sgd": optim.SGD}
+MANY = 500  # examples
+RATES = {"adam": 0.03, "adamw": 0.03, "rmsprop": 0.01, "sgd": 0.1}
+
+
+@click.command(cls=Command)
+@click.argument("source", metavar="xor|four-points|moons|circles|spirals|FILE.csv")
+@click.option("--hidden", default="16,16", show_default=True, help='Sizes of the hidden layers; "" for none.')
+@click.option("--activation", default="tanh", show_default=True, help="Any op of one operand: tanh, relu, gelu, …")
+@click.option("--optimizer", default="adam", show_default=True, type=click.Choice(list(OPTIMIZERS)))
+@click.option(
+    "--lr", type=float, help="Learning rate, which falls to a hundredth. Default: 0.03; rmsprop 0.01, sgd 0.1."
+)
+@click.option("--l2", default=1e-4, show_default=True, type=click.FloatRange(0.0), help="Penalty on large weights.")
+@click.option("--steps", default=500, show_default=True, type=click.IntRange(1), help="Steps, each over all examples.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of weights, data and split.")
+@click.option("--points", default=100, show_default=True, type=click.IntRange(2), help="Size of a set that is drawn.")
+@click.option("--noise", type=click.FloatRange(0.0), help="Noise of a set that is drawn.")
+@click.option("--target", help="The column to predict, by name or index. Default: the last one.")
+@click.option(
+    "--task",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", *LOSSES]),
+    help="auto: texts are classes, targets -1 and 1 a margin, 0 and 1 binary, other numbers a regression.",
+)
+@click.option("--test", default=0.0, show_default=True, type=click.FloatRange(0.0, 0.9), help="Share to test on.")
+@click.option("--raw", is_flag=True, help="Do not standardize the columns of a file.")
+@click.option(
+    "--plot", metavar="FILE", help="Picture of the loss, and of the decision boundary if there are two inputs."
+)
+@click.option("--save", metavar="FILE", help="Where to save the model, such as model.safetensors.")
+@json_option
+def train(**options: Any) -> int:
+    """Train a network on a data set or a CSV file."""
+    with input_errors():
+        examples = load(options)
+        is_file = isinstance(examples, data.CsvDataset)
+        training, test = examples, None
+        if options["test"]:
+            training, test = data.split(examples, 1.0 - options["test"], Random(options["seed"]))
+        problem = pose(examples, options["task"], training if is_file and not options["raw"] else None)
+        model = build(problem, options)
+        rate = RATES[options["optimizer"]] if options["lr"] is None else options["lr"]
+        rate = setting(rate, "lr", "0.01")
+        schedule = optim.cosine(rate, 0.01 * rate, options["steps"])
+        optimizer = OPTIMIZERS[options["optimizer"]](model.parameters(), lr=schedule)
+    check_outputs(plot=options["plot"], save=options["save"])
+    _check_picture(options["plot"])
+    prepared = problem.prepared(training)
+    penalty = losses.l2(options["l2"])
+    history = fit(model, problem.loss, penalty, prepared, optimizer, options["steps"])
+    if history.stopped:
+        complain(f"{history.stopped}; nothing was written")
+        return 1
+    quality = problem.quality(predictions(model, problem, training.inputs), training.targets)
+    test_quality = problem.quality(predictions(model, problem, test.inputs), test.targets) if test else {}
+    with input_errors():
+        if options["plot"]:
+            write_whole(options["plot"], picture(model, problem, training, history, options["plot"]))
+        if options["save"]:
+            chainrule.save(model, options["save"], {"problem": problem.to_json()})
+    files = [path for path in (options["plot"], options["save"]) if path]
+    result = {
+        "data": options["source"],
+        "task": problem.task,
+        "examples": len(training),
+        "inputs": problem.columns,
+        "classes": problem.classes,
+        "model": model.config(),
+        "parameters": len(model.parameters()),
+        "optimizer": options["optimizer"],
+        "lr": rate,
+        "steps": len(history),
+        "seconds": history.seconds,
+        "engine": history.engine,
+        "loss": {"first": history.loss[0], "last": history.loss[-1]},
+        **quality,
+        "test": {"examples": len(test), **test_quality} if test else None,
+        "files": files,
+    }
+    print_json(result) if options["as_json"] else _print_training(result, model)
+    return 0
+
+
+def load(options: dict[str, Any]) -> data.Dataset:
+    """The set of that name, or the file at that path."""
+    source, target = options["source"], options["target"]
+    if source in SETS:
+        if target is not None:
+            raise BadInput(f"`--target` is for CSV files; {source} has one target")
+        return SETS[source](options["points"], options["noise"], options["seed"])
+    if not os.path.exists(source):
+        if source.lower().endswith(".csv") or os.sep in source:
+            raise BadInput(f"there is no file {source!r}")
+        near = difflib.get_close_matches(source, SETS, 1)
+        hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(SETS)}, or give the path of a CSV file"
+        raise BadInput(f"there is no data set {source!r}: {hint}")
+    if options["noise"] is not None:
+        raise BadInput("`--noise` is for sets that are drawn, not for files")
+    column: str | int = -1
+    if target is not None:
+        column = int(target) if target.lstrip("-").isdigit() else target
+    labels = True if options["task"] == "classes" else False if options["task"] != "auto" else "auto"
+    try:
+        return data.read_csv(source, column, labels=labels)
+    except ValueError as error:  # the argument that the message names is an option here
+        raise BadInput(str(error).replace("say `labels=True`", "say --task classes")) from error
+
+
+def build(problem: Problem, options: dict[str, Any]) -> nn.MLP:
+    """A network with the layers that were asked for."""
+    sizes = [size.strip() for size in options["hidden"].split(",") if size.strip()]
+    if not all(size.isdigit() and int(size) > 0 for size in sizes):
+        raise BadInput(f"`--hidden` must be sizes of layers, as in 16,16; got {options['hidden']!r}")
+    activation = options["activation"]
+    init = "he" if activation in ("relu", "leaky_relu", "gelu", "silu", "softplus") else "xavier"
+    shape = [*map(int, sizes), problem.outputs]
+    return nn.MLP(len(problem.columns), shape, activation=activation, init=init, rng=options["seed"])
+
+
+def fit(
+    model: nn.MLP, loss: Loss, penalty: Penalty, examples: data.Dataset, optimizer: optim.Optimizer, steps: int
+) -> History:
+    """`chainrule.fit`, its progress bar on standard error if someone is looking there.
+
+    It records the nodes of all examples, which takes time and memory; beyond some, a step is compiled for one example.
+    """
+    if len(examples) > MANY:
+        return fit_many(model, loss, penalty, examples, optimizer, steps)
+    with output_to_stderr(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the history says too that the loss diverged
+        return chainrule.fit(
+            model,
+            loss,
+            examples,
+            penalty=penalty,
+            optimizer=optimizer,
+            epochs=steps,
+            progress=sys.stderr.isatty(),
+        )
+
+
+def fit_many(
+    model: nn.MLP, loss: Loss, penalty: Penalty, examples: data.Dataset, optimizer: optim.Optimizer, steps: int
+) -> History:
+    """The same steps, by a program of one example that runs over the batch."""
+    import numpy as np
+    from rich.console import Console
+    from rich.progress import track
+
+    def loss_of_one(x: Any, y: Any) -> Any:
+        return loss([model(x)], [y]) + penalty(model.parameters())
+
+    program = chainrule.compile(loss_of_one, model.parameters())
+    inputs, targets = np.array(examples.inputs), np.array(examples.targets, dtype=np.float64)
+    history = History()
+    history.engine = "compiled for one example, over the batch"
+    started = time.perf_counter()
+    console = Console(stderr=True)
+    for _ in track(range(steps), f"{len(examples):,} examples", console=console, disable=not console.is_terminal):
+        optimizer.zero_grad()
+        number = program.batch(inputs, targets)
+        history.record({"loss": number})
+        if not math.isfinite(number):
+            history.stopped = f"the loss became {number} by step {len(history) - 1}; try a smaller learning rate"
+            break
+        optimizer.step()
+    history.seconds = time.perf_counter() - started
+    return history
+
+
+def predictions(model: nn.MLP, problem: Problem, rows: list[list[float]]) -> list[dict[str, Any]]:
+    """The model's answers to rows of numbers as they are in the data."""
+    from chainrule.inference import answers
+
+    outputs = answers(model, problem.scaled(rows))
+    return [problem.answer(row) for row in outputs.reshape(len(rows), -1).tolist()]
+
+
+def picture(model: nn.MLP, problem: Problem, examples: data.Dataset, history: History, path: str) -> bytes:
+    """The loss; beside it the decision boundary if that is a line in the plane, else the activations of the layers."""
+    from matplotlib.figure import Figure
+
+    from chainrule import plot
+
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    plot.loss(history, ax=left).set_xlabel("step")
+    if len(problem.columns) == 2 and problem.task != "regression":
+        plot.boundary(lambda x: model(problem.scaled([x])[0]), examples, classes=problem.classes, ax=right)
+        right.set(xlabel=problem.columns[0], ylabel=problem.columns[1])
+    else:
+        plot.activations(model, problem.scaled(examples.inputs), ax=right)
+    file = io.BytesIO()
+    figure.savefig(file, format=os.path.splitext(path)[1][1:], dpi=150)
+    return file.getvalue()
+
+
+def _check_picture(path: str | None) -> None:
+    if path is None:
+        return
+    if not find_spec("matplotlib"):
+        raise BadInput("`--plot` needs matplotlib: install it with pip install 'chainrule[plot]'")
+    from matplotlib.figure import Figure
+
+    kinds = Figure().canvas.get_supported_filetypes()
+    if os.path.splitext(path)[1][1:].lower() not in kinds:
+        raise BadInput(f"`--plot` {path}: the name must end in a kind of picture, such as .png, .svg or .pdf")
+
+
+def _print_training(result: dict[str, Any], model: nn.MLP) -> None:
+    names = ", ".join(result["inputs"][:6]) + (", …" if len(result["inputs"]) > 6 else "")
+    classes = f" ({', '.join(result['classes'][:6])})" if result["classes"] else ""
+    click.echo(f"{result['data']}: {result['examples']} examples of {names}; task: {result['task']}{classes}")
+    click.echo(f"{model!r}, {result['parameters']} parameters")
+    click.echo(f"{result['optimizer']}, lr {result['lr']:g}, {result['steps']} steps in {result['seconds']:.2g} s")
+    first, last = result["loss"]["first"], result["loss"]["last"]
+    click.echo("  ".join([f"loss {first:.4g} → {last:.4g}", *_qualities(result)]))
+    if result["test"]:
+        click.echo("  ".join([f"test, {result['test']['examples']} examples:", *_qualities(result["test"])]))
+    for path in result["files"]:
+        click.echo(f"wrote {path}")
+
+
+def _qualities(result: dict[str, Any]) -> list[str]:
+    words = [f"accuracy {result['accuracy']:.1%}"] if "accuracy" in result else []
+    return words + ([f"rms error {result['rms error']:.4g}"] if "rms error" in result else [])
+
+
+@click.command(cls=Command)
+@click.argument("model", metavar="MODEL.safetensors")
+@click.argument("file", required=False, metavar="[FILE.csv]")
+@at_option
+@click.option("-o", "--output", metavar="FILE", help="Write the predictions to a CSV file.")
+@json_option
+def predict(model: str, file: str | None, at: tuple[str, ...], output: str | None, as_json: bool) -> None:
+    """Use a model that `train --save` made: on the rows of a CSV file, or on the numbers given with --at.
+
+    The rows come back as CSV with the predictions beside them.
+    """
+    if (file is None) == (not at):
+        raise BadInput("give a CSV file, or numbers with --at, as in --at x0=1,x1=2; one of the two")
+    with input_errors():
+        network = chainrule.load(model)
+        problem = _problem(model, network)
+        rows, targets = _rows(problem, file, assignments(at))
+    check_outputs(output=output)
+    found = predictions(network, problem, rows)
+    quality = problem.quality(found, targets) if targets is not None else {}
+    if output:
+        with input_errors():
+            write_whole(output, _csv(problem, rows, found).encode())
+    if as_json:
+        print_json({"task": problem.task, "inputs": problem.columns, "predictions": found, **quality})
+    elif at and not output:
+        click.echo("  ".join(f"{name} {_spelled(answer)}" for name, answer in found[0].items()))
+    elif output:
+        click.echo("  ".join([f"wrote {output}, {len(rows)} rows", *_qualities(quality)]))
+    else:
+        click.echo(_csv(problem, rows, found), nl=False)
+        if quality:
+            click.echo("  ".join(_qualities(quality)), err=True)
+
+
+def _problem(path: str, network: nn.MLP) -> Problem:
+    """The problem that the file describes; for a model saved by other means, plain numbers in and out."""
+    described = notes(path).get("problem")
+    shape = network.config()
+    if described is None:
+        if shape["nouts"][-1] > 1:
+            raise BadInput(
+                f"{path!r} does not say what its {shape['nouts'][-1]} outputs mean: save it with chainrule train"
+            )
+        count = shape["nin"]
+        columns = [f"x{k}" for k in range(count)]
+        return Problem("regression", columns, "target", [], [0.0] * count, [1.0] * count)
+    problem = Problem.from_json(described)
+    if len(problem.columns) != shape["nin"] or problem.outputs != shape["nouts"][-1]:
+        raise BadInput(f"{path!r} describes other data than its network takes; train it again")
+    return problem
+
+
+def _rows(problem: Problem, file: str | None, at: dict[str, float]) -> tuple[list[list[float]], list[Any] | None]:
+    """The inputs, and the targets if the file has them too."""
+    if file is None:
+        missing = [name for name in problem.columns if name not in at]
+        unused = [name for name in at if name not in problem.columns]
+        if missing or unused:
+            what = f"no number for {', '.join(missing)}" if missing else f"{', '.join(unused)}, which is not an input"
+            raise BadInput(f"`--at` has {what}: the model takes {', '.join(problem.columns)}")
+        return [[at[name] for name in problem.columns]], None
+    table = read_table(file)
+    if not table.header and len(table.names) != len(problem.columns):
+        count, wanted = len(table.names), len(problem.columns)
+        raise BadInput(
+            f"{file!r} has no header and {count} columns; the model takes {wanted}: {', '.join(problem.columns)}"
+        )
+    rows = table.numbers(problem.columns if table.header else range(len(problem.columns)))
+    if not table.header or problem.target not in table.names:
+        return rows, None
+    try:
+        if problem.task == "classes":
+            return rows, [problem.classes.index(text) for text in table.texts(problem.target)]
+        return rows, [y for (y,) in table.numbers([problem.target])]
+    except ValueError:  # targets are not needed, so what is there may be anything
+        return rows, None
+
+
+def _csv(problem: Problem, rows: list[list[float]], found: list[dict[str, Any]]) -> str:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*problem.columns, *found[0]])
+    for row, answer in zip(rows, found, strict=True):
+        writer.writerow([*map(repr, row), *map(_spelled, answer.values())])
+    return text.getvalue()
+
+
+def _spelled(answer: Any) -> str:
+    return f"{answer:.6g}" if isinstance(answer, float) else str(answer)

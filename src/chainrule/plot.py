@@ -1,0 +1,420 @@
+"""Pictures of training: loss curves, decision boundaries, what goes on in the layers. Needs matplotlib.
+
+Every function draws into the Axes that it is given, or into a new figure, and returns the Axes, so that everything else
+about the picture can be changed:
+
+    ax = chainrule.plot.loss(history)
+    ax.set_title("moons")
+    ax.figure.savefig("loss.png")
+
+Colours are those of Okabe and Ito, which people with any kind of colour vision can tell apart; points of different
+classes have different shapes besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chainrule._arguments import setting, whole_number
+from chainrule._value import Value
+from chainrule.data import Dataset
+from chainrule.inference import answers, compiled_answers
+from chainrule.layer_statistics import FAR, LayerReport, gradients_by_layer, outputs_by_layer, report, saturation
+from chainrule.nn import Module
+from chainrule.training import History
+
+try:
+    from matplotlib.colors import LinearSegmentedColormap, to_rgb
+except ImportError:
+    raise ImportError("chainrule.plot needs matplotlib: install it with `pip install 'chainrule[plot]'`") from None
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["LayerReport", "activations", "boundary", "gradients", "health", "loss", "report"]
+
+BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION = "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"
+COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+MARKERS = "os^Dvp"
+INK, PALE = "#333333", "#bbbbbb"
+DIVERGING = LinearSegmentedColormap.from_list("chainrule", [BLUE, "#9ecae8", "#f7f7f7", "#f2b48c", VERMILION])
+
+Run = History | Sequence[float]
+
+
+def loss(
+    *runs: Run | Mapping[str, Run],
+    labels: Sequence[str] = (),
+    ema: float = 0.0,
+    log: bool = True,
+    ax: Axes | None = None,
+) -> Axes:
+    """Loss curves, one for each run, on a logarithmic axis.
+
+    A run is the history that `fit` returns, or a list of numbers; several can be given one by one, or in a dict by
+    name. `ema`, such as 0.9, adds an exponential moving average of that weight and lets the curve itself step back.
+    Of a single history the validation loss is drawn too, if there is one.
+
+    >>> ax = loss({"tanh": [1.0, 0.1, 0.01], "relu": [1.0, 0.5, 0.4]})
+    >>> ax.get_yscale()
+    'log'
+    """
+    weight = setting(ema, "ema", "0.9", below=1.0)
+    curves = _curves(runs, labels)
+    ax = _axes(ax)
+    lowest, nothing_left = np.inf, False
+    for colour, (label, numbers) in zip(cycle(COLOURS), curves.items(), strict=False):
+        epochs = np.arange(len(numbers))
+        shown = np.where(np.isfinite(numbers), numbers, np.nan)
+        lowest = min(lowest, shown[shown > 0.0].min(initial=np.inf))
+        nothing_left |= bool((shown <= 0.0).any())
+        if weight:
+            ax.plot(epochs, shown, color=colour, linewidth=1.0, alpha=0.3)
+            ax.plot(epochs, moving_average(shown, weight), color=colour, linewidth=2.0, label=label)
+        else:
+            ax.plot(epochs, shown, color=colour, linewidth=1.8, label=label)
+    if log and lowest < np.inf:
+        ax.set_yscale("log", nonpositive="clip")
+        if nothing_left:  # a loss of 0 lies below any picture
+            ax.set_ylim(bottom=lowest / 2.0)
+    ax.set_xlabel("epoch")
+    ax.set_ylabel("loss" if not weight else f"loss, and its moving average ({weight:g})")
+    ax.margins(x=0.02)
+    ax.grid(True, which="major", color=PALE, alpha=0.4, linewidth=0.6)
+    if len(curves) > 1:
+        ax.legend(frameon=False)
+    return ax
+
+
+def moving_average(numbers: Any, weight: float) -> np.ndarray:
+    """The exponential moving average: past entries count `weight` times less with each step; gaps are passed over.
+
+    >>> moving_average([1.0, 1.0, 4.0], 0.5).round(3).tolist()
+    [1.0, 1.0, 2.714]
+    """
+    total = count = 0.0
+    averages = []
+    for number in numbers:
+        if not np.isnan(number):
+            total, count = weight * total + number, weight * count + 1.0
+        averages.append(total / count if count else np.nan)
+    return np.array(averages)
+
+
+def boundary(
+    model: Callable[[Any], Any],
+    inputs: Any,
+    targets: Sequence[Any] | None = None,
+    *,
+    threshold: float = 0.0,
+    classes: Sequence[str] = (),
+    resolution: int | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """The plane as a model of two numbers divides it, with the data on top.
+
+    A model that returns one number divides it where that number passes `threshold`; one that returns a list, by its
+    largest entry. The stronger the colour, the surer the model: the larger the number, or the probability that softmax
+    makes of the entries. `inputs` may be a Dataset, which brings its targets; where these are indices, `classes` names
+    them. The grid, `resolution` points wide and high, goes through compiled code where the model can be compiled.
+
+    >>> from chainrule import data, nn
+    >>> ax = boundary(nn.MLP(2, [4, 1], rng=1), data.moons(n=20))
+    >>> ax.get_aspect()
+    1.0
+    """
+    points, labels = _points(inputs, targets)
+    across, up, scores = _grid(model, points, resolution)
+    ax = _axes(ax)
+    if scores.ndim == 2:
+        _two_sides(ax, across, up, scores - threshold)
+    else:
+        _regions(ax, across, up, scores)
+    _scatter(ax, points, labels, classes)
+    width, height = np.ptp(across), np.ptp(up)
+    ax.set_aspect("equal" if 1 / 3 < width / height < 3 else "auto")  # columns of a table may be of other units
+    ax.set_xlim(across[0], across[-1])
+    ax.set_ylim(up[0], up[-1])
+    return ax
+
+
+def activations(model: Module, inputs: Any, *, bins: int = 60, ax: Axes | None = None) -> Axes:
+    """The activations of each layer over the inputs, a histogram a layer, the first on top.
+
+    >>> from chainrule import data, nn
+    >>> ax = activations(nn.MLP(2, [8, 8, 1], activation="tanh", rng=1), data.moons())
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['layer 1\\ntanh', 'layer 2\\ntanh', 'layer 3\\nlinear']
+    """
+    layers = outputs_by_layer(model, inputs)
+    numbers = {f"{name}\n{kind}": outputs[np.isfinite(outputs)] for name, (kind, outputs) in layers.items()}
+    everything = np.concatenate(list(numbers.values()))
+    if not len(everything):
+        raise ValueError("`model` gives no finite number for these inputs: look at its parameters")
+    notes = [_about(kind, outputs) for kind, outputs in layers.values()]
+    ax = _axes(ax)
+    low, high = float(everything.min()), float(everything.max())
+    margin = 0.05 * (high - low) or 0.5
+    _ridges(ax, numbers, np.linspace(low - margin, high + margin, whole_number(bins, "bins") + 1), notes, BLUE)
+    ax.set_xlabel("activation")
+    return ax
+
+
+def gradients(model: Module, *, bins: int = 60, ax: Axes | None = None) -> Axes:
+    """The sizes of the gradients that the parameters hold, a histogram a layer, on a logarithmic axis.
+
+    Layers whose gradients are far to the left of the others learn that much slower. Call `backward()` first.
+
+    >>> from chainrule import nn
+    >>> model = nn.MLP(2, [8, 1], rng=1)
+    >>> model([1.0, 2.0]).backward()
+    >>> ax = gradients(model)
+    >>> ax.get_xscale()
+    'log'
+    """
+    layers = {name: np.abs(numbers) for name, numbers in gradients_by_layer(model).items()}
+    sizes = {name: numbers[np.isfinite(numbers) & (numbers > 0.0)] for name, numbers in layers.items()}
+    everything = np.concatenate(list(sizes.values()))
+    if not len(everything):
+        raise ValueError("`model` holds no gradient other than 0: call backward() on a loss first")
+    notes = []
+    for name, numbers in layers.items():
+        rms = f"rms {np.sqrt(np.mean(numbers**2)):.1e}"
+        lost = 1.0 - len(sizes[name]) / len(numbers)
+        notes.append(f"{rms}\n{lost:.0%} are 0" if lost else rms)
+    ax = _axes(ax)
+    ax.set_xscale("log")
+    low, high = np.log10(everything.min()) - 0.2, np.log10(everything.max()) + 0.2
+    _ridges(ax, sizes, np.logspace(low, high, whole_number(bins, "bins") + 1), notes, GREEN)
+    ax.set_xlabel("|gradient|")
+    return ax
+
+
+def health(
+    model: Module,
+    inputs: Any,
+    targets: Sequence[Any] | None = None,
+    loss: Callable[[list[Any], list[Any]], Any] | None = None,
+    *,
+    ax: Axes | None = None,
+) -> Axes:
+    """Dead and saturated units of each layer as bars, the size of its gradient beside them, and what is wrong below.
+
+    `report` says the same in words, and takes the same arguments.
+
+    >>> from chainrule import data, losses, nn
+    >>> ax = health(nn.MLP(2, [8, 1], rng=1), data.moons(n=20), loss=losses.hinge)
+    >>> ax.get_xlabel()
+    'share of the layer'
+    """
+    found = report(model, inputs, targets, loss)
+    ax = _axes(ax)
+    rows = range(len(found.rows))
+    dead = np.array([row.dead for row in found.rows])
+    saturated = np.array([row.saturated for row in found.rows])
+    for label, colour, left, width in (
+        ("dead units", VERMILION, 0.0 * dead, dead),
+        ("saturated outputs", ORANGE, dead, saturated),
+        ("at work", SKY, dead + saturated, 1.0 - dead - saturated),
+    ):
+        ax.barh(rows, width, left=left, color=colour, height=0.55, label=label)
+    for place, row in enumerate(found.rows):
+        small = row.relative < 1.0 / FAR
+        note = f"gradient {row.gradient:.1e}" + (f"\n{row.relative:.0e} of the largest" if small else "")
+        ax.text(1.02, place, note, va="center", fontsize=8, color=VERMILION if small else INK)
+    _name_rows(ax, [f"{row.name}\n{row.activation}" for row in found.rows])
+    ax.set_xlim(0.0, 1.0)
+    ax.set_xticks([0.0, 0.25, 0.5, 0.75, 1.0], ["0", "25%", "50%", "75%", "100%"])
+    ax.set_xlabel("share of the layer")
+    _legend_above(ax)
+    below: dict[str, Any] = {
+        "xycoords": "axes fraction",
+        "xytext": (0, -42),
+        "textcoords": "offset points",
+        "va": "top",
+    }
+    ax.annotate(_wrapped(found.findings), (0.0, 0.0), fontsize=8, color=INK, **below)
+    return ax
+
+
+# Details.
+
+
+def _axes(ax: Axes | None) -> Axes:
+    if ax is None:
+        from matplotlib import pyplot as plt
+
+        _, ax = plt.subplots(layout="constrained")
+    elif not hasattr(ax, "plot") or not hasattr(ax, "figure"):
+        raise TypeError(f"`ax` must be matplotlib Axes, as plt.subplots() gives, got {type(ax).__name__}")
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    return ax
+
+
+def _curves(runs: Sequence[Any], labels: Sequence[str]) -> dict[str, np.ndarray]:
+    if len(runs) == 1 and isinstance(runs[0], Mapping):
+        labels, runs = list(runs[0]), list(runs[0].values())
+    if not runs:
+        raise ValueError("`runs` is empty: give the history that fit returned, or a list of losses")
+    if labels and len(labels) != len(runs):
+        raise ValueError(f"`labels` must have a name for each of the {len(runs)} runs, got {len(labels)}")
+    named = dict(zip(labels or [f"run {k}" for k in range(1, len(runs) + 1)], runs, strict=True))
+    if len(named) < len(runs):
+        raise ValueError(f"`labels` must differ from one another, got {list(labels)}")
+    if len(runs) == 1 and isinstance(runs[0], History) and "validation_loss" in runs[0].columns:
+        named = {"training": runs[0].loss, "validation": runs[0]["validation_loss"]}
+    curves = {}
+    for name, run in named.items():
+        numbers = run.loss if isinstance(run, History) else run
+        if not hasattr(numbers, "__len__") or isinstance(numbers, str) or not len(numbers):
+            raise TypeError(f"a run must be a History or a list of losses, got {run!r:.60} for {name!r}")
+        curves[name] = np.array([_bare(number) for number in numbers], dtype=np.float64)
+    return curves
+
+
+def _points(inputs: Any, targets: Any) -> tuple[np.ndarray, list[Any] | None]:
+    if isinstance(inputs, Dataset):
+        inputs, targets = inputs.inputs, inputs.targets if targets is None else targets
+    points = np.array(inputs, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] != 2 or not len(points):
+        raise ValueError(
+            f"`inputs` must be points in the plane, pairs of numbers; got an array of shape {points.shape}"
+        )
+    if targets is not None and len(targets) != len(points):
+        raise ValueError(f"`targets` must have an entry for each of the {len(points)} points, got {len(targets)}")
+    return points, None if targets is None else [_bare(target) for target in targets]
+
+
+def _bare(number: Any) -> Any:
+    return number.data if isinstance(number, Value) else number
+
+
+def _grid(model: Any, points: np.ndarray, resolution: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The grid's two axes, and the model's answers on it: a matrix, or one for each entry of its answers."""
+    if not callable(model):
+        raise TypeError(f"`model` must be a network or a function of two numbers, got {type(model).__name__}")
+    low, high = points.min(axis=0), points.max(axis=0)
+    spans = high - low
+    margins = 0.15 * np.where(spans > 0.0, spans, spans.max() or 1.0)
+    size = whole_number(resolution, "resolution", 2) if resolution is not None else 300
+
+    def axes(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        across, up = (np.linspace(low[k] - margins[k], high[k] + margins[k], size) for k in (0, 1))
+        return across, up, np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2)
+
+    across, up, places = axes(size)
+    scores = compiled_answers(model, places)
+    if scores is None:
+        if resolution is None:  # one call a point: fewer points, then
+            across, up, places = axes(size := 80)
+        scores = answers(model, places)
+    if scores.ndim > 2:
+        raise ValueError(f"`model` must return a number or a list of numbers, got an array of shape {scores.shape[1:]}")
+    if scores.ndim == 2 and scores.shape[1] == 1:
+        scores = scores[:, 0]
+    return across, up, np.moveaxis(scores.reshape(size, size, *scores.shape[1:]), (0, 1), (-2, -1))
+
+
+def _two_sides(ax: Axes, across: np.ndarray, up: np.ndarray, scores: np.ndarray) -> None:
+    known = np.ma.masked_invalid(scores)
+    sizes = np.abs(known.compressed())
+    span = (float(np.quantile(sizes, 0.95)) if len(sizes) else 0.0) or 1.0
+    colours = np.array(DIVERGING(0.5 + 0.5 * np.nan_to_num(scores / span)))[..., :3]
+    _paint(ax, across, up, 1.0 - 0.6 * (1.0 - colours))
+    _divide(ax, across, up, known)
+
+
+def _regions(ax: Axes, across: np.ndarray, up: np.ndarray, scores: np.ndarray) -> None:
+    best = scores.argmax(axis=0)
+    with np.errstate(invalid="ignore"):
+        exponentials = np.exp(scores - scores.max(axis=0))
+        sureness = exponentials.max(axis=0) / exponentials.sum(axis=0)
+    least = 1.0 / len(scores)
+    strength = 0.1 + 0.4 * np.nan_to_num((sureness - least) / (1.0 - least))
+    colours = np.array([to_rgb(COLOURS[k % len(COLOURS)]) for k in range(len(scores))])
+    picture = 1.0 - strength[..., None] * (1.0 - colours[best])
+    _paint(ax, across, up, picture)
+    for k in range(len(scores)):
+        with np.errstate(invalid="ignore"):
+            lead = scores[k] - np.delete(scores, k, axis=0).max(axis=0)
+        _divide(ax, across, up, np.ma.masked_invalid(lead))
+
+
+def _paint(ax: Axes, across: np.ndarray, up: np.ndarray, picture: np.ndarray) -> None:
+    extent = (across[0], across[-1], up[0], up[-1])
+    ax.imshow(picture, extent=extent, origin="lower", interpolation="bilinear", zorder=0)
+
+
+def _divide(ax: Axes, across: np.ndarray, up: np.ndarray, scores: np.ma.MaskedArray[Any, Any]) -> None:
+    """The line where the scores pass 0, if they do."""
+    if scores.count() and scores.min() < 0.0 < scores.max():
+        ax.contour(across, up, scores, [0.0], colors=[INK], linewidths=1.5, zorder=1)
+
+
+def _scatter(ax: Axes, points: np.ndarray, labels: list[Any] | None, names: Sequence[str]) -> None:
+    style: dict[str, Any] = {"s": 26, "edgecolors": "white", "linewidths": 0.7, "zorder": 2}
+    if labels is None:
+        ax.scatter(*points.T, color=INK, **style)
+        return
+    classes = list(range(len(names))) if names else sorted(set(labels))
+    if unknown := set(labels) - set(classes):
+        raise ValueError(f"`classes` names {len(names)} classes, but `targets` has {unknown.pop()!r}: name every one")
+    for k, target in enumerate(classes):
+        of_class = np.array([label == target for label in labels])
+        colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]
+        label = names[k] if names else f"{target:g}" if isinstance(target, float) else str(target)
+        ax.scatter(*points[of_class].T, color=colour, marker=marker, label=label, **style)
+    if len(classes) <= 10:
+        _legend_above(ax)
+
+
+def _legend_above(ax: Axes) -> None:
+    """Above the frame, where it hides nothing."""
+    style = {"frameon": False, "fontsize": 8, "borderpad": 0.2, "handletextpad": 0.3, "columnspacing": 1.2}
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=10, **style)
+
+
+def _ridges(ax: Axes, layers: Mapping[str, np.ndarray], edges: np.ndarray, notes: Sequence[str], colour: str) -> None:
+    """A row for each layer, its histogram standing on the row's line and scaled to its own peak."""
+    for row, (numbers, note) in enumerate(zip(layers.values(), notes, strict=True)):
+        counts, _ = np.histogram(numbers, edges)
+        heights = 0.85 * counts / max(counts.max(), 1)
+        ax.stairs(row - heights, edges, baseline=row, fill=True, color=colour, alpha=0.45)
+        ax.stairs(row - heights, edges, baseline=None, color=colour, linewidth=1.2)
+        ax.annotate(note, (1.02, row), xycoords=("axes fraction", "data"), fontsize=8, color=INK, va="bottom")
+    ax.set_xlim(edges[0], edges[-1])
+    _name_rows(ax, list(layers))
+    for label in ax.get_yticklabels():
+        label.set_verticalalignment("bottom")
+    ax.set_ylim(len(layers) - 0.8, -1.0)
+    ax.grid(True, axis="x", color=PALE, alpha=0.4, linewidth=0.6)
+
+
+def _name_rows(ax: Axes, names: list[str]) -> None:
+    ax.set_yticks(range(len(names)), names)
+    ax.tick_params(axis="y", length=0)
+    ax.invert_yaxis()
+    for side in ("left", "top", "right"):
+        ax.spines[side].set_visible(False)
+
+
+def _wrapped(sentences: Sequence[str]) -> str:
+    from textwrap import fill
+
+    return "\n".join(fill(sentence, 88) for sentence in sentences) or "nothing wrong"
+
+
+def _about(activation: str, outputs: np.ndarray) -> str:
+    """Mean and standard deviation; and the share that is 0, or saturated, where that can be a bad sign."""
+    with np.errstate(invalid="ignore"):
+        words = [f"mean {outputs.mean():.2g}", f"sd {outputs.std():.2g}"]
+    if activation == "relu":
+        words.append(f"{(outputs == 0.0).mean():.0%} are 0")
+    elif activation in ("tanh", "sigmoid"):
+        words.append(f"{saturation(activation, outputs):.0%} saturated")
+    return "\n".join(words)

@@ -1,0 +1,239 @@
+"""Formulas as text mean what Python means by them, and are never run as code."""
+
+import builtins
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainrule import Value, ops
+from chainrule.expressions import MOST_CHARACTERS, ExpressionError, parse
+
+NAMES = {"a": 0.7, "b": -1.3, "c": 2.5, "x_1": 10.0}
+FUNCTIONS = {"tanh": math.tanh, "exp": math.exp, "sin": math.sin, "sqrt": math.sqrt, "atan2": math.atan2, "abs": abs}
+
+
+def calls(inner):
+    one = st.sampled_from(["tanh", "exp", "sin", "sqrt", "abs"])
+    return st.one_of(
+        st.builds("{}({})".format, one, inner),
+        st.builds("atan2({}, {})".format, inner, inner),
+        st.builds("{} {} {}".format, inner, st.sampled_from(["+", "-", "*", "/", "**"]), inner),
+        st.builds("({})".format, inner),
+        st.builds("{}{}".format, st.sampled_from("-+"), inner),
+        st.builds("({} {} {})".format, inner, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), inner),
+    )
+
+
+numbers = st.floats(0, 100).map(lambda x: repr(round(x, 3)))
+texts = st.recursive(st.one_of(st.sampled_from(list(NAMES)), numbers), calls, max_leaves=20)
+
+
+def python(text):
+    """What Python makes of it; None where it raises, or leaves the real numbers."""
+    try:
+        number = eval(text, {"__builtins__": {}}, {**NAMES, **FUNCTIONS})
+    except (ArithmeticError, ValueError, TypeError):
+        return None
+    return None if isinstance(number, complex) else float(number)
+
+
+def at(formula):
+    return {name: NAMES[name] for name in formula.inputs}
+
+
+@given(texts)
+def test_a_formula_has_the_value_that_python_gives_it(text):
+    formula = parse(text)
+    expected = python(text)
+    number = formula.evaluate(at(formula))
+    if expected is not None and not math.isnan(expected):
+        assert number == expected
+    assert isinstance(number, float)
+
+
+@given(texts)
+def test_the_graph_of_values_has_that_value_too(text):
+    formula = parse(text)
+    result, named = formula.build(at(formula))
+    number = formula.evaluate(at(formula))
+    assert result.data == number or math.isnan(number)
+    assert [name for name, value in named.items() if value.label == name] == list(formula.inputs)
+
+
+@pytest.mark.parametrize("row", ops.TABLE.values(), ids=lambda row: row.name)
+def test_every_op_of_the_table_can_be_called(row):
+    names = [f"v{k}" for k in range(row.arity)]
+    formula = parse(f"{row.name}({', '.join(names)})")
+    given = {name: sum(interval) / 2 for name, interval in zip(names, row.domain, strict=True)}
+    assert formula.evaluate(given) == row(*given.values())
+    assert formula.build(given)[0]._rule is row
+
+
+def test_operands_with_names_and_defaults():
+    assert parse("leaky_relu(a)").evaluate({"a": -1.0}) == -0.01
+    assert parse("leaky_relu(a, slope=b)").evaluate({"a": -1.0, "b": 0.5}) == -0.5
+    assert parse("clip(high=1, x=a, low=-1)").evaluate({"a": 7.0}) == 1.0
+
+
+def test_named_steps_are_labels():
+    result, named = parse("e = a*b; d = e + c; L = d*f").build({"a": 2.0, "b": -3.0, "c": 10.0, "f": -2.0})
+    result.backward()
+    assert list(named) == ["a", "b", "c", "f", "e", "d", "L"]
+    assert result is named["L"]
+    assert result.label == "L"
+    assert [value.grad for value in named.values()] == [6.0, -4.0, -2.0, 4.0, -2.0, -2.0, 1.0]  # Karpathy's example
+
+
+def test_a_number_with_a_name_is_an_input_that_needs_none():
+    result, named = parse("a = 3\nb = a\nb**2").build({})
+    result.backward()
+    assert result.data == 9.0
+    assert named["b"] is named["a"]
+    assert named["a"].grad == 6.0
+    assert named["a"].label == "a"
+    assert isinstance(parse("2*3").build({})[0], Value)
+
+
+def test_results_are_those_of_ieee_arithmetic():
+    assert parse("1/0").evaluate({}) == math.inf
+    assert parse("10**1000").evaluate({}) == math.inf
+    assert math.isnan(parse("log(-1)").evaluate({}))
+
+
+WRONG = {
+    "a + foo(b)": (4, "there is no function `foo`"),
+    "tanhh(a)": (0, "did you mean tanh?"),
+    "a +": (3, "something is missing"),
+    "(a": (0, "'(' was never closed"),
+    "a ^ 2": (0, "write a power as a**2"),
+    "a < b < c": (0, "write a < b < c as (a < b) * (b < c)"),
+    "2 * tanh": (4, "`tanh` is a function: write tanh(x)"),
+    "tanh = 3; tanh": (0, "`tanh` is an op: choose another name"),
+    "tanh(a, b)": (0, "the call should look like tanh(x)"),
+    "leaky_relu(a, b, slope=c)": (0, "the call should look like leaky_relu(x, slope=0.01)"),
+    "relu(*a)": (0, "the call should look like relu(x)"),
+    "relu(**a)": (0, "the call should look like relu(x)"),
+    "e = a*b; a + c": (0, "`e` is never used"),
+    "a*b; a + c": (0, "only the last statement is the result"),
+    "a = 1; a = 2; a": (7, "`a` has a meaning already"),
+    "b = a + b; b": (8, "`b` is used before it is defined"),
+    "a = b = 3": (0, "give one result one name"),
+    "2j + a": (0, "only real numbers"),
+    "'text'": (0, "only real numbers"),
+    "True": (0, "only real numbers"),
+    "a + 1" + "0" * 400: (4, "too large for a float"),
+    "import os": (0, "made of expressions and assignments"),
+    "a += 1": (0, "made of expressions and assignments"),
+    "é + ü.real": (4, "made of numbers, names"),  # the tree counts bytes; the caret counts characters
+    **dict.fromkeys(["a.b", "[a]", "lambda: a", "a if b else c", "not a", "a @ b"], (0, "made of numbers, names")),
+    "a + b[0]": (4, "made of numbers, names"),
+    "tanh(a)(b)": (0, "only the ops of the table can be called"),
+    "__import__('os').system('true')": (0, "only the ops of the table can be called"),
+}
+
+
+@pytest.mark.parametrize("text", WRONG, ids=lambda text: text[:20])
+def test_a_mistake_is_pointed_at(text):
+    column, message = WRONG[text]
+    with pytest.raises(ExpressionError) as caught:
+        parse(text)
+    source, pointer = str(caught.value).split("\n")
+    assert text.startswith(source)
+    assert pointer.index("^") == column
+    assert message in pointer
+
+
+def test_a_mistake_far_along_a_long_line_is_shown_with_its_surroundings():
+    with pytest.raises(ExpressionError) as caught:
+        parse("a + " * 100 + "foo(b)")
+    source, pointer = str(caught.value).split("\n")
+    assert len(source) < 110
+    assert source[pointer.index("^") :].startswith("foo(b)")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the formula is empty"),
+        ("  # nothing", "the formula is empty"),
+        ("a + " * MOST_CHARACTERS, "characters; at most 4,000 are read"),
+        ("-" * 3900 + "a", "nested too deeply"),
+        ("(" * 1000 + "a" + ")" * 1000, "too many nested parentheses"),
+        ("9" * 3900, "too large for a float"),
+        ("a\0b", "null"),
+    ],
+    ids=lambda text: text[:10],
+)
+def test_hostile_input_is_refused(text, message):
+    with pytest.raises(ExpressionError, match=message):
+        parse(text)
+
+
+def test_a_long_sum_needs_no_recursion():
+    formula = parse("a" + "+a" * 1990)
+    assert formula.evaluate({"a": 1.0}) == 1991.0
+    result, named = formula.build({"a": 1.0})
+    result.backward()
+    assert named["a"].grad == 1991.0
+
+
+pieces = [
+    "boom()",
+    "boom",
+    "__import__('os')",
+    ".x",
+    "[0]",
+    "(",
+    ")",
+    "lambda:",
+    "+",
+    "*",
+    ",",
+    "a",
+    "1",
+    "=",
+    ";",
+    "tanh",
+]
+pieces += [
+    "exec('boom()')",
+    "eval",
+    "\n",
+    " if ",
+    " else ",
+    "f'{boom()}'",
+    "(x:=",
+    "**",
+    "for x in",
+    "{",
+    "}",
+    "@",
+    "open",
+]
+
+
+@given(st.lists(st.sampled_from(pieces), max_size=12).map("".join))
+def test_nothing_is_ever_executed(text):
+    ran = []
+    builtins.boom = lambda *_: ran.append(text)
+    try:
+        formula = parse(text)
+        formula.evaluate(dict.fromkeys(formula.inputs, 1.0))
+    except ExpressionError:
+        pass
+    finally:
+        del builtins.boom
+    assert not ran
+
+
+def test_numbers_for_other_names_than_the_formula_has():
+    formula = parse("a*b")
+    with pytest.raises(ValueError, match="`at` has no number for b: give one for each of a, b"):
+        formula.build({"a": 1.0})
+    with pytest.raises(ValueError, match="`at` has c, which the formula does not use: it needs a, b"):
+        formula.build({"a": 1.0, "b": 1.0, "c": 1.0})
+    with pytest.raises(TypeError, match="`text` must be a string, got int"):
+        parse(3)
+    assert repr(formula) == "<Formula 'a*b'>"
