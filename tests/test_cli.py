@@ -556,7 +556,7 @@ def test_train_with_arguments_that_are_not_right(refused, monkeypatch, arguments
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs a folder that nobody can write to")
 def test_a_folder_that_cannot_be_written_to(refused):
-    assert "nothing can be written to the folder '/proc" in refused("train", "xor", "--save", "/proc/self/model.st")
+    assert "a folder that takes no files: '/proc" in refused("train", "xor", "--save", "/proc/self/model.st")
 
 
 def test_target_columns_that_do_not_fit(refused, iris):

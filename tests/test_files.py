@@ -136,7 +136,7 @@ def test_where_a_file_can_be_put_is_known_beforehand(tmp_path):
     assert os.listdir(tmp_path) == []
     with pytest.raises(FileNotFoundError, match="in a folder that does not exist"):
         files.check_writable(str(tmp_path / "missing" / "f"))
-    with pytest.raises(IsADirectoryError, match="`path` is a folder: .*; give the name of a file"):
+    with pytest.raises(IsADirectoryError, match=r"`path` is a folder: .*; give the name of a file"):
         files.check_writable(str(tmp_path))
 
 
