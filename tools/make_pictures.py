@@ -157,7 +157,7 @@ def photograph(page: Page, step: int, path: Path) -> None:
         view.keyboard.press("Home")
         for _ in range(step):
             view.keyboard.press("ArrowRight")
-        view.locator("[data-node='0']").hover()
+        view.locator("g[data-node='0']").hover()
         view.locator("#stepper").screenshot(path=path)
         browser.close()
 
