@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check lint build stubs pictures wheels bench clean
+.PHONY: demo test check lint build stubs pictures docs wheels bench clean
 
 # Train micrograd's moons demo and show the result.
 demo: $(VENV)/installed
@@ -30,9 +30,13 @@ build: $(VENV)/installed
 stubs: $(VENV)/installed
 	$(BIN)/python tools/write_signatures.py
 
-# Draw the pictures of the README again.
-pictures: $(VENV)/installed
+# Draw the pictures of the README and the documentation again.
+pictures: $(VENV)/docs-installed
 	$(BIN)/python tools/make_pictures.py
+
+# The documentation, with fresh pictures and notebooks, as a site that opens from site/index.html.
+docs: pictures
+	$(BIN)/mkdocs build --strict
 
 # A wheel with the native engine for this platform, and a pure one for all others.
 wheels: $(VENV)/installed
@@ -46,7 +50,7 @@ bench: $(VENV)/bench-installed
 	$(BIN)/python benchmarks/compiler.py
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info src/chainrule/*.so src/chainrule/_native_ops.h
+	rm -rf $(VENV) build dist site src/*.egg-info src/chainrule/*.so src/chainrule/_native_ops.h
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -56,8 +60,12 @@ $(VENV)/installed: $(VENV)/bin/python pyproject.toml setup.py src/chainrule/ops.
 	touch $@
 
 $(VENV)/tests-installed: $(VENV)/installed
-	$(BIN)/pip install -q -e .[test,lint]
+	$(BIN)/pip install -q -e .[test,lint,docs]
 	tools/install_chromium.sh
+	touch $@
+
+$(VENV)/docs-installed: $(VENV)/installed
+	$(BIN)/pip install -q -e .[docs]
 	touch $@
 
 $(VENV)/bench-installed: $(VENV)/installed

@@ -43,6 +43,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 OPS = """\
+---
+hide:
+  - toc
+---
+
 # The ops
 
 These {count} functions are `chainrule`'s (`chainrule.tanh(x)`) and methods of `Value` (`x.tanh()`). They take Values
