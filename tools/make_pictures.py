@@ -176,7 +176,7 @@ def main() -> None:
     for name, drawing in drawings.items():
         drawing.save(FOLDER / f"{name}.svg")
     for name, figure in figures.items():
-        figure.savefig(FOLDER / f"{name}.svg", metadata=WITHOUT_DATE)
+        figure.savefig(FOLDER / f"{name}.svg", bbox_inches="tight", metadata=WITHOUT_DATE)
     photograph(chainrule.stepper(expression), 9, FOLDER / "stepper.png")
 
 
