@@ -535,7 +535,8 @@ class TestPrograms:
         assert loss._repr_svg_() is None
         loss([0.1 * k for k in range(50)])
         drawing = draw(loss)
-        assert any("times, r = 0, 1" in group.title for group in drawing.picture.groups)
+        titles = [group.title for group in drawing.picture.groups]
+        assert titles == ["50 times, r = 0, 1, …", "50 times, r = 49, 48, …", "backward"]
         assert ET.fromstring(drawing.svg) is not None
         assert loss._repr_svg_() is not None
 
