@@ -305,12 +305,15 @@ def test_a_healthy_network():
 
 def test_dead_units_are_counted():
     model, points = deep("relu"), data.moons(n=50)
-    alive = plot.report(model, points, loss=losses.mean_square).rows[1].dead
     for neuron in model.layers[1].neurons[:3]:
         neuron.b.data = -1000.0
         neuron.w[0].data = 0.0
     found = plot.report(model, points, loss=losses.mean_square)
-    assert found.rows[1].dead >= max(3 / 8, alive)
+    theirs = as_torch(model)
+    for row, depth in zip(found.rows, (2, 4, 6), strict=False):
+        outputs = theirs[:depth](double(points.inputs))
+        assert row.dead == (outputs == 0.0).all(dim=0).double().mean().item()
+    assert 3 / 8 <= found.rows[1].dead < 1.0
     assert re.match(r"dead units: .*\d of 8 in layer 2.*; their relu is 0 for every input", found.findings[0])
 
 
