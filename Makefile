@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check lint build stubs pictures wheels bench clean
+.PHONY: demo test check torture lint build stubs pictures wheels bench clean
 
 # Train micrograd's moons demo and show the result.
 demo: $(VENV)/installed
@@ -12,6 +12,7 @@ demo: $(VENV)/installed
 test: $(VENV)/tests-installed lint
 	CHAINRULE_ENGINE=native $(BIN)/python -m pytest -n 2 --doctest-modules src tests
 	CHAINRULE_ENGINE=python $(BIN)/python -m pytest -n 2 -m "not slow" -q tests
+	$(MAKE) torture
 
 # What to run before every commit: lint, types, core tests. Under two minutes.
 check: $(VENV)/tests-installed lint
@@ -21,6 +22,11 @@ lint: $(VENV)/tests-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Random programs on every engine: make torture SECONDS=3600 SEED=1
+SECONDS ?= 60
+torture: $(VENV)/tests-installed
+	$(BIN)/python tests/torture.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 # Rebuild the native engine after a change to ops.py or _native.c.
 build: $(VENV)/installed
