@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check torture lint build stubs pictures wheels bench clean
+.PHONY: demo test check torture sanitize lint build stubs pictures wheels bench clean
 
 # Train micrograd's moons demo and show the result.
 demo: $(VENV)/installed
@@ -27,6 +27,18 @@ lint: $(VENV)/tests-installed
 SECONDS ?= 60
 torture: $(VENV)/tests-installed
 	$(BIN)/python tests/torture.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+# The tests with the native engine built to notice wrong memory accesses and undefined behaviour.
+SANITIZED := build/sanitized
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1
+SANITIZED_TESTS := $(addprefix tests/test_,value.py engines_agree.py hardening.py ops.py nn.py optim.py losses.py training.py compiler.py checks.py figures.py)
+sanitize: $(VENV)/tests-installed
+	rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
+	cp -r src setup.py pyproject.toml README.md LICENSE $(SANITIZED) && rm -f $(SANITIZED)/src/chainrule/*.so
+	cd $(SANITIZED) && CFLAGS="$(SANITIZE)" LDFLAGS="-fsanitize=address,undefined" $(abspath $(BIN))/python setup.py -q build_ext --inplace
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+		CHAINRULE_ENGINE=native PYTHONPATH=$(SANITIZED)/src $(BIN)/python -m pytest -q -p no:cacheprovider -m "not slow" $(SANITIZED_TESTS)
+
 
 # Rebuild the native engine after a change to ops.py or _native.c.
 build: $(VENV)/installed
