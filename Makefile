@@ -54,7 +54,7 @@ pictures: $(VENV)/docs-installed
 
 # The documentation, with fresh pictures and notebooks, as a site that opens from site/index.html.
 docs: pictures
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # A wheel with the native engine for this platform, and a pure one for all others.
 wheels: $(VENV)/installed
