@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from chainrule import ops
 from chainrule._tracing import is_tracing, traced
 from chainrule._value import Value
+from chainrule.recording import detach
 
 PACKAGE = os.path.dirname(os.path.abspath(ops.__file__)) + os.sep
 STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
@@ -208,6 +209,10 @@ class Symbol:
     def grad(self) -> NoReturn:
         """Not known while tracing."""
         _refuse("reads `.grad` of a traced number", "call the compiled function first; it fills in the gradients")
+
+    def detach(self) -> Symbol:
+        """The same number, through which no gradient passes."""
+        return detach(self)  # type: ignore[no-any-return]
 
     def backward(self, seed: float = 1.0) -> NoReturn:
         """Not while tracing: a compiled function differentiates by itself."""
