@@ -8,7 +8,7 @@ from typing import Any
 
 from chainrule._tracing import is_tracing
 from chainrule._value import Value, record
-from chainrule.ops import Op, as_float
+from chainrule.ops import Op, as_float, neg
 
 # For symbols only, and so not in the table.
 _detached = Op("detach", lambda x: x, (None,))
@@ -75,6 +75,12 @@ def detach(x: Any) -> Any:
     if not hasattr(x, "_apply"):
         return as_float(x, "x")
     return frozen(x.data)
+
+
+def constant(number: float) -> Value:
+    """What a plain number becomes in an op."""
+    with recording():
+        return Value._apply(neg, (number,))._operands[0]
 
 
 def frozen(number: float) -> Value:

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from chainrule import ops
 from chainrule._tracing import is_tracing
 from chainrule._value import Value
 from chainrule.compiler.batch import batched, padded, size_of_an_example
@@ -29,6 +28,7 @@ from chainrule.compiler.symbols import Constant, Symbol, TracingError, next_seri
 from chainrule.compiler.threads import check_threads, joined, spread, threads_for
 from chainrule.nn import Module
 from chainrule.ops import Op, as_float
+from chainrule.recording import constant
 from chainrule.structure import ARRAY, NUMBER, Structure, build, difference, flatten
 
 STORM = 8  # programs of one function; more of them draw a warning
@@ -490,7 +490,7 @@ def _nodes(inputs: Sequence[Any]) -> list[Any]:
 def _node_or_constant(k: int, given: Any) -> Any:
     if isinstance(given, (Symbol, Value)):
         return given
-    return Value._apply(ops.neg, (_number(k, given),))._operands[0]  # what a plain number becomes in an op
+    return constant(_number(k, given))
 
 
 def _number(k: int, given: Any) -> float:
@@ -504,7 +504,8 @@ def _node(leaf: Any, name: str) -> Any:
         return Constant(leaf)
     except TypeError:
         raise TypeError(
-            f"`{name}` returned {type(leaf).__name__} {leaf!r:.40}: return a number, or lists, tuples, dicts or arrays of them"
+            f"`{name}` returned {type(leaf).__name__} {leaf!r:.40}: "
+            "return a number, or lists, tuples, dicts or arrays of them"
         ) from None
 
 
