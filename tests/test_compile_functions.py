@@ -435,7 +435,7 @@ class TestSeveralResults:
 
     @pytest.mark.parametrize(("result", "what"), [(None, "NoneType None"), ("a", "str 'a'"), ({1}, "set")])
     def test_results_that_are_not_numbers(self, result, what):
-        with pytest.raises(TypeError, match=f"returned {what}.*: return a number, or lists, tuples, dicts or arrays of them"):
+        with pytest.raises(TypeError, match=f"returned {what}.*: return a number, or lists, tuples, dicts or arrays"):
             compile(lambda x: result)(1.0)
         with pytest.raises(TypeError, match="returned no numbers"):
             compile(lambda x: [[], []])(1.0)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from chainrule.compiler import compile
     from chainrule.drawing import draw
     from chainrule.files import load, save
+    from chainrule.objectives import objective
     from chainrule.recording import detach, no_grad
     from chainrule.stepping import stepper
     from chainrule.training import fit
@@ -49,6 +50,7 @@ _LATER = {
     "losses": ("losses", ""),
     "nn": ("nn", ""),
     "no_grad": ("recording", "no_grad"),
+    "objective": ("objectives", "objective"),
     "optim": ("optim", ""),
     "plot": ("plot", ""),
     "save": ("files", "save"),
@@ -80,6 +82,7 @@ __all__ = [
     "mean",
     "nn",
     "no_grad",
+    "objective",
     "op",
     "optim",
     "plot",

@@ -7,8 +7,8 @@ graph, which can be differentiated again, drawn or compiled.
     pull (reverse):   adjoint(operand) += adjoint(node) * partial      newest node first
     push (forward):   tangent(node)     = Σ partial * tangent(operand)  oldest node first
 
-The result is of the kind that the function itself gives: a number where that would return a number; and where it would
-return a Value, because it was given one or captures one, a Value that knows where it came from.
+The result is a number if numbers went in. If Values did, or the function captures some that take gradients, it is a
+Value that knows where it came from, so that no gradient is lost on the way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from itertools import chain
 from typing import Any
 
 from chainrule._tracing import is_tracing
-from chainrule._value import Value
 from chainrule.ops import as_float
 from chainrule.recording import constant, detach, frozen, is_recording, recording
 from chainrule.structure import NUMBER, Structure, build, difference, flatten, nest, words
@@ -113,7 +112,7 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
     """
     primals, tangents = _sequence(primals, "primals"), _sequence(tangents, "tangents")
     call = _Call(function, primals, {}, range(len(primals)))
-    seeds = _like(call.structure, tuple(tangents), "tangents", "primals")
+    seeds = _like(call.structure, tuple(tangents), "tangents", "`primals`")
     moved = call.joined_by(seeds)
     changes = moved.push(zip(call.inputs, seeds, strict=True))
     return call.build(call.result, call.outputs), moved.build(call.result, changes)
@@ -270,8 +269,8 @@ class _Path:
             if not self.reached.isdisjoint(found[node]):
                 self.nodes.append(node)
                 self.reached.add(node)
-        used = chain(outputs, *found.values())
-        self.meets_others = any(not node._constant and node not in self.reached for node in used)
+        used = (node for node in chain(outputs, *found.values()) if node not in self.reached)
+        self.meets_others = any(not node._constant and node.requires_grad and not found.get(node) for node in used)
 
     def pull(self, seeds: Iterable[tuple[Any, Any]], as_graph: bool) -> dict[Any, Any]:
         """The derivative of Σ seed · output by each node; of those that are not there it is 0."""
@@ -358,9 +357,7 @@ def _as_node(number: Any) -> Any:
 
 def _fresh(number: Any) -> Any:
     """A new node with the same number: the derivative is by this one, and not by other uses of the argument."""
-    if _is_node(number):
-        return number * 1.0
-    return constant(number) * 1.0 if is_tracing() else Value(number)  # a leaf would be a parameter of the program
+    return _as_node(number) * 1.0
 
 
 def _number(k: int, given: Any) -> Any:
@@ -380,8 +377,8 @@ def _like(structure: Structure, given: Any, argument: str, model: str) -> list[A
     numbers: list[Any] = []
     found = flatten(given, numbers, lambda n: n if _is_node(n) else as_float(n, argument))
     if found != structure:
-        change = difference(structure, found, model).replace(" was ", " is ", 1)
-        raise ValueError(f"`{argument}` must have the structure of {model}, but {change} in `{argument}`")
+        change = difference(structure, found, model).replace(" was ", " is ", 1).replace(" and is ", ", here ")
+        raise ValueError(f"`{argument}` must have the structure of {model}: {change}")
     return numbers
 
 

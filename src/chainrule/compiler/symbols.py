@@ -69,6 +69,7 @@ class Symbol:
     __slots__ = ("_operands", "_rule", "_serial", "place")
 
     _constant = False
+    requires_grad = True
     _takes_over = True  # in an op on Symbols and Values
     __array_priority__ = -1.0  # as for Value: NumPy scalars leave arithmetic to it, arrays go element by element
 
