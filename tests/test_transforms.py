@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import mpmath
 import numpy as np
@@ -264,6 +265,29 @@ class TestNesting:
         assert all(p.grad == 0.0 for p in model.parameters())
         loss.backward()
         assert gradients == [p.grad for p in model.parameters()]
+
+
+    def test_the_native_sweep_is_the_python_sweep_to_the_bit(self, monkeypatch):
+        model, points = nn.MLP(2, [5, 5, 1], activation="gelu", rng=1), data.moons(n=20, seed=1)
+        loss = losses.hinge([model(x) for x in points.inputs], points.targets)
+        inner = loss._operands[0]
+        quick = [grad_of(loss, [*model.parameters(), inner]), jacobian(network)(PARAMETERS, X)]
+        monkeypatch.setattr(transforms, "ENGINE", "python")
+        assert [grad_of(loss, [*model.parameters(), inner]), jacobian(network)(PARAMETERS, X)] == quick
+        assert all(p.grad == 0.0 for p in model.parameters())
+
+    def test_threads_share_captured_values(self):
+        model = nn.MLP(2, [8, 1], activation="tanh", rng=1)
+        xs = [[0.01 * k, -0.02 * k] for k in range(40)]
+        with no_grad():
+            expected = [[g.data for g in grad(model)(x)] for x in xs]
+
+        def work(x):
+            with no_grad():
+                return [g.data for g in grad(model)(x)]
+
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(work, xs)) == expected
 
 
 class TestKindOfResult:

@@ -1370,6 +1370,127 @@ end:
     return result;
 }
 
+/* Derivatives without a trace: for transforms, which leave every `grad` as it is. */
+
+static int add_unseen(Pending *found, Node *node)
+{
+    if (node->flags & VISITED)
+        return 0;
+    if (reserve(found, found->count + 1) < 0)
+        return -1;
+    node->flags |= VISITED;
+    found->nodes[found->count++] = node;
+    return 0;
+}
+
+/* Inputs, outputs and whatever lies below the outputs down to the oldest input: what is older cannot depend on one.
+   1 if all is well, 0 if some are not Values of this engine. */
+static int collect_between(Pending *found, PyObject *outputs, PyObject *inputs, uint64_t *oldest)
+{
+    int state = 1;
+    *oldest = UINT64_MAX;
+    PyObject *lists[] = {inputs, outputs};
+    for (int which = 0; which < 2; which++)
+        for (Py_ssize_t k = 0; k < PyList_GET_SIZE(lists[which]) && state > 0; k++) {
+            PyObject *value = PyList_GET_ITEM(lists[which], k);
+            if (!is_value(value))
+                state = 0;
+            else if (add_unseen(found, (Node *)value) < 0)
+                state = -1;
+            else if (lists[which] == inputs && ((Node *)value)->serial < *oldest)
+                *oldest = ((Node *)value)->serial;
+        }
+    for (size_t done = 0; done < found->count && state > 0; done++) {
+        Node *node = found->nodes[done];
+        for (uint32_t k = 0; node->serial > *oldest && k < node->count && state > 0; k++)
+            if (add_unseen(found, operands_of(node)[k]) < 0)
+                state = -1;
+    }
+    for (size_t k = 0; k < found->count; k++)
+        found->nodes[k]->flags &= (uint16_t)~VISITED;
+    return state;
+}
+
+/* Runs no Python code between the first change of a gradient and the last, so no other thread sees one. */
+static int pull(const Pending *found, uint64_t oldest, PyObject *outputs, const double *seeds, PyObject *inputs,
+                double *results)
+{
+    double *before = PyMem_New(double, found->count);
+    if (before == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t k = 0; k < found->count; k++) {
+        before[k] = found->nodes[k]->grad;
+        found->nodes[k]->grad = 0.0;
+    }
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(outputs); k++)
+        ((Node *)PyList_GET_ITEM(outputs, k))->grad += seeds[k];
+    for (size_t k = 0; k < found->count; k++)
+        if (found->nodes[k]->serial > oldest && found->nodes[k]->op != NO_RULE)
+            builtin_backward(found->nodes[k]);
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs); k++)
+        results[k] = ((Node *)PyList_GET_ITEM(inputs, k))->grad;
+    for (size_t k = 0; k < found->count; k++)
+        found->nodes[k]->grad = before[k];
+    PyMem_Free(before);
+    return 0;
+}
+
+static PyObject *native_pull(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *outputs, *inputs, *answer = NULL;
+    Py_buffer seeds, results;
+    Pending found = {NULL, 0, 0};
+    uint64_t oldest;
+    if (!PyArg_ParseTuple(args, "O!y*O!w*", &PyList_Type, &outputs, &seeds, &PyList_Type, &inputs, &results))
+        return NULL;
+    int state = seeds.len == PyList_GET_SIZE(outputs) * (Py_ssize_t)sizeof(double) &&
+                results.len == PyList_GET_SIZE(inputs) * (Py_ssize_t)sizeof(double);
+    if (state)
+        state = collect_between(&found, outputs, inputs, &oldest);
+    for (size_t k = 0; k < found.count && state > 0; k++)
+        if (found.nodes[k]->serial > oldest && runs_python(found.nodes[k]))
+            state = 0;
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs) && state > 0; k++)
+        if (!takes_gradient((Node *)PyList_GET_ITEM(inputs, k)))
+            state = 0;
+    if (state > 0) {
+        qsort(found.nodes, found.count, sizeof(Node *), younger_first);
+        if (pull(&found, oldest, outputs, seeds.buf, inputs, results.buf) < 0)
+            state = -1;
+    }
+    if (state >= 0)
+        answer = PyBool_FromLong(state);
+    PyMem_Free(found.nodes);
+    PyBuffer_Release(&seeds);
+    PyBuffer_Release(&results);
+    return answer;
+}
+
+/* Whether outputs depend on leaves that take gradients besides the inputs; None if some are not Values of this engine. */
+static PyObject *native_meets_others(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *outputs, *inputs;
+    Pending found = {NULL, 0, 0};
+    uint64_t oldest;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &outputs, &PyList_Type, &inputs))
+        return NULL;
+    int state = collect_between(&found, outputs, inputs, &oldest), met = 0;
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs) && state > 0; k++)
+        ((Node *)PyList_GET_ITEM(inputs, k))->flags |= VISITED;
+    for (size_t k = 0; k < found.count && state > 0 && !met; k++) {
+        Node *node = found.nodes[k];
+        met = !(node->flags & VISITED) && takes_gradient(node) && (node->count == 0 || node->serial < oldest);
+    }
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs) && state > 0; k++)
+        ((Node *)PyList_GET_ITEM(inputs, k))->flags &= (uint16_t)~VISITED;
+    PyMem_Free(found.nodes);
+    if (state < 0)
+        return NULL;
+    return state ? PyBool_FromLong(met) : Py_NewRef(Py_None);
+}
+
 static PyObject *native_watch(PyObject *Py_UNUSED(module), PyObject *told)
 {
     PyObject *before = watcher;
@@ -1391,6 +1512,10 @@ static PyObject *native_record(PyObject *Py_UNUSED(module), PyObject *wanted)
 static PyMethodDef module_functions[] = {
     {"trace", native_trace, METH_O, PyDoc_STR("The nodes below a root, oldest first, their rules and operands.")},
     {"watch", native_watch, METH_O, PyDoc_STR("Have a function told of every look at a number; None ends it.")},
+    {"meets_others", native_meets_others, METH_VARARGS,
+     PyDoc_STR("Whether outputs depend on leaves besides the inputs; None where Python must find out.")},
+    {"pull", native_pull, METH_VARARGS,
+     PyDoc_STR("Derivatives of Σ seed · output by inputs into a buffer, touching no `grad`; False where Python must.")},
     {"record", native_record, METH_O, PyDoc_STR("Whether ops in this thread remember their operands; gives the old.")},
     {"replay", native_replay, METH_VARARGS, PyDoc_STR("Compute a list of nodes, oldest first, again.")},
     {"read_data", native_read_data, METH_VARARGS, PyDoc_STR("Copy the data of a list of Values into a buffer.")},

@@ -13,17 +13,22 @@ Value that knows where it came from, so that no gradient is lost on the way.
 
 from __future__ import annotations
 
-import operator
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from functools import partial, wraps
+from functools import cached_property, partial, wraps
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from chainrule._tracing import is_tracing
+from chainrule._value import ENGINE
 from chainrule.ops import as_float
 from chainrule.recording import constant, detach, frozen, is_recording, recording
 from chainrule.structure import NUMBER, Structure, build, difference, flatten, nest, words
+
+if ENGINE == "native":
+    from chainrule import _native
 
 __all__ = ["grad", "grad_of", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp"]
 
@@ -194,7 +199,7 @@ class _Call:
             self.result = flatten(function(*given, **named), self.outputs, self._output)
         self.structure: Structure = structures[0] if isinstance(argnums, int) else (tuple, tuple(structures))
         self.path = _Path([output for output in self.outputs if _is_node(output)], self.inputs)
-        self.gives_values = are_nodes or self.path.meets_others or is_tracing()
+        self.gives_values = are_nodes or self.path.meets_others() or is_tracing()
 
     def joined_by(self, numbers: Sequence[Any]) -> _Call:
         """The call, as one that gives Values if these numbers are."""
@@ -252,25 +257,46 @@ class _Call:
 
 
 class _Path:
-    """The nodes through which outputs depend on inputs, oldest first."""
+    """What lies between outputs and inputs, all of them nodes."""
 
-    def __init__(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
-        oldest = min((node._serial for node in inputs), default=0)
-        found = {node: node._operands for node in outputs}
+    def __init__(self, outputs: list[Any], inputs: list[Any]) -> None:
+        self.outputs = outputs
+        self.inputs = inputs
+
+    @cached_property
+    def found(self) -> dict[Any, tuple[Any, ...]]:
+        """The nodes below the outputs, each with its operands, as far as they can depend on the inputs."""
+        oldest = min((node._serial for node in self.inputs), default=0)
+        found = {node: node._operands for node in self.outputs}
         pending = list(found.values())
         while pending:
             for operand in pending.pop():
-                if operand not in found and operand._serial > oldest:  # what is older cannot depend on the inputs
+                if operand not in found and operand._serial > oldest:
                     found[operand] = operand._operands
                     pending.append(found[operand])
-        self.nodes: list[Any] = []
-        self.reached = set(inputs)
-        for node in sorted(found, key=operator.attrgetter("_serial")):
-            if not self.reached.isdisjoint(found[node]):
-                self.nodes.append(node)
-                self.reached.add(node)
-        used = (node for node in chain(outputs, *found.values()) if node not in self.reached)
-        self.meets_others = any(not node._constant and node.requires_grad and not found.get(node) for node in used)
+        return found
+
+    @cached_property
+    def nodes(self) -> list[Any]:
+        """The nodes that depend on the inputs, oldest first."""
+        nodes, reached = [], set(self.inputs)
+        for node in sorted(self.found, key=attrgetter("_serial")):
+            if not reached.isdisjoint(self.found[node]):
+                nodes.append(node)
+                reached.add(node)
+        return nodes
+
+    @cached_property
+    def reached(self) -> set[Any]:
+        """The inputs and the nodes that depend on them."""
+        return {*self.inputs, *self.nodes}
+
+    def meets_others(self) -> bool:
+        """Whether the outputs depend on leaves that take gradients besides the inputs."""
+        if ENGINE == "native" and (answer := _native.meets_others(self.outputs, self.inputs)) is not None:
+            return answer
+        used = (node for node in chain(self.outputs, *self.found.values()) if node not in self.reached)
+        return any(not node._constant and node.requires_grad and not self.found.get(node) for node in used)
 
     def pull(self, seeds: Iterable[tuple[Any, Any]], as_graph: bool) -> dict[Any, Any]:
         """The derivative of Σ seed · output by each node; of those that are not there it is 0."""
@@ -278,6 +304,8 @@ class _Path:
         for output, seed in seeds:
             if _is_node(output):
                 _add(adjoints, output, seed)
+        if not as_graph and (numbers := self._pulled_natively(adjoints)) is not None:
+            return numbers
         for node in reversed(self.nodes):
             if (adjoint := adjoints.get(node)) is None:
                 continue
@@ -298,6 +326,14 @@ class _Path:
                 if operand in tangents:
                     _add(tangents, node, _times(tangents[operand], derivative))
         return tangents
+
+    def _pulled_natively(self, seeds: dict[Any, Any]) -> dict[Any, Any] | None:
+        """The derivatives by the inputs, from the native engine; None if another is running, or a node needs Python."""
+        if ENGINE != "native":
+            return None
+        results = array("d", bytes(8 * len(self.inputs)))
+        done = _native.pull(list(seeds), array("d", seeds.values()), self.inputs, results)
+        return dict(zip(self.inputs, results, strict=True)) if done else None
 
     def _partials(self, node: Any, as_graph: bool) -> Iterator[tuple[Any, Any]]:
         """The operands that depend on the inputs, each with the derivative of `node` by it: a number or a node."""
