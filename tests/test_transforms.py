@@ -266,7 +266,6 @@ class TestNesting:
         loss.backward()
         assert gradients == [p.grad for p in model.parameters()]
 
-
     def test_the_native_sweep_is_the_python_sweep_to_the_bit(self, monkeypatch):
         model, points = nn.MLP(2, [5, 5, 1], activation="gelu", rng=1), data.moons(n=20, seed=1)
         loss = losses.hinge([model(x) for x in points.inputs], points.targets)
