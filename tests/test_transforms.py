@@ -334,7 +334,10 @@ class TestKindOfResult:
         with no_grad():
             slope = grad(lambda x: w * x * x)(3.0)
             assert grad(lambda x: x * x)(3.0) == 6.0
+            change = jvp(lambda x: x * x, (3.0,), (w,))[1]
+            (pulled,) = vjp(lambda x: x * x, 3.0)[1](w)
         assert (slope.data, slope._operands, slope.requires_grad) == (12.0, (), False)
+        assert (change.data, pulled.data, change._operands, pulled._operands) == (12.0, 12.0, (), ())
 
     def test_arrays(self):
         x = np.array([[1.0, 2.0], [3.0, 4.0]])

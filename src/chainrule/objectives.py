@@ -33,7 +33,12 @@ def objective(loss: Callable[[], Any], parameters: Module | Iterable[Value], com
 
 
 class Objective:
-    """What `objective` makes."""
+    """What `objective` makes: a loss as a function of the parameters' numbers.
+
+    >>> a = Value(3.0)
+    >>> Objective(lambda: a * a, [a], compiled=False).x0
+    array([3.])
+    """
 
     def __init__(self, loss: Callable[[], Any], parameters: Module | Iterable[Value], compiled: bool) -> None:
         found = parameters.parameters() if isinstance(parameters, Module) else list(parameters)

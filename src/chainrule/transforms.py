@@ -158,6 +158,7 @@ def grad_of(output: Any, inputs: Any, create_graph: bool = False) -> Any:
 
     They are numbers, or with `create_graph` Values, which can be differentiated again. No `grad` is touched.
 
+    >>> from chainrule import Value
     >>> x = Value(2.0)
     >>> first = grad_of(x**4, x, create_graph=True)
     >>> first.data, grad_of(first, x)
@@ -221,14 +222,18 @@ class _Call:
     def pull(self, seeds: Iterable[tuple[Any, Any]]) -> list[Any]:
         """The derivatives of Σ seed · output by the inputs."""
         with recording():
-            adjoints = self.path.pull(seeds, self.as_graph)
+            adjoints = self.path.pull(self._seeds(seeds), self.as_graph)
         return [adjoints.get(x, 0.0) for x in self.inputs]
 
     def push(self, seeds: Iterable[tuple[Any, Any]]) -> list[Any]:
         """The changes of the outputs as the inputs change by `seeds`."""
         with recording():
-            tangents = self.path.push(seeds, self.as_graph)
+            tangents = self.path.push(self._seeds(seeds), self.as_graph)
         return [tangents.get(y, 0.0) if _is_node(y) else 0.0 for y in self.outputs]
+
+    def _seeds(self, seeds: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+        for node, seed in seeds:
+            yield node, seed if self.as_graph or not _is_node(seed) else seed.data
 
     @property
     def as_graph(self) -> bool:
