@@ -366,7 +366,19 @@ class TestStructures:
         with pytest.warns(RuntimeWarning, match="the batch was of 8 examples and is of 9 examples"):
             program.batch(np.ones(9))
 
-    @pytest.mark.parametrize("given", ["text", None, {"a": 1}, 1j, Value(1.0), np.array(["a"])])
+    def test_dicts(self, backend):
+        program = compile(lambda model, x: {"y": model["w"] * x + model["b"], "parts": [model["w"]]}, backend=backend)
+        assert program({"w": 2.0, "b": 1.0}, 3.0) == {"y": 7.0, "parts": [2.0]}
+        assert "model.w" in program.describe()
+
+    def test_a_storm_of_dicts(self):
+        program = compile(lambda model: model[next(iter(model))], backend="interpreter")
+        for n in range(function.STORM):
+            program({f"w{n}": 1.0})
+        with pytest.warns(RuntimeWarning, match="argument 0 was a dict of 'w7' and is a dict of 'w8'"):
+            program({"w8": 1.0})
+
+    @pytest.mark.parametrize("given", ["text", None, {1}, 1j, Value(1.0), np.array(["a"])])
     def test_arguments_that_are_not_numbers(self, given):
         with pytest.raises(TypeError, match="`argument 1` must be a real number, got"):
             compile(lambda x, y: x)(1.0, [given])
@@ -421,9 +433,9 @@ class TestSeveralResults:
         array = compile(lambda x: x[:, None] * x, backend=backend).batch(np.arange(4.0).reshape(2, 2), reduce=None)
         assert array.tolist() == [[[0, 0], [0, 1]], [[4, 6], [6, 9]]]
 
-    @pytest.mark.parametrize(("result", "what"), [(None, "NoneType None"), ("a", "str 'a'"), ({"a": 1}, "dict")])
+    @pytest.mark.parametrize(("result", "what"), [(None, "NoneType None"), ("a", "str 'a'"), ({1}, "set")])
     def test_results_that_are_not_numbers(self, result, what):
-        with pytest.raises(TypeError, match=f"returned {what}.*: return a number, or lists, tuples or arrays of them"):
+        with pytest.raises(TypeError, match=f"returned {what}.*: return a number, or lists, tuples, dicts or arrays"):
             compile(lambda x: result)(1.0)
         with pytest.raises(TypeError, match="returned no numbers"):
             compile(lambda x: [[], []])(1.0)

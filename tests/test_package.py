@@ -34,6 +34,9 @@ model = nn.MLP(2, [2, 1])
 fit(model, losses.hinge, data.moons(n=4), epochs=2, progress=False)._repr_html_()
 draw(model).dot
 draw(model([1.0, 2.0]), model=model, collapse="layer").dot
+chainrule.hessian(lambda p: p["w"] * p["x"] ** 2)({"w": 1.0, "x": 2.0})
+with chainrule.no_grad():
+    chainrule.jvp(model, ([1.0, 2.0],), ([1.0, 0.0],))[1].detach()
 print({name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names) - {"__main__", "chainrule"})
 """.replace("SOURCE", repr(str(Path(chainrule.__file__).parent.parent)))
     loaded = python(code, env={**os.environ, "CHAINRULE_ENGINE": engine_name})

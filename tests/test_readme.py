@@ -1,6 +1,7 @@
 """The code in README and docs runs as it stands, and prints what the pages say it prints."""
 
 import csv
+import doctest
 import re
 import shlex
 import textwrap
@@ -30,6 +31,9 @@ def test_the_readme(tmp_path, monkeypatch, capsys):
     assert "1 of 2 derivatives agree" in out
     assert "should be 12" in out
     assert "i<100,j<16: v2[16i+j] = layers[1].neurons[j].b + Σk<16 layers[1].neurons[j].w[k]·v1[16i+k]" in out
+    assert names["grad"](names["energy"])({"k": 3.0, "x": 2.0}) == {"k": 2.0, "x": 6.0}
+    assert names["hessian"](names["energy"])({"k": 3.0, "x": 2.0})["x"] == {"k": 2.0, "x": 3.0}
+    assert names["fast"]({"k": 3.0, "x": 2.0}, {"k": 0.0, "x": 1.0}) == {"k": 2.0, "x": 3.0}
     assert names["history"]["validation_accuracy"][-1] > 0.9
     assert (tmp_path / "moons.safetensors").exists()
 
@@ -79,6 +83,15 @@ def test_the_pages(path, tmp_path, monkeypatch, capsys):
 
 
 ROUNDING = re.compile(r"\d+e-\d+")  # the error of a numerical derivative, which another libm changes
+
+
+def test_the_page_on_transforms():
+    page = (ROOT / "docs/transforms.md").read_text()
+    text = "\n".join(re.findall(r"^```pycon\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
+    examples = doctest.DocTestParser().get_doctest(text, {}, "docs/transforms.md", None, 0)
+    results = doctest.DocTestRunner().run(examples)
+    assert results.attempted > 40
+    assert results.failed == 0
 
 
 @pytest.mark.slow

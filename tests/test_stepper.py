@@ -389,3 +389,13 @@ def test_open_shows_the_page_in_the_browser(monkeypatch, tmp_path):
         RuntimeError, match=r"no browser could be started; the page is in '.*': open that file yourself"
     ):
         page.open()
+
+
+def test_a_frozen_leaf_is_passed_by(Value):
+    L = worked_expression(Value)
+    leaf = L._operands[0]._operands[1]
+    leaf.requires_grad = False
+    description = describe(L)
+    assert final_grads(description)["c"] == "0.0"
+    L.backward()
+    assert (leaf.grad, L._operands[0].grad) == (0.0, -2.0)

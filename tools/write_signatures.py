@@ -16,6 +16,7 @@ from chainrule.engine import Value
 Operand = Value | float
 
 class OpMethods:
+    def detach(self) -> Value: ...
 '''
 
 

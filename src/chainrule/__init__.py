@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from chainrule.compiler import compile
     from chainrule.drawing import draw
     from chainrule.files import load, save
+    from chainrule.objectives import objective
+    from chainrule.recording import detach, no_grad
     from chainrule.stepping import stepper
     from chainrule.training import fit
+    from chainrule.transforms import grad, grad_of, hessian, hvp, jacobian, jvp, value_and_grad, vjp
 
 __version__ = "0.1.0"
 
@@ -33,17 +36,28 @@ globals().update(ops.TABLE)  # every row of the op table is a function: chainrul
 _LATER = {
     "compile": ("compiler", "compile"),
     "data": ("data", ""),
+    "detach": ("recording", "detach"),
     "draw": ("drawing", "draw"),
     "fit": ("training", "fit"),
+    "grad": ("transforms", "grad"),
+    "grad_of": ("transforms", "grad_of"),
     "gradcheck": ("checks", "gradcheck"),
+    "hessian": ("transforms", "hessian"),
+    "hvp": ("transforms", "hvp"),
+    "jacobian": ("transforms", "jacobian"),
+    "jvp": ("transforms", "jvp"),
     "load": ("files", "load"),
     "losses": ("losses", ""),
     "nn": ("nn", ""),
+    "no_grad": ("recording", "no_grad"),
+    "objective": ("objectives", "objective"),
     "optim": ("optim", ""),
     "plot": ("plot", ""),
     "save": ("files", "save"),
     "stepper": ("stepping", "stepper"),
     "training": ("training", ""),
+    "value_and_grad": ("transforms", "value_and_grad"),
+    "vjp": ("transforms", "vjp"),
 }
 
 __all__ = [
@@ -51,15 +65,24 @@ __all__ = [
     "Value",
     "compile",
     "data",
+    "detach",
     "dot",
     "draw",
     "fit",
+    "grad",
+    "grad_of",
     "gradcheck",
+    "hessian",
+    "hvp",
+    "jacobian",
+    "jvp",
     "load",
     "logsumexp",
     "losses",
     "mean",
     "nn",
+    "no_grad",
+    "objective",
     "op",
     "optim",
     "plot",
@@ -67,6 +90,8 @@ __all__ = [
     "softmax",
     "stepper",
     "training",
+    "value_and_grad",
+    "vjp",
 ]
 __all__ += list(ops.TABLE)
 __all__ = [name for name in __all__ if not hasattr(builtins, name)]  # `import *` must not hide Python's abs and pow

@@ -18,7 +18,7 @@
 #include <string.h>
 
 enum { NO_RULE = UINT16_MAX, USER_RULE = UINT16_MAX - 1 };    /* beside the table's codes: Node.op */
-enum { CONSTANT = 1, VISITED = 2, TRACKED = 4, COUNTED = 8, COMPARED = 16 }; /* Node.flags */
+enum { CONSTANT = 1, VISITED = 2, TRACKED = 4, COUNTED = 8, COMPARED = 16, FROZEN = 32 }; /* Node.flags */
 enum { INLINE_OPERANDS = 2 };
 
 typedef struct { /* what few nodes have */
@@ -50,6 +50,18 @@ static PyObject *as_float;  /* ops.as_float, for numbers that are neither float 
 static PyObject *code_name; /* "code", the attribute of a row that says its place in the table */
 static PyObject *backward_name; /* "_backward" */
 static PyObject *watcher;   /* while a function is traced: told of every look at a number; else NULL */
+static int threads_without_graph; /* inside no_grad() */
+
+#ifdef _MSC_VER
+static __declspec(thread) int without_graph; /* this thread is one of them */
+#else
+static _Thread_local int without_graph;
+#endif
+
+static inline int forgets(void) /* whether an op gives a mere number; asks the thread only if some thread does */
+{
+    return threads_without_graph && without_graph;
+}
 
 static inline Node **operands_of(Node *node)
 {
@@ -58,7 +70,7 @@ static inline Node **operands_of(Node *node)
 
 static inline int takes_gradient(const Node *node)
 {
-    return !(node->flags & CONSTANT);
+    return !(node->flags & (CONSTANT | FROZEN));
 }
 
 static inline int is_value(PyObject *object)
@@ -185,8 +197,18 @@ static inline void track(Node *node)
     }
 }
 
+static PyObject *frozen_leaf(double data)
+{
+    Node *node = new_node(data, NO_RULE, 0);
+    if (node)
+        node->flags |= FROZEN;
+    return (PyObject *)node;
+}
+
 static inline PyObject *unary(int op, double data, PyObject *operand)
 {
+    if (forgets())
+        return frozen_leaf(data);
     Node *node = new_node(data, op, 1);
     if (node == NULL)
         return NULL;
@@ -198,11 +220,11 @@ static inline PyObject *unary(int op, double data, PyObject *operand)
 
 static inline PyObject *binary(int op, double data, Node *left, Node *right) /* steals both */
 {
-    Node *node = new_node(data, op, 2);
+    Node *node = forgets() ? NULL : new_node(data, op, 2);
     if (node == NULL) {
         Py_DECREF(left);
         Py_DECREF(right);
-        return NULL;
+        return forgets() ? frozen_leaf(data) : NULL;
     }
     node->operands.few[0] = left;
     node->operands.few[1] = right;
@@ -300,6 +322,10 @@ static PyObject *apply(PyObject *rule, int op, PyObject *const *operands, Py_ssi
     }
     if (forward_of(rule, op, numbers, count, &data) < 0)
         goto failed;
+    if (forgets()) {
+        Py_SETREF(node, (Node *)frozen_leaf(data));
+        goto done;
+    }
     node->data = data;
     node->serial = next_serial++; /* younger than the constants made above */
     if (op == USER_RULE) {
@@ -468,7 +494,8 @@ static int value_init(PyObject *self, PyObject *args, PyObject *names)
     children = children ? PySequence_Tuple(children) : PyTuple_New(0);
     if (children == NULL)
         return -1;
-    Py_ssize_t count = PyTuple_GET_SIZE(children);
+    int forgetful = PyTuple_GET_SIZE(children) && forgets();
+    Py_ssize_t count = forgetful ? 0 : PyTuple_GET_SIZE(children);
     Node **many = count > INLINE_OPERANDS ? PyMem_New(Node *, count) : NULL;
     if (check_children(children) < 0 || (count > INLINE_OPERANDS && many == NULL)) {
         if (!PyErr_Occurred())
@@ -489,7 +516,9 @@ static int value_init(PyObject *self, PyObject *args, PyObject *names)
     }
     node->data = data;
     node->grad = 0.0;
-    node->flags &= (uint16_t)~CONSTANT;
+    node->flags &= (uint16_t)~(CONSTANT | FROZEN);
+    if (forgetful)
+        node->flags |= FROZEN;
     node->serial = next_serial++;
     int failed = (tag && PyUnicode_GET_LENGTH(tag) && set_text(node, tag, "_op", offsetof(Extra, tag)) < 0) ||
                  (label && PyUnicode_GET_LENGTH(label) && set_text(node, label, "label", offsetof(Extra, label)) < 0);
@@ -907,7 +936,10 @@ static PyObject *value_format(PyObject *self, PyObject *spec)
 
 static PyObject *get_data(PyObject *self, void *Py_UNUSED(unused))
 {
-    return refused("reads `.data` of a Value") ? NULL : PyFloat_FromDouble(((Node *)self)->data);
+    Node *node = (Node *)self;
+    if (!(node->flags & CONSTANT) && refused("reads `.data` of a Value"))
+        return NULL;
+    return PyFloat_FromDouble(node->data);
 }
 
 static PyObject *get_grad(PyObject *self, void *Py_UNUSED(unused))
@@ -1002,6 +1034,8 @@ static int set_backward(PyObject *self, PyObject *closure, void *Py_UNUSED(unuse
                      closure ? Py_TYPE(closure)->tp_name : "nothing");
         return -1;
     }
+    if (!takes_gradient(node))
+        return 0; /* made inside no_grad(): it has nothing to pass on */
     if (extra_of(node) == NULL)
         return -1;
     Py_INCREF(closure);
@@ -1038,7 +1072,8 @@ static PyObject *value_reduce(PyObject *self, PyObject *Py_UNUSED(unused))
                                                                      : Py_NewRef(Py_None);
     PyObject *label = get_label(self, NULL), *result = NULL;
     if (new && attributes && label)
-        result = Py_BuildValue("O(O)(ddOO)", new, Py_TYPE(self), node->data, node->grad, label, attributes);
+        result = Py_BuildValue("O(O)(ddOOi)", new, Py_TYPE(self), node->data, node->grad, label, attributes,
+                               takes_gradient(node));
     Py_XDECREF(copyreg);
     Py_XDECREF(new);
     Py_XDECREF(attributes);
@@ -1050,9 +1085,12 @@ static PyObject *value_setstate(PyObject *self, PyObject *state)
 {
     Node *node = (Node *)self;
     PyObject *label, *attributes;
-    if (!PyTuple_Check(state) ||
-        !PyArg_ParseTuple(state, "ddOO:__setstate__", &node->data, &node->grad, &label, &attributes))
+    int takes_gradient;
+    if (!PyTuple_Check(state) || !PyArg_ParseTuple(state, "ddOOi:__setstate__", &node->data, &node->grad, &label,
+                                                   &attributes, &takes_gradient))
         return NULL;
+    if (!takes_gradient)
+        node->flags |= FROZEN;
     if (check_text(label, "label") < 0 ||
         (PyUnicode_GET_LENGTH(label) && set_text(node, label, "label", offsetof(Extra, label)) < 0))
         return NULL;
@@ -1064,6 +1102,26 @@ static PyObject *value_setstate(PyObject *self, PyObject *state)
             return NULL;
     }
     Py_RETURN_NONE;
+}
+
+static PyObject *get_requires_grad(PyObject *self, void *Py_UNUSED(unused))
+{
+    return PyBool_FromLong(takes_gradient((Node *)self));
+}
+
+static int set_requires_grad(PyObject *self, PyObject *wanted, void *Py_UNUSED(unused))
+{
+    Node *node = (Node *)self;
+    int takes = wanted ? PyObject_IsTrue(wanted) : 1;
+    if (takes < 0)
+        return -1;
+    if (passes_on(node) || node->flags & CONSTANT) {
+        PyErr_Format(PyExc_ValueError, "`requires_grad` is set on leaves, and %R is none: use detach() to cut it off",
+                     self);
+        return -1;
+    }
+    node->flags = (uint16_t)(takes ? node->flags & ~FROZEN : node->flags | FROZEN);
+    return 0;
 }
 
 static PyObject *get_compared(PyObject *self, void *Py_UNUSED(unused))
@@ -1088,6 +1146,8 @@ static PyMethodDef value_methods[] = {
 static PyGetSetDef value_attributes[] = {
     {"data", get_data, set_data, PyDoc_STR("The number."), NULL},
     {"grad", get_grad, set_grad, PyDoc_STR("The derivative by this number."), NULL},
+    {"requires_grad", get_requires_grad, set_requires_grad,
+     PyDoc_STR("Whether gradients are collected here; False on a leaf freezes it."), NULL},
     {"label", get_label, set_label, PyDoc_STR("A name for people."), NULL},
     {"_op", get_op, set_op, PyDoc_STR("A short tag for people."), NULL},
     {"_prev", get_prev, NULL, PyDoc_STR("The operands as a set."), NULL},
@@ -1310,6 +1370,127 @@ end:
     return result;
 }
 
+/* Derivatives without a trace: for transforms, which leave every `grad` as it is. */
+
+static int add_unseen(Pending *found, Node *node)
+{
+    if (node->flags & VISITED)
+        return 0;
+    if (reserve(found, found->count + 1) < 0)
+        return -1;
+    node->flags |= VISITED;
+    found->nodes[found->count++] = node;
+    return 0;
+}
+
+/* Inputs, outputs and whatever lies below the outputs down to the oldest input: what is older cannot depend on one.
+   1 if all is well, 0 if some are not Values of this engine. */
+static int collect_between(Pending *found, PyObject *outputs, PyObject *inputs, uint64_t *oldest)
+{
+    int state = 1;
+    *oldest = UINT64_MAX;
+    PyObject *lists[] = {inputs, outputs};
+    for (int which = 0; which < 2; which++)
+        for (Py_ssize_t k = 0; k < PyList_GET_SIZE(lists[which]) && state > 0; k++) {
+            PyObject *value = PyList_GET_ITEM(lists[which], k);
+            if (!is_value(value))
+                state = 0;
+            else if (add_unseen(found, (Node *)value) < 0)
+                state = -1;
+            else if (lists[which] == inputs && ((Node *)value)->serial < *oldest)
+                *oldest = ((Node *)value)->serial;
+        }
+    for (size_t done = 0; done < found->count && state > 0; done++) {
+        Node *node = found->nodes[done];
+        for (uint32_t k = 0; node->serial > *oldest && k < node->count && state > 0; k++)
+            if (add_unseen(found, operands_of(node)[k]) < 0)
+                state = -1;
+    }
+    for (size_t k = 0; k < found->count; k++)
+        found->nodes[k]->flags &= (uint16_t)~VISITED;
+    return state;
+}
+
+/* Runs no Python code between the first change of a gradient and the last, so no other thread sees one. */
+static int pull(const Pending *found, uint64_t oldest, PyObject *outputs, const double *seeds, PyObject *inputs,
+                double *results)
+{
+    double *before = PyMem_New(double, found->count);
+    if (before == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t k = 0; k < found->count; k++) {
+        before[k] = found->nodes[k]->grad;
+        found->nodes[k]->grad = 0.0;
+    }
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(outputs); k++)
+        ((Node *)PyList_GET_ITEM(outputs, k))->grad += seeds[k];
+    for (size_t k = 0; k < found->count; k++)
+        if (found->nodes[k]->serial > oldest && found->nodes[k]->op != NO_RULE)
+            builtin_backward(found->nodes[k]);
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs); k++)
+        results[k] = ((Node *)PyList_GET_ITEM(inputs, k))->grad;
+    for (size_t k = 0; k < found->count; k++)
+        found->nodes[k]->grad = before[k];
+    PyMem_Free(before);
+    return 0;
+}
+
+static PyObject *native_pull(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *outputs, *inputs, *answer = NULL;
+    Py_buffer seeds, results;
+    Pending found = {NULL, 0, 0};
+    uint64_t oldest;
+    if (!PyArg_ParseTuple(args, "O!y*O!w*", &PyList_Type, &outputs, &seeds, &PyList_Type, &inputs, &results))
+        return NULL;
+    int state = seeds.len == PyList_GET_SIZE(outputs) * (Py_ssize_t)sizeof(double) &&
+                results.len == PyList_GET_SIZE(inputs) * (Py_ssize_t)sizeof(double);
+    if (state)
+        state = collect_between(&found, outputs, inputs, &oldest);
+    for (size_t k = 0; k < found.count && state > 0; k++)
+        if (found.nodes[k]->serial > oldest && runs_python(found.nodes[k]))
+            state = 0;
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs) && state > 0; k++)
+        if (!takes_gradient((Node *)PyList_GET_ITEM(inputs, k)))
+            state = 0;
+    if (state > 0) {
+        qsort(found.nodes, found.count, sizeof(Node *), younger_first);
+        if (pull(&found, oldest, outputs, seeds.buf, inputs, results.buf) < 0)
+            state = -1;
+    }
+    if (state >= 0)
+        answer = PyBool_FromLong(state);
+    PyMem_Free(found.nodes);
+    PyBuffer_Release(&seeds);
+    PyBuffer_Release(&results);
+    return answer;
+}
+
+/* Whether outputs depend on leaves that take gradients besides the inputs; None if some are not Values of this engine. */
+static PyObject *native_meets_others(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *outputs, *inputs;
+    Pending found = {NULL, 0, 0};
+    uint64_t oldest;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &outputs, &PyList_Type, &inputs))
+        return NULL;
+    int state = collect_between(&found, outputs, inputs, &oldest), met = 0;
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs) && state > 0; k++)
+        ((Node *)PyList_GET_ITEM(inputs, k))->flags |= VISITED;
+    for (size_t k = 0; k < found.count && state > 0 && !met; k++) {
+        Node *node = found.nodes[k];
+        met = !(node->flags & VISITED) && takes_gradient(node) && (node->count == 0 || node->serial < oldest);
+    }
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs) && state > 0; k++)
+        ((Node *)PyList_GET_ITEM(inputs, k))->flags &= (uint16_t)~VISITED;
+    PyMem_Free(found.nodes);
+    if (state < 0)
+        return NULL;
+    return state ? PyBool_FromLong(met) : Py_NewRef(Py_None);
+}
+
 static PyObject *native_watch(PyObject *Py_UNUSED(module), PyObject *told)
 {
     PyObject *before = watcher;
@@ -1318,9 +1499,24 @@ static PyObject *native_watch(PyObject *Py_UNUSED(module), PyObject *told)
     Py_RETURN_NONE;
 }
 
+static PyObject *native_record(PyObject *Py_UNUSED(module), PyObject *wanted)
+{
+    int before = !without_graph, now = PyObject_IsTrue(wanted);
+    if (now < 0)
+        return NULL;
+    without_graph = !now;
+    threads_without_graph += before - now;
+    return PyBool_FromLong(before);
+}
+
 static PyMethodDef module_functions[] = {
     {"trace", native_trace, METH_O, PyDoc_STR("The nodes below a root, oldest first, their rules and operands.")},
     {"watch", native_watch, METH_O, PyDoc_STR("Have a function told of every look at a number; None ends it.")},
+    {"meets_others", native_meets_others, METH_VARARGS,
+     PyDoc_STR("Whether outputs depend on leaves besides the inputs; None where Python must find out.")},
+    {"pull", native_pull, METH_VARARGS,
+     PyDoc_STR("Derivatives of Σ seed · output by inputs into a buffer, touching no `grad`; False where Python must.")},
+    {"record", native_record, METH_O, PyDoc_STR("Whether ops in this thread remember their operands; gives the old.")},
     {"replay", native_replay, METH_VARARGS, PyDoc_STR("Compute a list of nodes, oldest first, again.")},
     {"read_data", native_read_data, METH_VARARGS, PyDoc_STR("Copy the data of a list of Values into a buffer.")},
     {"write_data", native_write_data, METH_VARARGS, PyDoc_STR("Set the data of a list of Values from a buffer.")},

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from chainrule._value import watch
+from chainrule._value import record, watch
 
 
 class _Thread(threading.local):
@@ -32,11 +32,13 @@ def is_tracing() -> bool:
 def traced(watcher: Callable[..., Any]) -> Iterator[None]:
     """A trace in this thread, with `watcher` told of every look at a Value's number, by whatever thread."""
     before, _this_thread.tracing = _this_thread.tracing, True
+    recorded = record(True)  # a trace is a recording, also of a call inside `no_grad()`
     _count(+1, watcher)
     try:
         yield
     finally:
         _count(-1, watcher)
+        record(recorded)
         _this_thread.tracing = before
 
 

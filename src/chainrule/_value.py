@@ -43,9 +43,10 @@ ENGINE, _module = _choose(os.environ.get("CHAINRULE_ENGINE", ""))
 
 if TYPE_CHECKING:
     from chainrule.engine import Value as Value
+    from chainrule.engine import record as record
     from chainrule.engine import watch as watch
 else:
-    Value, watch = _module.Value, _module.watch
+    Value, record, watch = _module.Value, _module.record, _module.watch
 
 
 def _repr_svg_(value: Value) -> str | None:
@@ -55,4 +56,16 @@ def _repr_svg_(value: Value) -> str | None:
     return svg_of_value(value)
 
 
+def _detach(value: Value) -> Value:
+    """A leaf with the same number, cut off from what it came from.
+
+    >>> (Value(3.0) * 2.0).detach()._operands
+    ()
+    """
+    from chainrule.recording import detach
+
+    return detach(value)  # type: ignore[no-any-return]
+
+
 setattr(Value, "_repr_svg_", _repr_svg_)  # noqa: B010  # of whichever engine it is
+setattr(Value, "detach", _detach)  # noqa: B010

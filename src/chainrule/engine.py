@@ -11,6 +11,7 @@ The native engine (`_native.c`) is this class again, in C; one set of tests hold
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,15 @@ else:
 
 _serial_numbers = count()
 _watcher: Callable[..., Any] | None = None  # while a function is traced: told of every look at a number
+_threads_without_graph = 0  # inside `no_grad()`; only if there are any, ops ask whether this thread is one
+
+
+class _Thread(threading.local):
+    records = True
+
+
+_this_thread = _Thread()
+_counting = threading.Lock()
 
 
 class Value(OpMethods):
@@ -47,6 +57,7 @@ class Value(OpMethods):
         "_operands",  # in order, with repeats: x*x has (x, x)
         "_rule",  # the row of the op table that made this node; None for a leaf or a hand-made node
         "_serial",  # counts creations: a node is always younger than its operands
+        "_takes_gradient",  # False for constants, and for leaves whose `requires_grad` is
     )
 
     __array_priority__ = -1.0  # NumPy scalars leave arithmetic to Value; NumPy arrays go element by element
@@ -57,13 +68,15 @@ class Value(OpMethods):
             if not isinstance(child, Value):
                 raise TypeError(f"`_children` must be Values, got {type(child).__name__}: wrap numbers in Value(...)")
         number, tag, name = as_float(data), _text(_op, "_op"), _text(label, "label")
+        forgets = bool(children) and _threads_without_graph > 0 and not _this_thread.records
         self._rule: Op | None = None
         self._data = number
         self._grad = 0.0
-        self._operands = children
+        self._operands = () if forgets else children
         self._op = tag
         self._closure: Callable[[], object] | None = None
         self._constant = False
+        self._takes_gradient = not forgets
         self._compared = False
         self._serial = next(_serial_numbers)
         self._label = name
@@ -73,6 +86,8 @@ class Value(OpMethods):
         """The node `rule(*operands)`; plain numbers among the operands become constants."""
         nodes = tuple([o if isinstance(o, Value) else _constant(o) for o in operands])
         data = as_float(rule.forward(*[node._data for node in nodes]), "the op's result")
+        if _threads_without_graph and not _this_thread.records:
+            return _node(data, "", (), None, takes_gradient=False)
         return _node(data, rule.symbol, nodes, rule)
 
     # The backward pass.
@@ -115,14 +130,15 @@ class Value(OpMethods):
     def _backward(self, closure: Callable[[], object]) -> None:
         if not callable(closure):
             raise TypeError(f"`_backward` must be callable without arguments, got {type(closure).__name__}")
-        self._closure = closure
+        if self._takes_gradient:  # else it was made inside `no_grad()`, and has nothing to pass on
+            self._closure = closure
 
     def _push(self) -> None:
         if self._rule is None:
             return
         numbers = [operand._data for operand in self._operands]
         for operand, partial in zip(self._operands, self._rule.partials, strict=True):
-            if partial and not operand._constant:
+            if partial and operand._takes_gradient:
                 operand._grad += self._grad * partial(self._data, *numbers)
 
     # What a Value shows.
@@ -130,7 +146,7 @@ class Value(OpMethods):
     @property
     def data(self) -> float:
         """The number."""
-        if _watcher:
+        if _watcher and not self._constant:
             _watcher("reads `.data` of a Value")
         return self._data
 
@@ -148,6 +164,17 @@ class Value(OpMethods):
     @grad.setter
     def grad(self, number: Any) -> None:
         self._grad = as_float(number, "grad")
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients are collected here. Set it to False on a leaf to freeze it: `backward()` passes it by."""
+        return self._takes_gradient
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        if self._operands or self._closure is not None or self._constant:
+            raise ValueError(f"`requires_grad` is set on leaves, and {self!r} is none: use detach() to cut it off")
+        self._takes_gradient = bool(wanted)
 
     @property
     def label(self) -> str:
@@ -172,7 +199,7 @@ class Value(OpMethods):
         if _watcher:
             _watcher("copies a Value")
         attributes = getattr(self, "__dict__", None)
-        return _restored, (type(self), self._data, self._grad, self._label, attributes)
+        return _restored, (type(self), self._data, self._grad, self._label, attributes, self._takes_gradient)
 
     def __repr__(self) -> str:
         label = f", label={self._label!r}" if self._label else ""
@@ -251,7 +278,7 @@ class Value(OpMethods):
         return self._apply(ops.abs_, (self,))
 
 
-def _node(data: float, tag: str, operands: tuple[Value, ...], rule: Op | None, constant: bool = False) -> Value:
+def _node(data: float, tag: str, operands: tuple[Value, ...], rule: Op | None, takes_gradient: bool = True) -> Value:
     node = Value.__new__(Value)
     node._data = data
     node._grad = 0.0
@@ -259,25 +286,30 @@ def _node(data: float, tag: str, operands: tuple[Value, ...], rule: Op | None, c
     node._op = tag
     node._rule = rule
     node._closure = None
-    node._constant = constant
+    node._constant = False
+    node._takes_gradient = takes_gradient
     node._compared = False
     node._serial = next(_serial_numbers)
     node._label = ""
     return node
 
 
-def _restored(kind: type[Value], data: float, grad: float, label: str, attributes: dict[str, Any] | None) -> Value:
+def _restored(
+    kind: type[Value], data: float, grad: float, label: str, attributes: dict[str, Any] | None, takes_gradient: bool
+) -> Value:
     """A copy of a leaf, made without its `__init__`, which in a subclass may want other arguments."""
     node = kind.__new__(kind)
     Value.__init__(node, data, label=label)
-    node._grad = grad
+    node._grad, node._takes_gradient = grad, takes_gradient
     for name, value in (attributes or {}).items():
         setattr(node, name, value)
     return node
 
 
 def _constant(number: Any) -> Value:
-    return _node(as_float(number, "operand"), "", (), None, constant=True)
+    node = _node(as_float(number, "operand"), "", (), None, takes_gradient=False)
+    node._constant = True
+    return node
 
 
 def _binary(rule: Op, left: Any, right: Any) -> Value:
@@ -307,6 +339,15 @@ def watch(watcher: Callable[..., Any] | None) -> None:
     """
     global _watcher
     _watcher = watcher
+
+
+def record(wanted: bool) -> bool:
+    """Whether ops in this thread remember their operands from here on; gives back whether they did until here."""
+    global _threads_without_graph
+    before, _this_thread.records = _this_thread.records, wanted
+    with _counting:
+        _threads_without_graph += before - wanted
+    return before
 
 
 def _text(text: Any, argument: str) -> str:

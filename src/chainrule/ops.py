@@ -220,8 +220,8 @@ div = op("div", _div, (lambda out, a, b: div(1.0, b), lambda out, a, b: -div(out
 neg = op("neg", lambda x: -x, (lambda out, x: -1.0,),
          "-x | neg(2.0) = -2.0", c="-{}")
 pow_ = op("pow", _pow, (
-              lambda out, base, exponent: where(eq(exponent, 0.0), 0.0, exponent * pow_(base, exponent - 1.0)),
-              lambda out, base, exponent: where(eq(base, 0.0) * ge(exponent, 0.0), 0.0, out * log(base))),
+              lambda out, base, exponent: exponent * pow_(base, where(eq(exponent, 0.0), 0.0, exponent - 1.0)),
+              lambda out, base, exponent: out * log(where(eq(base, 0.0) * ge(exponent, 0.0), 1.0, base))),
           "base ** exponent, with the gradient of both | pow(2.0, 3.0) = 8.0",
           symbol="**", c="pow({}, {})", domain=((0.2, 3.0), (-2.0, 3.0)))
 abs_ = op("abs", lambda x: math.fabs(x), (lambda out, x: gt(x, 0.0) - lt(x, 0.0),),

@@ -88,7 +88,7 @@ class Optimizer:
         return setting(self.lr(self.steps) if callable(self.lr) else self.lr, "lr", "0.01, or a schedule of such")
 
     def step(self) -> None:
-        """Move every parameter by its gradient.
+        """Move every parameter by its gradient; those whose `requires_grad` is False stay where they are.
 
         >>> w = Value(1.0)
         >>> (3.0 * w).backward()
@@ -99,6 +99,8 @@ class Optimizer:
         scalars = self.scalars()
         columns = [self.buffers[slot] for slot in self.slots]
         for i, parameter in enumerate(self.parameters):
+            if not parameter.requires_grad:
+                continue
             remembered = [column[i] for column in columns]
             parameter.data, *remembered = self.update(parameter.data, parameter.grad, *remembered, **scalars)
             for column, number in zip(columns, remembered, strict=True):

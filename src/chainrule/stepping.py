@@ -115,7 +115,7 @@ class _Backward:
         assert rule is not None
         numbers = [operand.data for operand in node._operands]
         for k, (operand, partial) in enumerate(zip(node._operands, rule.partials, strict=True)):
-            if not partial or operand._constant:
+            if not partial or not operand.requires_grad:
                 continue
             to = self.index[operand]
             local = as_float(partial(node.data, *numbers), "the partial")

@@ -158,10 +158,11 @@ def compile(
     >>> f"{program():.4f}"
     '0.7616'
 
-    A function of numbers, lists and arrays: it is called once on symbols for each structure of its arguments, and the
-    graph that this records is compiled. Values that it captures are read anew at every call, and `wrt` is among them.
-    What else it does happens in that one call only: printing, random numbers. Plain numbers that it captures become
-    part of the program. Reading the `.data` of an argument or a captured Value, or branching on one, is an error.
+    A function of numbers, lists, dicts and arrays: it is called once on symbols for each structure of its arguments,
+    and the graph that this records is compiled. Values that it captures are read anew at every call, and `wrt` is among
+    them. What else it does happens in that one call only: printing, random numbers. Plain numbers that it captures
+    become part of the program. Reading the `.data` of an argument or a captured Value is an error, and so is branching
+    on one.
 
     >>> @compile
     ... def loss(xs, y):

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from chainrule import ops
 from chainrule._tracing import is_tracing
 from chainrule._value import Value
 from chainrule.compiler.batch import batched, padded, size_of_an_example
@@ -25,11 +24,12 @@ from chainrule.compiler.machine import Clock, Machine, places
 from chainrule.compiler.naming import ArgumentNames, name_parameters
 from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Statement, Term
 from chainrule.compiler.strict import StrictMachine
-from chainrule.compiler.structure import NUMBER, Structure, build, difference, flatten
 from chainrule.compiler.symbols import Constant, Symbol, TracingError, next_serial, refuse_numbers, tracing
 from chainrule.compiler.threads import check_threads, joined, spread, threads_for
 from chainrule.nn import Module
 from chainrule.ops import Op, as_float
+from chainrule.recording import constant
+from chainrule.structure import ARRAY, NUMBER, Structure, build, difference, flatten
 
 STORM = 8  # programs of one function; more of them draw a warning
 CACHE = 2**18  # bytes that a batch may keep at a time: of 2**17 to 2**20, the fastest where L1 has 48 KiB and L2 2 MiB
@@ -490,7 +490,7 @@ def _nodes(inputs: Sequence[Any]) -> list[Any]:
 def _node_or_constant(k: int, given: Any) -> Any:
     if isinstance(given, (Symbol, Value)):
         return given
-    return Value._apply(ops.neg, (_number(k, given),))._operands[0]  # what a plain number becomes in an op
+    return constant(_number(k, given))
 
 
 def _number(k: int, given: Any) -> float:
@@ -504,7 +504,8 @@ def _node(leaf: Any, name: str) -> Any:
         return Constant(leaf)
     except TypeError:
         raise TypeError(
-            f"`{name}` returned {type(leaf).__name__} {leaf!r:.40}: return a number, or lists, tuples or arrays of them"
+            f"`{name}` returned {type(leaf).__name__} {leaf!r:.40}: "
+            "return a number, or lists, tuples, dicts or arrays of them"
         ) from None
 
 
@@ -560,7 +561,7 @@ def _rows(array: Any, k: int) -> tuple[Structure, np.ndarray]:
         matrix = array.reshape(len(array), -1) if array.size else np.zeros((len(array), 0))
         if matrix.dtype.kind not in "fiub":
             raise TypeError(f"argument {k} must be an array of real numbers, got one of {matrix.dtype}")
-        return NUMBER if array.ndim == 1 else (np.ndarray, array.shape[1:]), matrix.astype(np.float64, copy=False)
+        return NUMBER if array.ndim == 1 else (ARRAY, array.shape[1:]), matrix.astype(np.float64, copy=False)
     if not isinstance(array, (list, tuple)):
         raise TypeError(f"argument {k} of a batch must be a list or an array with an example in each entry")
     rows: list[list[float]] = []
@@ -583,7 +584,7 @@ def _batch_of(structure: Structure, columns: Iterator[np.ndarray]) -> Any:
     if structure == NUMBER:
         return next(columns).copy()
     kind, parts = structure
-    if kind is np.ndarray:
+    if kind is ARRAY:
         stacked = np.stack([next(columns) for _ in range(int(np.prod(parts)))], axis=1)
         return stacked.reshape(-1, *parts)
     return kind([_batch_of(part, columns) for part in parts])

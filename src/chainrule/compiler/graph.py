@@ -1,8 +1,9 @@
 """The graph of a Value or a Symbol, laid flat: one row a node, oldest first, operands by index.
 
 Leaves come in four kinds. *Parameters* are those that the gradient is wanted for, *inputs* are the arguments of a
-traced function, *captured* are the other Values that it reads, and *constants* are plain numbers that met a Value. In
-the graph of a Value, which has no arguments, the leaves that are not parameters are the inputs.
+traced function, *captured* are the other Values that it reads (frozen ones among them, whose `requires_grad` is False),
+and *constants* are plain numbers that met a Value. In the graph of a Value, which has no arguments, the leaves that are
+not parameters are the inputs.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ def _kind(node: Any, parameters: set[Value] | None, others: str) -> str:
         raise TypeError(f"{node!r} (`_op` {node._op!r}) was made by hand, and only Python knows how: {REMEDY}")
     if node._constant:
         return "constant"
-    return "parameter" if parameters is None or node in parameters else others
+    wanted = node.requires_grad and (parameters is None or node in parameters)
+    return "parameter" if wanted else others
 
 
 def _name(rule: Any) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainrule.compiler.structure import NUMBER, Structure
+from chainrule.structure import ARRAY, NUMBER, Keys, Structure
 
 if TYPE_CHECKING:
     from chainrule._value import Value
@@ -77,10 +77,10 @@ def _paths(structure: Structure) -> Iterator[str]:
         yield ""
         return
     kind, parts = structure
-    if kind is np.ndarray:
+    if kind is ARRAY:
         yield from ("".join(f".{i}" for i in index) for index in np.ndindex(*parts))
         return
-    for k, part in enumerate(parts):
+    for k, part in zip(kind.keys if isinstance(kind, Keys) else range(len(parts)), parts, strict=True):
         yield from (f".{k}{path}" for path in _paths(part))
 
 

@@ -35,7 +35,7 @@ class CompiledSteps:
         function._check_scalar(traced)
         self.optimizer = optimizer
         self.parameters: list[Value] = traced.captured["parameter"]
-        if set(self.parameters) != set(optimizer.parameters):
+        if set(self.parameters) != {parameter for parameter in optimizer.parameters if parameter.requires_grad}:
             raise ValueError("the loss does not depend on every parameter of the optimizer, and their update needs it")
         place = {parameter: k for k, parameter in enumerate(optimizer.parameters)}
         self.order = np.array([place[parameter] for parameter in self.parameters])
@@ -56,7 +56,7 @@ class CompiledSteps:
         losses, _ = self.machine.run_many("scalars", self._scalars(count))
         write_data(self.parameters, np.ascontiguousarray(self.machine.read("parameter")))
         for slot in optimizer.slots:
-            column = np.empty(len(self.order))
+            column = np.array(optimizer.buffers[slot])
             column[self.order] = self.machine.read(slot)
             optimizer.buffers[slot] = column.tolist()
         return list(map(float, losses[:, 0]))

@@ -6,7 +6,7 @@ without Python between the nodes, which is where eager code spends its time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from chainrule._value import Value
 from chainrule.compiler.bulk import read_data, read_grad, replay, write_data, write_grad
 from chainrule.compiler.graph import KINDS, Graph
+from chainrule.recording import recording
 
 
 class StrictMachine:
@@ -39,19 +40,8 @@ class StrictMachine:
         self.nodes: list[Value] = []
         self._stand_ins: dict[int, Value] = {}  # by place: leaves that the function sees in place of its surroundings
         self._made: list[Any] = []
-        numbers = iter(inputs)
-        for rule, operands, node in zip(graph.rules, graph.operands, graph.nodes, strict=True):
-            if rule == "constant":
-                self._made.append(node.data)  # becomes a constant where it meets a Value
-            elif rule in KINDS:
-                self._made.append(Value(next(numbers) if rule == "input" and inputs else node.data))
-                self.leaves[rule].append(self._made[-1])
-            elif node._serial < since:
-                self._made.append(Value._apply(rule, tuple([self._made[k] for k in operands])))
-                self.surroundings.append(self._made[-1])
-            else:
-                self._made.append(Value._apply(rule, tuple([self._seen(k, since) for k in operands])))
-                self.nodes.append(self._made[-1])
+        with recording():
+            self._make_nodes(iter(inputs), since)
         wanted = [len(graph) - 1] if results is None else results
         self.results = [Value(node) if type(node) is float else node for node in (self._seen(k, since) for k in wanted)]
         self.output = np.empty(len(self.results))
@@ -115,6 +105,22 @@ class StrictMachine:
         return {"scalar nodes": scalar_nodes, "array statements": 0, "not affine": 0, "bytes": 0, "seconds": seconds}
 
     # Details.
+
+    def _make_nodes(self, inputs: Iterator[float], since: int) -> None:
+        graph = self.graph
+        for rule, operands, node in zip(graph.rules, graph.operands, graph.nodes, strict=True):
+            if rule == "constant":
+                self._made.append(node.data)  # becomes a constant where it meets a Value
+            elif rule in KINDS:
+                number = next(inputs, None) if rule == "input" else None
+                self._made.append(Value(node.data if number is None else number))
+                self.leaves[rule].append(self._made[-1])
+            elif node._serial < since:
+                self._made.append(Value._apply(rule, tuple([self._made[k] for k in operands])))
+                self.surroundings.append(self._made[-1])
+            else:
+                self._made.append(Value._apply(rule, tuple([self._seen(k, since) for k in operands])))
+                self.nodes.append(self._made[-1])
 
     def _seen(self, place: int, since: int) -> Any:
         """The node at `place` as the function sees it: computed surroundings are leaves to it."""

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from chainrule import ops
 from chainrule._tracing import is_tracing, traced
 from chainrule._value import Value
+from chainrule.recording import detach
 
 PACKAGE = os.path.dirname(os.path.abspath(ops.__file__)) + os.sep
 STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
@@ -68,6 +69,7 @@ class Symbol:
     __slots__ = ("_operands", "_rule", "_serial", "place")
 
     _constant = False
+    requires_grad = True
     _takes_over = True  # in an op on Symbols and Values
     __array_priority__ = -1.0  # as for Value: NumPy scalars leave arithmetic to it, arrays go element by element
 
@@ -208,6 +210,10 @@ class Symbol:
     def grad(self) -> NoReturn:
         """Not known while tracing."""
         _refuse("reads `.grad` of a traced number", "call the compiled function first; it fills in the gradients")
+
+    def detach(self) -> Symbol:
+        """The same number, through which no gradient passes."""
+        return detach(self)  # type: ignore[no-any-return]
 
     def backward(self, seed: float = 1.0) -> NoReturn:
         """Not while tracing: a compiled function differentiates by itself."""

@@ -80,7 +80,7 @@ def links(node: Any, ask: bool = True) -> list[Link]:
     if rule is not None and owner == node:  # the class's own `_backward`, not one that a user assigned
         numbers = [operand.data for operand in node._operands]
         return [
-            Link(node, operand, float(partial(node.data, *numbers)) if partial and not operand._constant else None)
+            Link(node, operand, float(partial(node.data, *numbers)) if partial and operand.requires_grad else None)
             for operand, partial in zip(node._operands, rule.partials, strict=True)
         ]
     distinct = list({id(operand): operand for operand in operands(node)}.values())

@@ -1,0 +1,112 @@
+"""Objectives: a scalar model as a function of one flat array, which is what `scipy.optimize` wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from chainrule._value import Value
+from chainrule.functions import dot
+from chainrule.nn import Module
+from chainrule.transforms import grad_of
+
+__all__ = ["Objective", "objective"]
+
+
+def objective(loss: Callable[[], Any], parameters: Module | Iterable[Value], compiled: bool = False) -> Objective:
+    """`loss()` as a function of an array of the parameters' numbers: `f(x)` gives its value and its gradient.
+
+    `parameters` are a model or a list of Values; frozen ones are left as they are. With `compiled`, the loss runs
+    compiled, as by `chainrule.compile`.
+
+    >>> a, b = Value(0.0), Value(0.0)
+    >>> f = objective(lambda: (a - 3.0) ** 2 + (a * b - 6.0) ** 2, [a, b])
+    >>> f(np.array([1.0, 2.0]))
+    (20.0, array([-20.,  -8.]))
+
+    `scipy.optimize.minimize(f, f.x0, jac=True)` minimizes it, or with `hessp=f.hessp` and a method such as
+    `"trust-ncg"` by second derivatives; `f.assign(result.x)` then gives the model what was found.
+    """
+    return Objective(loss, parameters, compiled)
+
+
+class Objective:
+    """What `objective` makes: a loss as a function of the parameters' numbers.
+
+    >>> a = Value(3.0)
+    >>> Objective(lambda: a * a, [a], compiled=False).x0
+    array([3.])
+    """
+
+    def __init__(self, loss: Callable[[], Any], parameters: Module | Iterable[Value], compiled: bool) -> None:
+        found = parameters.parameters() if isinstance(parameters, Module) else list(parameters)
+        for parameter in found:
+            if not isinstance(parameter, Value):
+                raise TypeError(f"`parameters` must be a model or Values, got {type(parameter).__name__} among them")
+        self.parameters = [parameter for parameter in found if parameter.requires_grad]
+        if not self.parameters:
+            raise ValueError("`parameters` holds none to change: give a model, or Values with `requires_grad`")
+        self.loss = loss
+        self._value_and_grad: Callable[[], tuple[float, Any]] = self._eager_value_and_grad
+        self._product: Callable[..., Any] = self._eager_product
+        if compiled:
+            from chainrule.compiler import compile
+
+            self._value_and_grad = compile(loss, self.parameters).value_and_grad
+            self._product = compile(lambda v: self._graph_of_product(v, create_graph=True), ())
+
+    @property
+    def x0(self) -> np.ndarray:
+        """The parameters' present numbers."""
+        return np.array([parameter.data for parameter in self.parameters])
+
+    def assign(self, x: Any) -> None:
+        """Set the parameters to the numbers in `x`.
+
+        >>> a = Value(0.0)
+        >>> objective(lambda: a * a, [a]).assign([2.0])
+        >>> a.data
+        2.0
+        """
+        numbers = np.asarray(x, dtype=np.float64)
+        if numbers.shape != (len(self.parameters),):
+            raise ValueError(
+                f"`x` must be a flat array of {len(self.parameters)} numbers, one for each parameter; "
+                f"got one of shape {numbers.shape}"
+            )
+        for parameter, number in zip(self.parameters, numbers.tolist(), strict=True):
+            parameter.data = number
+
+    def __call__(self, x: Any) -> tuple[float, np.ndarray]:
+        """The loss at `x` and its gradient. The parameters are at `x` afterwards; no `grad` is touched."""
+        self.assign(x)
+        value, gradient = self._value_and_grad()
+        return value, np.asarray(gradient, dtype=np.float64)
+
+    def hessp(self, x: Any, v: Any) -> np.ndarray:
+        """The Hessian at `x`, times the vector `v`.
+
+        >>> a, b = Value(0.0), Value(0.0)
+        >>> objective(lambda: a * a * b, [a, b]).hessp([3.0, 5.0], [1.0, 0.0])
+        array([10.,  6.])
+        """
+        self.assign(x)
+        return np.asarray(self._product(np.asarray(v, dtype=np.float64).tolist()), dtype=np.float64)
+
+    def _eager_value_and_grad(self) -> tuple[float, Any]:
+        loss = self._checked(self.loss())
+        return loss.data, grad_of(loss, self.parameters)
+
+    def _eager_product(self, v: list[float]) -> Any:
+        return self._graph_of_product(v, create_graph=False)
+
+    def _graph_of_product(self, v: Any, create_graph: bool) -> Any:
+        gradient = grad_of(self._checked(self.loss()), self.parameters, create_graph=True)
+        return grad_of(dot(gradient, v), self.parameters, create_graph)
+
+    def _checked(self, loss: Any) -> Any:
+        if not hasattr(loss, "_apply"):
+            raise TypeError(f"`loss` must return a Value computed from the parameters, got {type(loss).__name__}")
+        return loss

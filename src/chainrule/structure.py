@@ -1,0 +1,131 @@
+"""Structure: how the numbers in an argument or a result are arranged, without the numbers.
+
+A number, a list, tuple or dict of structures, or a NumPy array of some shape. Structures are plain hashable data, so
+that programs can be kept by the structure they were compiled for. NumPy is used only where somebody gave an array.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+NUMBER = "number"
+ARRAY = "array"
+Structure = Any  # NUMBER, (list, tuple or Keys, the structures of its entries), or (ARRAY, its shape)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What makes a dict of its entries, as `list` makes a list of them.
+
+    >>> Keys(("a", "b"))([1.0, 2.0])
+    {'a': 1.0, 'b': 2.0}
+    """
+
+    keys: tuple[Hashable, ...]
+
+    __name__ = "dict"
+
+    def __call__(self, entries: Sequence[Any]) -> dict[Hashable, Any]:
+        return dict(zip(self.keys, entries, strict=True))
+
+
+def flatten(thing: Any, leaves: list[Any], accept: Callable[[Any], Any], floats: bool = False) -> Structure:
+    """The structure of `thing`; its numbers go to `leaves`, from left to right, each as `accept` gives it.
+
+    `floats` says that floats are wanted as they are, which makes long lists and arrays of them quick.
+
+    >>> numbers = []
+    >>> flatten([1, {"w": 2.5}], numbers, float) == (list, (NUMBER, (Keys(("w",)), (NUMBER,))))
+    True
+    >>> numbers
+    [1.0, 2.5]
+    """
+    kind = type(thing)
+    if kind is list or kind is tuple:
+        if floats and set(map(type, thing)) == {float}:
+            leaves.extend(thing)
+            return kind, (NUMBER,) * len(thing)
+        return kind, tuple([flatten(entry, leaves, accept, floats) for entry in thing])
+    if kind is dict:
+        return Keys(tuple(thing)), tuple([flatten(entry, leaves, accept, floats) for entry in thing.values()])
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(thing, numpy.ndarray):
+        leaves.append(accept(thing))
+        return NUMBER
+    if not thing.ndim:
+        leaves.append(accept(thing.item()))
+        return NUMBER
+    if floats and thing.dtype.kind in "fiub":
+        leaves.extend(thing.reshape(-1).tolist())
+    else:
+        leaves.extend(map(accept, thing.reshape(-1).tolist()))
+    return ARRAY, thing.shape
+
+
+def build(structure: Structure, leaves: Iterator[Any], dtype: Any = object) -> Any:
+    """What `flatten` took apart, with the next leaves in it; arrays are of type `dtype`."""
+    if structure == NUMBER:
+        return next(leaves)
+    kind, parts = structure
+    if kind is not ARRAY:
+        return kind([build(part, leaves, dtype) for part in parts])
+    import numpy as np
+
+    array = np.empty(prod(parts), dtype=dtype)
+    for k in range(len(array)):
+        array[k] = next(leaves)
+    return array.reshape(parts)
+
+
+def nest(outer: Structure, inner: Structure) -> Structure:
+    """`outer` with `inner` in place of each number, as a Jacobian has it; two arrays make one.
+
+    >>> nest((list, (NUMBER, NUMBER)), (ARRAY, (3,)))
+    (<class 'list'>, (('array', (3,)), ('array', (3,))))
+    >>> nest((ARRAY, (2,)), (ARRAY, (3,)))
+    ('array', (2, 3))
+    """
+    if outer == NUMBER:
+        return inner
+    kind, parts = outer
+    if kind is not ARRAY:
+        return kind, tuple([nest(part, inner) for part in parts])
+    if inner == NUMBER:
+        return outer
+    if inner[0] is ARRAY:
+        return ARRAY, (*parts, *inner[1])
+    for size in reversed(parts):
+        inner = list, (inner,) * size
+    return inner
+
+
+def difference(old: Structure, new: Structure, what: str) -> str:
+    """What changed from one structure to another, in words.
+
+    >>> difference((list, (NUMBER,)), (list, (NUMBER, NUMBER)), "argument 0")
+    'argument 0 was a list of 1 and is a list of 2'
+    """
+    if old != NUMBER and new != NUMBER and old[0] == new[0] != ARRAY and len(old[1]) == len(new[1]):
+        for k, (before, after) in enumerate(zip(old[1], new[1], strict=True)):
+            if before != after:
+                key = repr(old[0].keys[k]) if isinstance(old[0], Keys) else k
+                return difference(before, after, f"{what}[{key}]")
+    return f"{what} was {words(old)} and is {words(new)}"
+
+
+def words(structure: Structure) -> str:
+    """The outermost of a structure.
+
+    >>> words((list, (NUMBER, NUMBER)))
+    'a list of 2'
+    """
+    if structure == NUMBER:
+        return "a number"
+    kind, parts = structure
+    if isinstance(kind, Keys):
+        return f"a dict of {', '.join(map(repr, kind.keys)) or 'nothing'}"
+    return f"an array of shape {parts}" if kind is ARRAY else f"a {kind.__name__} of {len(parts)}"

@@ -1,0 +1,572 @@
+"""Transforms against mpmath, PyTorch and JAX: every op to the third order, structures, nesting, compiled."""
+
+import itertools
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+
+import chainrule
+from chainrule import (
+    Value,
+    data,
+    grad,
+    grad_of,
+    hessian,
+    hvp,
+    jacobian,
+    jvp,
+    losses,
+    nn,
+    no_grad,
+    transforms,
+    value_and_grad,
+    vjp,
+)
+from test_ops import MPMATH, TABLE, samples
+
+FRACTIONS = [0.3, -0.7, 1.1]
+
+
+def repeated(function, places):
+    """The derivative by each of these arguments, one after another."""
+    for place in places:
+        function = grad(function, place)
+    return function
+
+
+def forward(function, places):
+    """The same by forward mode alone."""
+    for place in places:
+
+        def derivative(*numbers, function=function, place=place):
+            tangents = tuple(float(k == place) for k in range(len(numbers)))
+            return jvp(function, numbers, tangents)[1]
+
+        function = derivative
+    return function
+
+
+def close(ours, theirs, tolerance=1e-10):
+    return abs(ours - theirs) <= tolerance * max(1.0, abs(theirs))
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("name", MPMATH)
+def test_every_op_against_mpmath(name, order):
+    row, oracle = TABLE[name], MPMATH[name]
+    chosen = range(1 if name == "where" else 0, row.arity)
+    for numbers in samples(row, 3, seed=2):
+        for places in itertools.combinations_with_replacement(chosen, order):
+            with mpmath.workdps(60):
+                exact = [mpmath.mpf(number) for number in numbers]
+                orders = tuple(places.count(k) for k in range(row.arity))
+                expected = mpmath.diff(oracle, exact, orders) if row.arity > 1 else mpmath.diff(oracle, exact[0], order)
+            assert close(repeated(row, places)(*numbers), float(expected)), (numbers, places)
+            assert close(forward(row, places)(*numbers), float(expected)), (numbers, places)
+
+
+def test_powers_at_0_have_all_their_derivatives():
+    assert [repeated(lambda x: x**3, [0] * order)(0.0) for order in range(1, 6)] == [0.0, 0.0, 6.0, 0.0, 0.0]
+    assert repeated(lambda x: x**3, [0, 0])(-2.0) == -12.0
+
+
+def test_softmax_and_logsumexp():
+    x = torch.tensor(FRACTIONS, dtype=torch.float64)
+    jacrev = torch.func.jacrev
+    ours = jacobian(hessian(chainrule.logsumexp))(FRACTIONS)
+    assert np.allclose(ours, jacrev(jacrev(jacrev(lambda x: torch.logsumexp(x, 0))))(x), rtol=1e-12, atol=1e-15)
+    ours = jacobian(jacobian(chainrule.softmax))(FRACTIONS)
+    assert np.allclose(ours, jacrev(jacrev(lambda x: torch.softmax(x, 0)))(x), rtol=1e-12, atol=1e-15)
+    compiled = chainrule.compile(hessian(chainrule.logsumexp))(FRACTIONS)
+    assert np.allclose(compiled, hessian(chainrule.logsumexp)(FRACTIONS), rtol=1e-12, atol=1e-15)
+
+
+def network(p, x):
+    """One of each kind of thing: products, activations, a loss."""
+    hidden = [chainrule.tanh(w[0] * x[0] + w[1] * x[1] + b) for w, b in zip(p["w"], p["b"], strict=True)]
+    return chainrule.softplus(chainrule.dot(hidden, p["v"])) ** 2 + hidden[0] / (1 + x[0] ** 2)
+
+
+def torch_network(flat, x):
+    hidden = [torch.tanh(flat[2 * k] * x[0] + flat[2 * k + 1] * x[1] + flat[6 + k]) for k in range(3)]
+    total = sum(h * flat[9 + k] for k, h in enumerate(hidden))
+    return torch.nn.functional.softplus(total) ** 2 + hidden[0] / (1 + x[0] ** 2)
+
+
+PARAMETERS = {"w": [[0.1, -0.4], [0.5, 0.3], [-0.2, 0.9]], "b": (0.3, -0.1, 0.2), "v": [0.7, -0.6, 0.5]}
+X = [0.8, -1.3]
+
+
+def numbers_of(structure):
+    """All numbers, from left to right."""
+    if isinstance(structure, dict):
+        structure = list(structure.values())
+    if isinstance(structure, (list, tuple, np.ndarray)):
+        return [number for part in structure for number in numbers_of(part)]
+    return [structure]
+
+
+FLAT = torch.tensor(numbers_of(PARAMETERS), dtype=torch.float64)
+TORCH_X = torch.tensor(X, dtype=torch.float64)
+
+
+class TestAgainstPyTorch:
+    def test_the_gradient_has_the_structure_of_the_argument(self):
+        value, gradient = value_and_grad(network)(PARAMETERS, X)
+        expected = torch.func.grad(torch_network)(FLAT, TORCH_X)
+        assert close(value, torch_network(FLAT, TORCH_X).item(), 1e-14)
+        assert np.allclose(numbers_of(gradient), expected.numpy(), rtol=1e-12, atol=0)
+        assert list(gradient) == ["w", "b", "v"]
+        assert type(gradient["b"]) is tuple
+        assert grad(network)(PARAMETERS, X) == gradient
+
+    def test_gradients_by_several_arguments(self):
+        by_p, by_x = grad(network, argnums=(0, 1))(PARAMETERS, X)
+        assert by_p == grad(network)(PARAMETERS, X)
+        assert by_x == grad(network, argnums=-1)(PARAMETERS, X)
+        expected = torch.func.grad(torch_network, argnums=1)(FLAT, TORCH_X)
+        assert np.allclose(by_x, expected.numpy(), rtol=1e-12, atol=0)
+
+    def test_the_hessian(self):
+        ours = np.reshape(numbers_of(hessian(network)(PARAMETERS, X)), (12, 12))
+        expected = torch.autograd.functional.hessian(lambda p: torch_network(p, TORCH_X), FLAT).numpy()
+        assert np.allclose(ours, expected, rtol=1e-11, atol=1e-13)
+
+    def test_the_third_order(self):
+        ours = np.reshape(numbers_of(jacobian(hessian(network, 1), 1)(PARAMETERS, X)), (2, 2, 2))
+        jacrev = torch.func.jacrev
+        expected = jacrev(jacrev(torch.func.grad(torch_network, 1), 1), 1)(FLAT, TORCH_X).numpy()
+        assert np.allclose(ours, expected, rtol=1e-10, atol=1e-12)
+
+    def test_products_with_vectors(self):
+        direction = {"w": [[1.0, 2.0], [-1.0, 0.5], [0.0, 3.0]], "b": (0.1, 0.2, 0.3), "v": [-1.0, 1.0, 2.0]}
+        v = torch.tensor(numbers_of(direction), dtype=torch.float64)
+        value, change = jvp(lambda p: network(p, X), (PARAMETERS,), (direction,))
+        expected_value, expected = torch.autograd.functional.jvp(lambda p: torch_network(p, TORCH_X), FLAT, v)
+        assert close(value, expected_value.item(), 1e-14)
+        assert close(change, expected.item(), 1e-13)
+        product = hvp(lambda p: network(p, X), (PARAMETERS,), (direction,))
+        _, expected = torch.autograd.functional.hvp(lambda p: torch_network(p, TORCH_X), FLAT, v)
+        assert np.allclose(numbers_of(product), expected.numpy(), rtol=1e-11, atol=1e-13)
+
+    def test_hvp_by_several_arguments(self):
+        def f(x, y):
+            return x * x * y + chainrule.sin(y)
+
+        by_x, by_y = hvp(f, (2.0, 3.0), (0.5, -1.0))
+        assert by_x == 2 * 3.0 * 0.5 + 2 * 2.0 * -1.0
+        assert close(by_y, 2 * 2.0 * 0.5 + math.sin(3.0), 1e-15)
+
+    def test_pulling_back(self):
+        def f(x):
+            return {"a": [x[0] * x[1], chainrule.exp(x[0])], "b": x[1] / x[0]}
+
+        y, pull = vjp(f, X)
+        _, torch_pull = torch.func.vjp(lambda x: torch.stack([x[0] * x[1], torch.exp(x[0]), x[1] / x[0]]), TORCH_X)
+        assert y == f(X)
+        (gradient,) = pull({"a": [1.0, -2.0], "b": 0.5})
+        (expected,) = torch_pull(torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64))
+        assert np.allclose(gradient, expected.numpy(), rtol=1e-14, atol=0)
+        assert pull({"a": [0.0, 0.0], "b": 0.0}) == ([0.0, 0.0],)
+
+    @pytest.mark.parametrize("outputs", [1, 2, 3, 5])
+    def test_jacobians_wide_and_tall(self, outputs):
+        def f(x):
+            return [chainrule.sin(k * x[0]) * x[1] + x[2] ** k for k in range(1, outputs + 1)]
+
+        ours = jacobian(f)(FRACTIONS)
+        theirs = torch.func.jacrev(
+            lambda x: torch.stack([torch.sin(k * x[0]) * x[1] + x[2] ** k for k in range(1, outputs + 1)])
+        )(torch.tensor(FRACTIONS, dtype=torch.float64))
+        assert np.allclose(ours, theirs.numpy(), rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.slow
+class TestJax:
+    """The same functions in JAX, where it is installed."""
+
+    @pytest.fixture
+    def jax(self):
+        jax = pytest.importorskip("jax")
+        before = jax.config.jax_enable_x64
+        jax.config.update("jax_enable_x64", True)
+        yield jax
+        jax.config.update("jax_enable_x64", before)
+
+    def test_orders_1_to_3(self, jax):
+        def ours(x):
+            return chainrule.tanh(x[0] * x[1]) + chainrule.exp(x[0]) * chainrule.sigmoid(x[2]) + x[1] ** 3 / (2 + x[2])
+
+        def theirs(x):
+            return jax.numpy.tanh(x[0] * x[1]) + jax.numpy.exp(x[0]) * jax.nn.sigmoid(x[2]) + x[1] ** 3 / (2 + x[2])
+
+        x = jax.numpy.array(FRACTIONS)
+        pairs = [
+            (grad(ours), jax.grad(theirs)),
+            (hessian(ours), jax.hessian(theirs)),
+            (jacobian(hessian(ours)), jax.jacfwd(jax.hessian(theirs))),
+        ]
+        for mine, yours in pairs:
+            assert np.allclose(mine(np.array(FRACTIONS)), yours(x), rtol=1e-10, atol=1e-10)
+            assert np.allclose(mine(FRACTIONS), yours(x), rtol=1e-10, atol=1e-10)
+
+    def test_nested_structures(self, jax):
+        p = {"w": [0.3, 0.4], "b": 0.7}
+        ours = hessian(lambda p: chainrule.tanh(p["w"][0] * p["b"]) + p["w"][1] ** 2 * p["b"])(p)
+        theirs = jax.hessian(lambda p: jax.numpy.tanh(p["w"][0] * p["b"]) + p["w"][1] ** 2 * p["b"])(p)
+        for (path, mine), (other, yours) in zip(*map(jax.tree_util.tree_leaves_with_path, (ours, theirs)), strict=True):
+            assert path == other
+            assert close(mine, float(yours))
+
+    def test_a_derivative_within_a_function_that_is_differentiated(self, jax):
+        ours = grad(lambda x: x * grad(lambda y: x * chainrule.sin(y))(x))(0.7)
+        theirs = jax.grad(lambda x: x * jax.grad(lambda y: x * jax.numpy.sin(y))(x))(0.7)
+        assert close(ours, float(theirs), 1e-14)
+
+
+class TestNesting:
+    def test_the_same_argument_in_two_roles(self):
+        assert grad(lambda x: x * grad(lambda y: x + y)(1.0))(3.0) == 1.0
+        assert grad(lambda x: x * grad(lambda y: x * y)(x))(3.0) == 6.0
+        assert jvp(lambda x: x * jvp(lambda y: x * y, (x,), (1.0,))[1], (3.0,), (1.0,)) == (9.0, 6.0)
+
+    def test_forward_and_reverse_in_any_order(self):
+        def f(x):
+            return chainrule.exp(x * x)
+
+        second = (2 + 4 * 0.49) * math.exp(0.49)
+        assert close(grad(grad(f))(0.7), second, 1e-14)
+        assert close(jvp(grad(f), (0.7,), (1.0,))[1], second, 1e-14)
+        assert close(grad(lambda x: jvp(f, (x,), (1.0,))[1])(0.7), second, 1e-14)
+        assert close(grad(lambda x: vjp(f, x)[1](1.0)[0])(0.7), second, 1e-14)
+
+    def test_the_derivative_by_a_direction(self):
+        assert grad(lambda v: jvp(lambda x: x * x, (3.0,), (v,))[1])(1.0) == 6.0
+        assert grad(lambda v: vjp(lambda x: x * x, 3.0)[1](v)[0])(1.0) == 6.0
+
+    def test_functions_that_branch_and_loop(self):
+        def root(a):
+            x = a
+            while abs((x * x - a).data) > 1e-14:
+                x = 0.5 * (x + a / x)
+            return x
+
+        assert close(grad(root)(2.0), 0.5 / math.sqrt(2.0))
+        assert close(grad(grad(root))(2.0), -0.25 * 2.0**-1.5, 1e-7)
+
+    def test_a_gradient_equals_backward(self):
+        model, points = nn.MLP(2, [5, 5, 1], rng=1), data.moons(n=20, seed=1)
+        loss = losses.hinge([model(x) for x in points.inputs], points.targets)
+        gradients = grad_of(loss, model.parameters())
+        assert all(p.grad == 0.0 for p in model.parameters())
+        loss.backward()
+        assert gradients == [p.grad for p in model.parameters()]
+
+    def test_the_native_sweep_is_the_python_sweep_to_the_bit(self, monkeypatch):
+        model, points = nn.MLP(2, [5, 5, 1], activation="gelu", rng=1), data.moons(n=20, seed=1)
+        loss = losses.hinge([model(x) for x in points.inputs], points.targets)
+        inner = loss._operands[0]
+        quick = [grad_of(loss, [*model.parameters(), inner]), jacobian(network)(PARAMETERS, X)]
+        monkeypatch.setattr(transforms, "ENGINE", "python")
+        assert [grad_of(loss, [*model.parameters(), inner]), jacobian(network)(PARAMETERS, X)] == quick
+        assert all(p.grad == 0.0 for p in model.parameters())
+
+    def test_threads_share_captured_values(self):
+        model = nn.MLP(2, [8, 1], activation="tanh", rng=1)
+        xs = [[0.01 * k, -0.02 * k] for k in range(40)]
+        with no_grad():
+            expected = [[g.data for g in grad(model)(x)] for x in xs]
+
+        def work(x):
+            with no_grad():
+                return [g.data for g in grad(model)(x)]
+
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(work, xs)) == expected
+
+
+class TestKindOfResult:
+    def test_numbers_give_numbers(self):
+        assert type(grad(lambda x: x * x)(3)) is float
+        assert type(grad(grad(lambda x: 3 * x))(2.0)) is float
+        assert grad(lambda x: 5.0)(2.0) == 0.0
+
+    def test_a_captured_value_is_not_forgotten(self):
+        w = Value(2.0)
+        slope = grad(lambda x: w * x * x)(3.0)
+        slope.backward()
+        assert (slope.data, w.grad) == (12.0, 6.0)
+        value, slope = value_and_grad(lambda x: w * x)(3.0)
+        assert (value.data, slope.data) == (6.0, 2.0)
+
+    def test_a_frozen_value_is_a_number(self):
+        w = Value(2.0)
+        w.requires_grad = False
+        assert grad(lambda x: w * x * x)(3.0) == 12.0
+
+    def test_values_give_values(self):
+        x = Value(3.0)
+        slope = grad(lambda y: y**3)(x)
+        slope.backward()
+        assert (slope.data, x.grad) == (27.0, 18.0)
+        assert isinstance(grad(lambda y: 2 * y)(x), Value)
+
+    def test_a_gradient_penalty(self):
+        model = nn.MLP(2, [4, 1], activation="tanh", rng=3)
+        penalty = sum(g * g for g in grad(model)([0.3, -0.2]))
+        penalty.backward()
+        before = [p.grad for p in model.parameters()]
+        for parameter, slope in zip(model.parameters(), before, strict=True):
+            here, step = parameter.data, 1e-5
+            around = []
+            for there in (here + step, here - step):
+                parameter.data = there
+                around.append(sum(g.data**2 for g in grad(model)([0.3, -0.2])))
+            parameter.data = here
+            assert slope == pytest.approx((around[0] - around[1]) / (2 * step), abs=1e-8)
+
+    def test_inside_no_grad(self):
+        w = Value(2.0)
+        with no_grad():
+            slope = grad(lambda x: w * x * x)(3.0)
+            assert grad(lambda x: x * x)(3.0) == 6.0
+            change = jvp(lambda x: x * x, (3.0,), (w,))[1]
+            (pulled,) = vjp(lambda x: x * x, 3.0)[1](w)
+        assert (slope.data, slope._operands, slope.requires_grad) == (12.0, (), False)
+        assert (change.data, pulled.data, change._operands, pulled._operands) == (12.0, 12.0, (), ())
+
+    def test_arrays(self):
+        x = np.array([[1.0, 2.0], [3.0, 4.0]])
+        gradient = grad(lambda x: (x * x).sum())(x)
+        assert gradient.dtype == np.float64
+        assert gradient.tolist() == [[2.0, 4.0], [6.0, 8.0]]
+        assert hessian(lambda x: (x * x * x).sum())(np.array([1.0, 2.0])).tolist() == [[6.0, 0.0], [0.0, 12.0]]
+        assert jacobian(lambda x: np.array([x[0], x[0] * x[1]]))([2.0, 3.0]) == [[1.0, 0.0], [3.0, 2.0]]
+
+
+class TestGradOf:
+    def test_any_order(self):
+        x = Value(2.0)
+        first = grad_of(x**4, x, create_graph=True)
+        second = grad_of(first, x, create_graph=True)
+        assert [first.data, second.data, grad_of(second, x)] == [32.0, 48.0, 48.0]
+        assert x.grad == 0.0
+
+    def test_inputs_in_a_structure_and_between(self):
+        a, b = Value(2.0), Value(3.0)
+        c = a * b
+        assert grad_of(c * c, {"leaves": [a, b], "inner": c}) == {"leaves": [36.0, 24.0], "inner": 12.0}
+
+    def test_what_the_output_does_not_depend_on(self):
+        a, b = Value(2.0), Value(3.0)
+        assert grad_of(a * a, [a, b]) == [4.0, 0.0]
+        derivative = grad_of(a * 3.0, b, create_graph=True)
+        assert (derivative.data, isinstance(derivative, Value)) == (0.0, True)
+
+    def test_frozen_leaves_can_be_asked_for(self):
+        a = Value(2.0)
+        a.requires_grad = False
+        assert grad_of(a * a, a) == 4.0
+
+    def test_a_long_chain(self):
+        x = Value(1.0)
+        y = x
+        for _ in range(20_000):
+            y = y * 1.00001
+        assert grad_of(y, x) == pytest.approx(1.00001**20_000)
+        assert grad_of(grad_of(y * y, x, create_graph=True), x) == pytest.approx(2 * 1.00001**40_000)
+
+
+def cube(x):
+    out = Value(x.data**3, (x,), "cube")
+
+    def _backward():
+        x.grad += 3 * x.data**2 * out.grad
+
+    out._backward = _backward
+    return out
+
+
+class TestWrittenByHand:
+    def test_once(self):
+        assert grad(cube)(2.0) == 12.0
+        assert jvp(cube, (2.0,), (0.5,)) == (8.0, 6.0)
+        x = Value(2.0)
+        x.grad = 7.0
+        y = cube(x)
+        assert grad_of(y * y, x) == 2 * 8 * 12
+        assert (x.grad, y.grad) == (7.0, 0.0)
+
+    def test_twice_is_refused(self):
+        with pytest.raises(TypeError, match=r"`_op` 'cube'.*written by hand.*register the op with chainrule.op"):
+            grad(grad(cube))(2.0)
+        with pytest.raises(TypeError, match="written by hand"):
+            hessian(cube)(2.0)
+
+    def test_with_captured_values_numbers_alone_can_be_had(self):
+        w = Value(5.0)
+        with pytest.raises(TypeError, match=r"inside chainrule.no_grad\(\)"):
+            grad(lambda x: cube(x) * w)(2.0)
+        with no_grad():
+            assert grad(lambda x: cube(x) * w)(2.0).data == 60.0
+
+
+class TestCustomDerivatives:
+    def test_an_op_of_ones_own_to_any_order(self):
+        @chainrule.op(lambda out, x: 3.0 * x * x)
+        def my_third_power(x):
+            return x * x * x
+
+        assert [repeated(my_third_power, [0] * n)(2.0) for n in (1, 2, 3, 4)] == [12.0, 12.0, 6.0, 0.0]
+
+    def test_the_stated_derivative_counts_not_that_of_the_code(self):
+        @chainrule.op(lambda out, x: 1.0)
+        def straight_through(x):
+            return float(round(x))
+
+        assert grad(lambda x: straight_through(x) ** 2)(2.6) == 6.0
+
+    def test_a_solver_by_the_implicit_function_theorem(self):
+        def equation(x, a):
+            return x * chainrule.exp(x) - a
+
+        @chainrule.op(lambda out, a: -grad(equation, 1)(out, a) / grad(equation, 0)(out, a))
+        def lambert_w(a):
+            x = 1.0
+            for _ in range(50):
+                x -= (x * math.exp(x) - a) / (math.exp(x) * (1 + x))
+            return x
+
+        for order in (1, 2, 3):
+            with mpmath.workdps(40):
+                expected = float(mpmath.diff(mpmath.lambertw, 1.5, order).real)
+            assert close(repeated(lambert_w, [0] * order)(1.5), expected)
+
+    def test_a_rule_written_with_math_is_refused_at_the_second_order(self):
+        @chainrule.op(lambda out, x: math.cos(x))
+        def my_sine(x):
+            return math.sin(x)
+
+        assert grad(my_sine)(0.5) == math.cos(0.5)
+        with pytest.raises(TypeError, match="use chainrule's functions"):
+            grad(grad(my_sine))(0.5)
+
+
+def moons_loss(points, model):
+    predictions = [model(x) for x in points.inputs]
+    return losses.hinge(predictions, points.targets) + 1e-4 * sum((p * p for p in model.parameters()), 0.0)
+
+
+class TestCompiled:
+    @pytest.mark.parametrize("strict", [False, True])
+    @pytest.mark.parametrize(
+        "transform",
+        [
+            grad,
+            hessian,
+            value_and_grad,
+            lambda f: jacobian(grad(f)),
+            lambda f: lambda p: jvp(f, (p,), (p,)),
+            lambda f: lambda p: hvp(f, (p,), (p,)),
+            lambda f: lambda p: vjp(f, p)[1](2.0),
+        ],
+    )
+    def test_every_transform(self, transform, strict):
+        function = transform(lambda p: network(p, X))
+        compiled = chainrule.compile(function, strict=strict)(PARAMETERS)
+        eager = function(PARAMETERS)
+        assert np.allclose(numbers_of(compiled), numbers_of(eager), rtol=0 if strict else 1e-12, atol=1e-15)
+        assert type(compiled) is type(eager)
+
+    def test_a_batch(self):
+        program = chainrule.compile(lambda x: grad(grad(lambda y: chainrule.sin(y) * y))(x))
+        xs = np.linspace(-1.0, 1.0, 7)
+        assert np.allclose(program.batch(xs, reduce=None), 2 * np.cos(xs) - xs * np.sin(xs), rtol=1e-13, atol=1e-15)
+
+    def test_numbers_in_a_trace_are_no_parameters(self):
+        program = chainrule.compile(lambda x: x * grad(grad(lambda y: y**3))(2.0))
+        assert program(2.0) == 24.0
+        assert program.wrt == []
+
+    def test_the_gradient_of_a_gradient_by_captured_values(self):
+        w = Value(2.0)
+        program = chainrule.compile(lambda x: grad(lambda y: w * w * y * y)(x))
+        assert program(3.0) == 24.0
+        assert w.grad == 24.0
+
+    def test_grad_of_without_a_graph_passes_no_gradient(self):
+        w = Value(2.0)
+        program = chainrule.compile(lambda: grad_of(w * w * w, w) * w)
+        assert program() == 24.0
+        assert w.grad == 12.0
+
+    def test_the_hessian_of_the_moons_loss(self):
+        points, model = data.moons(n=10, seed=1), nn.MLP(2, [4, 1], activation="tanh", rng=1)
+        parameters = model.parameters()
+
+        def second():
+            gradient = grad_of(moons_loss(points, model), parameters, create_graph=True)
+            return [grad_of(slope, parameters, create_graph=True) for slope in gradient]
+
+        program = chainrule.compile(second)
+        compiled, eager = np.array(program()), [[entry.data for entry in row] for row in second()]
+        assert np.allclose(compiled, eager, rtol=1e-12, atol=1e-14)
+        assert np.allclose(compiled, compiled.T, rtol=1e-12, atol=1e-14)
+        assert program.stats["array statements"] < 400
+        parameters[0].data += 0.5
+        assert np.allclose(program(), [[entry.data for entry in row] for row in second()], rtol=1e-12, atol=1e-14)
+
+    @pytest.mark.slow
+    def test_products_with_the_hessian_of_the_whole_moons_loss(self):
+        points, model = data.moons(n=100, seed=1), nn.MLP(2, [16, 16, 1], activation="tanh", rng=1)
+        f = chainrule.objective(lambda: moons_loss(points, model), model, compiled=True)
+        x, v = f.x0, np.cos(np.arange(len(f.x0)))
+        product, expected = f.hessp(x, v), (f(x + 1e-5 * v)[1] - f(x - 1e-5 * v)[1]) / 2e-5
+        assert np.allclose(product, expected, rtol=1e-6, atol=1e-8)
+        assert np.allclose(product, chainrule.objective(f.loss, model).hessp(x, v), rtol=1e-12, atol=1e-14)
+        assert (f._product.stats["scalar nodes"], f._product.stats["array statements"]) == (501_009, 111)
+
+
+class TestErrors:
+    def test_a_gradient_of_several_numbers(self):
+        def pair(x):
+            return [x, x]
+
+        with pytest.raises(TypeError, match=r"`pair` returned a list of 2, .* use chainrule.jacobian"):
+            grad(pair)(1.0)
+
+    def test_argnums(self):
+        with pytest.raises(ValueError, match="`argnums` must be places among the arguments, and 2 is none"):
+            grad(lambda x: x, argnums=2)(1.0)
+        with pytest.raises(ValueError, match="and 'x' is none"):
+            grad(lambda x: x, argnums=("x",))(1.0)
+
+    def test_arguments_and_results_that_are_not_numbers(self):
+        with pytest.raises(TypeError, match="`argument 0` must be a real number, got str 'a'"):
+            grad(lambda x: x)("a")
+        with pytest.raises(TypeError, match="`<lambda>` returned NoneType None: return a number, or lists"):
+            grad(lambda x: None)(1.0)
+
+    def test_tangents_of_another_structure(self):
+        with pytest.raises(
+            ValueError, match=r"structure of `primals`: `primals`\[0\] is a list of 2, here a list of 1"
+        ):
+            jvp(lambda x: x[0], ([1.0, 2.0],), ([1.0],))
+        with pytest.raises(TypeError, match="`primals` must be a tuple with an entry for each argument, got float"):
+            jvp(lambda x: x, 1.0, 1.0)
+        with pytest.raises(ValueError, match="structure of the result: the result is a number, here a list of 1"):
+            vjp(lambda x: x, 1.0)[1]([1.0])
+
+    def test_grad_of_things_that_are_no_values(self):
+        with pytest.raises(TypeError, match="`output` must be a Value, got float"):
+            grad_of(3.0, Value(1.0))
+        with pytest.raises(TypeError, match="`inputs` must be Values, got int"):
+            grad_of(Value(3.0), [1])
+
+
+def test_the_names_are_public():
+    assert all(getattr(chainrule, name) is getattr(transforms, name) for name in transforms.__all__)
