@@ -1,15 +1,8 @@
 """The examples run and show what they promise."""
 
-import subprocess
-import sys
-from pathlib import Path
+import pytest
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
-
-
-def output(name, cwd, *arguments):
-    command = [sys.executable, EXAMPLES / name, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=cwd).stdout
+from scripts import output
 
 
 def test_xor(tmp_path):
@@ -26,3 +19,11 @@ def test_moons(tmp_path):
     assert "●" in shown
     assert "same answers: True" in shown
     assert (tmp_path / "moons.safetensors").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["eager", "compiled", "batched"])
+def test_microgpt(tmp_path, mode):
+    shown = output("microgpt.py", tmp_path, "--mode", mode, "--steps", "30")
+    assert f"609 names, 4,192 parameters, 30 steps, {mode}" in shown
+    assert shown.splitlines()[-1].count(", ") == 19
