@@ -2,7 +2,7 @@
 
     python examples/microgpt.py                        # 1,000 steps on names.txt, one name a step, compiled
     python examples/microgpt.py --mode eager           # the same steps on Values, as one would write them first
-    python examples/microgpt.py --mode batched         # 64 names a step, side by side in vectors and on all cores
+    python examples/microgpt.py --mode batched         # 512 names a step, side by side in vectors and on all cores
     python examples/microgpt.py FILE                   # other names, or other words: whatever is in a text file
 
 The model is the same code in all three. It computes the loss of one name, a number at a time, and knows of no
@@ -29,6 +29,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 EDGE = 0  # the token before the first letter and after the last; letters are 1 to 26
 TOKENS, BLOCK, WIDTH, HEADS = 1 + len(LETTERS), 16, 16, 4
 HEAD = WIDTH // HEADS
+SHORT, LANES = 8, 64  # batches: positions of most names; names come in multiples of so many, so that sizes repeat
 
 Vector = list[Any]
 Matrix = list[Vector]
@@ -120,10 +121,13 @@ def example(name: str) -> Example:
     return [EDGE, *letters], [*letters, EDGE], [1 / (len(name) + 1)] * (len(name) + 1)
 
 
-def padded(names: Iterable[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Examples as three matrices with a row a name: each filled up to a whole block with positions of weight 0."""
-    filled = np.zeros((3, len(names := list(names)), BLOCK))
-    for i, name in enumerate(names):
+def padded(
+    names: Iterable[str], positions: int = BLOCK, multiple: int = 1
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Examples as three matrices with a row a name, filled up with positions, and then rows, of weight 0."""
+    rows = list(names)
+    filled = np.zeros((3, -(-len(rows) // multiple) * multiple, positions))
+    for i, name in enumerate(rows):
         filled[:, i, : len(name) + 1] = example(name)
     return filled[0], filled[1], filled[2]
 
@@ -131,8 +135,9 @@ def padded(names: Iterable[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 class Trainer:
     """Steps of Adam on the mean loss of a few names. `step` returns the loss from before."""
 
-    def __init__(self, gpt: GPT, steps: int) -> None:
+    def __init__(self, gpt: GPT, steps: int, dtype: str = "float64") -> None:
         self.gpt = gpt
+        self.dtype = dtype  # of compiled programs; a Value is a float64
         rate = optim.linear(0.01, 0.0, steps)
         self.optimizer = optim.Adam(gpt.parameters(), lr=rate, betas=(0.85, 0.99))
 
@@ -157,9 +162,10 @@ class Eager(Trainer):
 class Compiled(Trainer):
     """One name a step. Loss, gradient and Adam are one native program, and the parameters stay in its memory."""
 
-    def __init__(self, gpt: GPT, steps: int) -> None:
-        super().__init__(gpt, steps)
-        self.program = CompiledSteps(lambda inputs: gpt.loss(*inputs), [[0.0] * BLOCK] * 3, self.optimizer)
+    def __init__(self, gpt: GPT, steps: int, dtype: str = "float64") -> None:
+        super().__init__(gpt, steps, dtype)
+        inputs = [[0.0] * BLOCK] * 3
+        self.program = CompiledSteps(lambda inputs: gpt.loss(*inputs), inputs, self.optimizer, dtype=dtype)
 
     def train(self, batches: Sequence[list[str]]) -> list[float]:
         machine = self.program.machine
@@ -178,9 +184,9 @@ class Compiled(Trainer):
 class Batched(Trainer):
     """Many names a step: the loss of one name runs as a batch of names, Adam's rule as a batch of parameters."""
 
-    def __init__(self, gpt: GPT, steps: int) -> None:
-        super().__init__(gpt, steps)
-        self.loss = chainrule.compile(gpt.loss, wrt=gpt.parameters())
+    def __init__(self, gpt: GPT, steps: int, dtype: str = "float64") -> None:
+        super().__init__(gpt, steps, dtype)
+        self.loss = chainrule.compile(gpt.loss, wrt=gpt.parameters(), dtype=dtype)
         self.scalars = {name: Value(number) for name, number in self.optimizer.scalars().items()}
         self.update = chainrule.compile(self.rule, wrt=())
         count = len(self.optimizer.parameters)
@@ -190,7 +196,7 @@ class Batched(Trainer):
         return self.optimizer.update(data, grad, m, v, **self.scalars)
 
     def step(self, names: list[str]) -> float:
-        loss, gradient = self.loss.batch_value_and_grad(*padded(names))
+        loss, gradient = self.loss_and_gradient(names)
         for name, number in self.optimizer.scalars().items():
             self.scalars[name].data = number
         data, *moments = self.state
@@ -199,6 +205,16 @@ class Batched(Trainer):
             parameter.data = number
         self.optimizer.steps += 1
         return loss
+
+    def loss_and_gradient(self, names: list[str]) -> tuple[float, np.ndarray]:
+        """Means over the names. Short ones are kept apart: most of the work on a whole block would be for nothing."""
+        short, long = [n for n in names if len(n) < SHORT], [n for n in names if len(n) >= SHORT]
+        total, gradient = 0.0, np.zeros(len(self.optimizer.parameters))
+        for group, positions in ((short, SHORT), (long, BLOCK)):
+            if group:
+                part, slope = self.loss.batch_value_and_grad(*padded(group, positions, LANES), reduce="sum")
+                total, gradient = total + part, gradient + slope
+        return total / len(names), gradient / len(names)
 
 
 TRAINERS = {"eager": Eager, "compiled": Compiled, "batched": Batched}
@@ -227,7 +243,8 @@ def main() -> None:
     parser.add_argument("file", nargs="?", type=Path, default=NAMES, help="a text file with a name in each line")
     parser.add_argument("--mode", choices=TRAINERS, default="compiled")
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--batch", type=int, default=64, help="names in a step of the mode `batched`")
+    parser.add_argument("--batch", type=int, default=512, help="names in a step of the mode `batched`")
+    parser.add_argument("--dtype", choices=("float64", "float32"), default="float64", help="of compiled modes")
     parser.add_argument("--seed", type=int, default=42)
     options = parser.parse_args()
 
@@ -237,7 +254,7 @@ def main() -> None:
     gpt = GPT(rng)
     print(f"{len(names):,} names, {len(gpt.parameters()):,} parameters, {options.steps:,} steps, {options.mode}")
     started = perf_counter()
-    trainer = TRAINERS[options.mode](gpt, options.steps)
+    trainer = TRAINERS[options.mode](gpt, options.steps, options.dtype)
     surprises = trainer.train(batches[:1])
     ready = perf_counter()
     surprises += trainer.train(batches[1:])

@@ -79,7 +79,7 @@ def test_compiled_for_any_name_it_is_the_same():
         loss, gradient = trainer.loss.value_and_grad(tokens[i], targets[i], weights[i])
         assert loss == pytest.approx(expected, abs=1e-12)
         np.testing.assert_allclose(gradient, expected_gradient, rtol=0, atol=1e-12)
-    loss, gradient = trainer.loss.batch_value_and_grad(tokens, targets, weights)
+    loss, gradient = trainer.loss_and_gradient(NAMES)
     assert loss == pytest.approx(np.mean([loss for loss, _ in eager]), abs=1e-12)
     np.testing.assert_allclose(gradient, np.mean([g for _, g in eager], axis=0), rtol=0, atol=1e-12)
 
@@ -99,6 +99,16 @@ def test_training_goes_the_same_way(mode, size):
     assert np.mean(curves[0][-5:]) < np.mean(curves[0][:5])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["compiled", "batched"])
+def test_single_precision_is_near(mode):
+    expected, _ = eager_loss_and_gradient(a_gpt(), "ada")
+    trainers = [microgpt.TRAINERS[mode](a_gpt(), 10, dtype) for dtype in ("float64", "float32")]
+    double, single = (trainer.train([["ada"]] * 5) for trainer in trainers)
+    assert single[0] == pytest.approx(expected, rel=1e-6)
+    assert single == pytest.approx(double, rel=1e-4)
+
+
 def test_what_is_read_from_a_file(tmp_path):
     file = tmp_path / "names.txt"
     file.write_text("Ada\nbob Zoë\nwolfeschlegelsteinhausen\n", encoding="utf-8")
@@ -113,6 +123,9 @@ def test_names_are_padded_with_positions_that_do_not_count():
     assert tokens[0].tolist() == [0, 1, 2] + 13 * [0]
     assert targets[0].tolist() == [1, 2, 0] + 13 * [0]
     assert weights[0].tolist() == 3 * [1 / 3] + 13 * [0]
+    tokens, targets, weights = microgpt.padded(["ab", "c"], positions=8, multiple=4)
+    assert tokens.tolist() == [[0, 1, 2, 0, 0, 0, 0, 0], [0, 3, 0, 0, 0, 0, 0, 0], 8 * [0], 8 * [0]]
+    assert weights[1:].tolist() == [[0.5, 0.5, 0, 0, 0, 0, 0, 0], 8 * [0], 8 * [0]]
 
 
 def test_samples_follow_the_model():
