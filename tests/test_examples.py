@@ -1,15 +1,8 @@
 """The examples run and show what they promise."""
 
-import subprocess
-import sys
-from pathlib import Path
+import pytest
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
-
-
-def output(name, cwd, *arguments):
-    command = [sys.executable, EXAMPLES / name, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=cwd).stdout
+from scripts import output
 
 
 def test_xor(tmp_path):
@@ -26,3 +19,36 @@ def test_moons(tmp_path):
     assert "●" in shown
     assert "same answers: True" in shown
     assert (tmp_path / "moons.safetensors").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["eager", "compiled", "batched"])
+def test_microgpt(tmp_path, mode):
+    shown = output("microgpt.py", tmp_path, "--mode", mode, "--steps", "30")
+    assert f"609 names, 4,192 parameters, 30 steps, {mode}" in shown
+    assert shown.splitlines()[-1].count(", ") == 19
+
+
+def test_greeks(tmp_path):
+    shown = output("greeks.py", tmp_path)
+    assert shown.startswith("100,000 paths of 12 dates")
+    assert [line.split()[0] for line in shown.splitlines()[2:]] == ["price", "delta", "vega", "rho", "theta"]
+
+
+def test_predators(tmp_path):
+    shown = output("predators.py", tmp_path)
+    assert "2,000 fits of 400 Runge-Kutta steps" in shown
+    assert "found 1.10" in shown
+
+
+def test_logistic(tmp_path):
+    shown = output("logistic.py", tmp_path)
+    assert "300 rows; the odds that sprouted is 'yes' rather than 'no'" in shown
+    file = tmp_path / "own.csv"
+    file.write_text("ill,dose\n1,0.5\n0,2.5\n1,1.5\n0,1.0\n")
+    assert "4 rows; the odds that ill is '1' rather than '0'" in output("logistic.py", tmp_path, str(file), "ill")
+
+
+@pytest.mark.slow
+def test_digits(tmp_path):
+    assert "of the 360 images of the test set" in output("digits.py", tmp_path)

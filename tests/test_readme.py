@@ -102,3 +102,23 @@ def test_the_page_on_the_compiler(capsys):
     printed = re.search(r"forward half:\n\n```\n(.*?)```", page, re.DOTALL).group(1)
     assert "<Program: 65,818 scalar nodes in 28 array statements>" in out
     assert printed in out
+
+
+PAGES = {
+    "greeks": lambda names: names["delta"] == pytest.approx(0.5024, abs=0.01),
+    "ode": lambda names: f"{names['decay'].data:.3f}" == "0.500",
+    "logistic": lambda names: [w.data for w in names["weights"]] == pytest.approx([0.2278, 0.0898, -0.7377], abs=0.01),
+    "digits": lambda names: names["mean"] < 1.0,
+    "microgpt": lambda names: names["attention"]([1.0], [[0.0], [0.0]], [[2.0], [4.0]]) == [3.0],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_the_pages_on_uses(page, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert PAGES[page](run_blocks(f"docs/uses/{page}.md"))
+
+
+def test_every_use_has_a_page():
+    assert {path.stem for path in (ROOT / "docs/uses").glob("*.md")} == {"README", *PAGES}

@@ -1,0 +1,270 @@
+"""A GPT that learns to spell names, written in scalars: one layer, 4,192 parameters, after Karpathy's microgpt.
+
+    python examples/microgpt.py                        # 1,000 steps on names.txt, one name a step, compiled
+    python examples/microgpt.py --mode eager           # the same steps on Values, as one would write them first
+    python examples/microgpt.py --mode batched         # 512 names a step, side by side in vectors and on all cores
+    python examples/microgpt.py FILE                   # other names, or other words: whatever is in a text file
+
+The model is the same code in all three. It computes the loss of one name, a number at a time, and knows of no
+batch, no tensor and no device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import chainrule
+from chainrule import Value, dot, losses, nn, optim, softmax
+from chainrule.compiler.steps import CompiledSteps
+
+NAMES = Path(__file__).with_name("names.txt")
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+EDGE = 0  # the token before the first letter and after the last; letters are 1 to 26
+TOKENS, BLOCK, WIDTH, HEADS = 1 + len(LETTERS), 16, 16, 4
+HEAD = WIDTH // HEADS
+SHORT, LANES = 8, 64  # batches: positions of most names; names come in multiples of so many, so that sizes repeat
+
+Vector = list[Any]
+Matrix = list[Vector]
+
+
+class GPT(nn.Module):
+    """Tokens in, and for each of them the logits of the one that follows; no biases."""
+
+    def __init__(self, rng: random.Random) -> None:
+        def matrix(rows: int, columns: int) -> Matrix:
+            return [[Value(rng.gauss(0.0, 0.08)) for _ in range(columns)] for _ in range(rows)]
+
+        self.token = matrix(TOKENS, WIDTH)
+        self.position = matrix(BLOCK, WIDTH)
+        self.query, self.key, self.value, self.mix = (matrix(WIDTH, WIDTH) for _ in range(4))
+        self.widen = matrix(4 * WIDTH, WIDTH)
+        self.narrow = matrix(WIDTH, 4 * WIDTH)
+        self.predict = matrix(TOKENS, WIDTH)
+
+    def __call__(self, tokens: Sequence[Any]) -> list[Vector]:
+        x = [normalised(plus(row(self.token, token), self.position[i])) for i, token in enumerate(tokens)]
+        seen = [normalised(v) for v in x]
+        queries, keys, values = ([product(m, v) for v in seen] for m in (self.query, self.key, self.value))
+        heard = [attention(query, keys, values, i) for i, query in enumerate(queries)]
+        x = [plus(v, product(self.mix, h)) for v, h in zip(x, heard, strict=True)]
+        hidden = [[h.relu() for h in product(self.widen, normalised(v))] for v in x]
+        x = [plus(v, product(self.narrow, h)) for v, h in zip(x, hidden, strict=True)]
+        return [product(self.predict, v) for v in x]
+
+    def loss(self, tokens: Sequence[Any], targets: Sequence[Any], weights: Sequence[Any]) -> Any:
+        """How surprising the targets are, in nats: a weighted sum over the positions."""
+        surprises = [losses.cross_entropy([z], [t]) for z, t in zip(self(tokens), targets, strict=True)]
+        return dot(weights, surprises)
+
+
+def attention(query: Vector, keys: Matrix, values: Matrix, position: int) -> Vector:
+    """What this position hears from those before it and from itself, a few numbers from each head.
+
+    Later positions are given the score -inf, and so the share 0, rather than left out: every position then does the
+    same, and the compiler finds one loop over all of them.
+    """
+    later = [0.0 if k <= position else -float("inf") for k in range(len(keys))]
+    heard = []
+    for start in range(0, WIDTH, HEAD):
+        head = slice(start, start + HEAD)
+        scores = [dot(query[head], key[head]) / HEAD**0.5 + bar for key, bar in zip(keys, later, strict=True)]
+        shares = softmax(scores)
+        heard += [dot(shares, column) for column in zip(*(value[head] for value in values), strict=True)]
+    return heard
+
+
+def row(matrix: Matrix, index: Any) -> Vector:
+    """The row at an index; at one that is not known yet, while a function is traced, a sum over all rows."""
+    if isinstance(index, int):
+        return matrix[index]
+    chosen = [chainrule.where(chainrule.eq(index, float(k)), 1.0, 0.0) for k in range(len(matrix))]
+    return [dot(chosen, column) for column in zip(*matrix, strict=True)]
+
+
+def product(matrix: Matrix, x: Vector) -> Vector:
+    return [dot(weights, x) for weights in matrix]
+
+
+def plus(a: Vector, b: Vector) -> Vector:
+    return [x + y for x, y in zip(a, b, strict=True)]
+
+
+def normalised(x: Vector) -> Vector:
+    """Divided by the root of their mean square (RMSNorm)."""
+    scale = (dot(x, x) / len(x) + 1e-5) ** -0.5
+    return [number * scale for number in x]
+
+
+Example = tuple[list[int], list[int], list[float]]
+
+
+def read_names(path: Path) -> list[str]:
+    """The words of a text file that consist of the letters a to z, capital or not, and fit into a block."""
+    words = path.read_text(encoding="utf-8").lower().split()
+    names = [word for word in words if len(word) < BLOCK and set(word) <= set(LETTERS)]
+    if not names:
+        raise ValueError(f"`{path}` holds no word of 1 to {BLOCK - 1} letters a to z: give a list of names, one a line")
+    return names
+
+
+def example(name: str) -> Example:
+    """A name as tokens, the tokens that follow them, and the weight of each position in the mean."""
+    letters = [1 + LETTERS.index(letter) for letter in name]
+    return [EDGE, *letters], [*letters, EDGE], [1 / (len(name) + 1)] * (len(name) + 1)
+
+
+def padded(
+    names: Iterable[str], positions: int = BLOCK, multiple: int = 1
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Examples as three matrices with a row a name, filled up with positions, and then rows, of weight 0."""
+    rows = list(names)
+    filled = np.zeros((3, -(-len(rows) // multiple) * multiple, positions))
+    for i, name in enumerate(rows):
+        filled[:, i, : len(name) + 1] = example(name)
+    return filled[0], filled[1], filled[2]
+
+
+class Trainer:
+    """Steps of Adam on the mean loss of a few names. `step` returns the loss from before."""
+
+    def __init__(self, gpt: GPT, steps: int, dtype: str = "float64") -> None:
+        self.gpt = gpt
+        self.dtype = dtype  # of compiled programs; a Value is a float64
+        rate = optim.linear(0.01, 0.0, steps)
+        self.optimizer = optim.Adam(gpt.parameters(), lr=rate, betas=(0.85, 0.99))
+
+    def train(self, batches: Sequence[list[str]]) -> list[float]:
+        return [self.step(names) for names in batches]
+
+    def step(self, names: list[str]) -> float:
+        raise NotImplementedError
+
+
+class Eager(Trainer):
+    """On Values."""
+
+    def step(self, names: list[str]) -> float:
+        loss = chainrule.mean([self.gpt.loss(*example(name)) for name in names])
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.data
+
+
+class Compiled(Trainer):
+    """One name a step. Loss, gradient and Adam are one native program, and the parameters stay in its memory."""
+
+    def __init__(self, gpt: GPT, steps: int, dtype: str = "float64") -> None:
+        super().__init__(gpt, steps, dtype)
+        inputs = [[0.0] * BLOCK] * 3
+        self.program = CompiledSteps(lambda inputs: gpt.loss(*inputs), inputs, self.optimizer, dtype=dtype)
+
+    def train(self, batches: Sequence[list[str]]) -> list[float]:
+        machine = self.program.machine
+        surprises = []
+        for numbers in np.hstack(padded(name for (name,) in batches)):
+            machine.load("input", numbers)
+            machine.load("scalars", list(self.optimizer.scalars().values()))
+            machine.run()
+            surprises.append(float(machine.output[0]))
+            self.optimizer.steps += 1
+        for parameter, number in zip(self.program.parameters, machine.read("parameter").tolist(), strict=True):
+            parameter.data = number
+        return surprises
+
+
+class Batched(Trainer):
+    """Many names a step: the loss of one name runs as a batch of names, Adam's rule as a batch of parameters."""
+
+    def __init__(self, gpt: GPT, steps: int, dtype: str = "float64") -> None:
+        super().__init__(gpt, steps, dtype)
+        self.loss = chainrule.compile(gpt.loss, wrt=gpt.parameters(), dtype=dtype)
+        self.scalars = {name: Value(number) for name, number in self.optimizer.scalars().items()}
+        self.update = chainrule.compile(self.rule, wrt=())
+        count = len(self.optimizer.parameters)
+        self.state = [np.array([p.data for p in self.optimizer.parameters]), np.zeros(count), np.zeros(count)]
+
+    def rule(self, data: Any, grad: Any, m: Any, v: Any) -> tuple[Any, ...]:
+        return self.optimizer.update(data, grad, m, v, **self.scalars)
+
+    def step(self, names: list[str]) -> float:
+        loss, gradient = self.loss_and_gradient(names)
+        for name, number in self.optimizer.scalars().items():
+            self.scalars[name].data = number
+        data, *moments = self.state
+        self.state = list(self.update.batch(data, gradient, *moments, reduce=None))
+        for parameter, number in zip(self.optimizer.parameters, self.state[0].tolist(), strict=True):
+            parameter.data = number
+        self.optimizer.steps += 1
+        return loss
+
+    def loss_and_gradient(self, names: list[str]) -> tuple[float, np.ndarray]:
+        """Means over the names. Short ones are kept apart: most of the work on a whole block would be for nothing."""
+        short, long = [n for n in names if len(n) < SHORT], [n for n in names if len(n) >= SHORT]
+        total, gradient = 0.0, np.zeros(len(self.optimizer.parameters))
+        for group, positions in ((short, SHORT), (long, BLOCK)):
+            if group:
+                part, slope = self.loss.batch_value_and_grad(*padded(group, positions, LANES), reduce="sum")
+                total, gradient = total + part, gradient + slope
+        return total / len(names), gradient / len(names)
+
+
+TRAINERS = {"eager": Eager, "compiled": Compiled, "batched": Batched}
+
+
+def sample(gpt: GPT, rng: random.Random, temperature: float = 0.5) -> str:
+    """A name that the model makes up, letter by letter."""
+    tokens = [EDGE]
+    while len(tokens) < BLOCK:
+        chances = softmax([logit.data / temperature for logit in gpt(tokens)[-1]])
+        (token,) = rng.choices(range(TOKENS), chances)
+        if token == EDGE:
+            break
+        tokens.append(token)
+    return "".join(LETTERS[token - 1] for token in tokens[1:])
+
+
+def in_batches(names: list[str], size: int, steps: int, rng: random.Random) -> list[list[str]]:
+    """The names in random order, so many a step, from the start again when they have all been seen."""
+    order = rng.sample(names, len(names))
+    return [[order[i % len(order)] for i in range(step * size, (step + 1) * size)] for step in range(steps)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Train a GPT on names and let it make some up.")
+    parser.add_argument("file", nargs="?", type=Path, default=NAMES, help="a text file with a name in each line")
+    parser.add_argument("--mode", choices=TRAINERS, default="compiled")
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--batch", type=int, default=512, help="names in a step of the mode `batched`")
+    parser.add_argument("--dtype", choices=("float64", "float32"), default="float64", help="of compiled modes")
+    parser.add_argument("--seed", type=int, default=42)
+    options = parser.parse_args()
+
+    rng = random.Random(options.seed)
+    names = read_names(options.file)
+    batches = in_batches(names, options.batch if options.mode == "batched" else 1, options.steps, rng)
+    gpt = GPT(rng)
+    print(f"{len(names):,} names, {len(gpt.parameters()):,} parameters, {options.steps:,} steps, {options.mode}")
+    started = perf_counter()
+    trainer = TRAINERS[options.mode](gpt, options.steps, options.dtype)
+    surprises = trainer.train(batches[:1])
+    ready = perf_counter()
+    surprises += trainer.train(batches[1:])
+    done = perf_counter()
+    tenth = max(1, len(surprises) // 10)
+    print(f"loss {np.mean(surprises[:tenth]):.3f} → {np.mean(surprises[-tenth:]):.3f}, a tenth of the steps each")
+    seen = sum(map(len, batches[1:])) or 1
+    print(f"{ready - started:.1f} s until the first step was done; then {(done - ready) / seen * 1e6:,.1f} µs a name")
+    print("made up:", ", ".join(sample(gpt, rng) for _ in range(20)))
+
+
+if __name__ == "__main__":
+    main()
