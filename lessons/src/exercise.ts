@@ -1,10 +1,10 @@
 // An exercise: prompt, editor, check; what the check found; and the ladder of hints, puzzle and solution.
 
-import type { Description } from "../../src/chainrule/web/narration.js";
+import { type Description, statesOf } from "../../src/chainrule/web/narration.js";
 import { mountStepper } from "../../src/chainrule/web/stepper.js";
 import { type Exercise, inlineProse, prose } from "./course";
 import { Editor } from "./editor";
-import { button, html, liveText, newId } from "./elements";
+import { button, html, liveText, newId, select } from "./elements";
 import { fill, ownCodes } from "./own_code";
 import { Puzzle } from "./puzzle";
 import { python } from "./python";
@@ -164,18 +164,26 @@ function exerciseView(exercise: Exercise, alone: boolean): HTMLElement {
     const line = report.error?.line;
     editor.mark(line ? [line] : [], "cm-wrong-line");
     if (line) editor.scrollTo(line);
-    const graph = bestGraph(report);
-    if (graph) showGraph(graph, report.rows);
+    if (report.graphs.length) showGraphs(report);
   }
 
-  function showGraph(graph: Report["graphs"][number], rows: Row[]): void {
+  function showGraphs({ graphs, rows }: Report): void {
     const place = html("div", { class: "own-graph" });
-    results.append(html("p", { class: "caption" }, graph.label || "The graph that your own class built, and the gradients it found"), place);
-    stepper = mountStepper(place, graph, { position: graph.steps.length - 1 });
-    for (const row of rows) {
-      if (row.right || !row.node || !graph.nodes.some((node) => node.name === row.node)) continue;
-      stepper.highlight(row.node, `expected ${row.expected}`);
+    const faults = graphs.map((graph) => faultsIn(graph, rows));
+    const mount = (i: number) => {
+      stepper?.destroy();
+      stepper = mountStepper(place, graphs[i], { position: graphs[i].steps.length - 1 });
+      for (const [node, expected] of faults[i]) stepper.highlight(node, `expected ${expected}`);
+    };
+    const first = Math.max(0, faults.findIndex((found) => found.size > 0));
+    const words = graphs.length === 1 ? graphs[0].label || "" : "";
+    results.append(html("p", { class: "caption" }, `What your own class built${words && `: ${words}`}`));
+    if (graphs.length > 1) {
+      const names = graphs.map((graph, i): [string, string] => [String(i), `${faults[i].size ? "✗ " : ""}${graph.label || `graph ${i + 1}`}`]);
+      results.append(html("p", {}, select("Graph", names, String(first), (value) => mount(Number(value))).element));
     }
+    results.append(place);
+    mount(first);
   }
 
   function toggleFull(): void {
@@ -232,10 +240,20 @@ function rowsView(rows: Row[]): HTMLElement {
   );
 }
 
-/** The graph that a wrong row points into, else the first. */
-function bestGraph(report: Report): Report["graphs"][number] | undefined {
-  const wrong = report.rows.filter((row) => !row.right && row.node).map((row) => row.node);
-  return report.graphs.find((graph) => graph.nodes.some((node) => wrong.includes(node.name))) ?? report.graphs[0];
+/** What wrong rows say about the nodes of a graph. Several graphs may have a node of that name: a row means the one where it reads what the row got. */
+function faultsIn(graph: Description, rows: Row[]): Map<number, string> {
+  const final = statesOf(graph)[graph.steps.length - 1];
+  const found = new Map<number, string>();
+  for (const row of rows.filter((each) => !each.right && each.node)) {
+    const node = graph.nodes.findIndex((each) => each.name === row.node);
+    const readings = [final.grads[node]?.exact, graph.nodes[node]?.data.exact].map(Number);
+    if (node >= 0 && !found.has(node) && readings.some((reading) => closeTo(reading, Number(row.got)))) found.set(node, row.expected);
+  }
+  return found;
+}
+
+function closeTo(a: number, b: number): boolean {
+  return Math.abs(a - b) <= 1e-6 * Math.max(1, Math.abs(a), Math.abs(b));
 }
 
 interface Solver {
