@@ -16,6 +16,7 @@ import click
 
 import chainrule
 from chainrule.cli.console import BadInput, Command, Settings, complain
+from chainrule.cli.course import grade, lessons
 from chainrule.cli.formulas import draw, grad, step
 from chainrule.cli.functions import check, compile_
 from chainrule.cli.machine import bench, info
@@ -40,7 +41,7 @@ def app(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-COMMANDS: tuple[Command, ...] = (train, predict, grad, draw, step, check, compile_, bench, info)
+COMMANDS: tuple[Command, ...] = (train, predict, grad, draw, step, check, compile_, grade, lessons, bench, info)
 for command in COMMANDS:
     app.add_command(command)
 
