@@ -3,6 +3,8 @@
 import uPlot from "uplot";
 import { colour, html } from "./elements";
 
+const HEIGHT = 240;
+
 export interface Curve {
   label: string;
   colour: string; // of the style sheet, such as "data"
@@ -35,6 +37,7 @@ export class Chart {
     const legend = html("ul", { class: "legend" }, ...named.map(({ label, colour: name, dashed }) => html("li", {}, html("i", { style: `border-color: var(--${name})`, ...(dashed && { class: "dashed" }) }), label)));
     this.element = html("div", {}, legend, this.place);
     this.place.setAttribute("aria-label", options.label);
+    this.place.style.minHeight = `${options.height ?? HEIGHT}px`;
     this.resizing = new ResizeObserver(() => this.fit());
     this.resizing.observe(this.place);
     addEventListener("themechange", this.redraw);
@@ -66,7 +69,7 @@ export class Chart {
     const width = this.place.clientWidth;
     if (width === 0) return;
     this.plot?.destroy();
-    const { curves, logX, logY, height = 240 } = this.options;
+    const { curves, logX, logY, height = HEIGHT } = this.options;
     const [muted, rule] = [colour("muted", this.place), colour("rule", this.place)];
     const font = "12px system-ui, sans-serif";
     const axis = (label: string, log: boolean, size: number): uPlot.Axis => ({

@@ -70,6 +70,9 @@ export class Editor {
         }),
       ],
     });
+    const measure = () => this.view.requestMeasure();
+    requestAnimationFrame(measure); // it was built outside the page
+    void document.fonts.ready.then(measure);
   }
 
   get code(): string {

@@ -246,8 +246,14 @@ export class Playground implements Live {
     const words = `The loss of the point (${x.toFixed(2)}, ${y.toFixed(2)}), which is a ${label > 0 ? "circle, target 1" : "triangle, target -1"}: relu(1 ${label > 0 ? "−" : "+"} score)`;
     this.graph.replaceChildren(html("p", { class: "caption" }, words), place);
     this.stepper = mountStepper(place, graph, { position: graph.steps.length - 1 });
-    this.stepper.view.element.scrollTo({ left: 1e6 });
+    this.showRoot(this.stepper);
     this.graph.scrollIntoView({ block: "nearest" });
+  }
+
+  /** A large graph is scrolled: begin where the loss is. */
+  private showRoot({ view, graph }: ReturnType<typeof mountStepper>): void {
+    const { y } = view.layout.boxes[graph.root];
+    view.element.scrollTo({ left: view.element.scrollWidth, top: y * view.scale - view.element.clientHeight / 2 });
   }
 
   private closeGraph(forget = true): void {

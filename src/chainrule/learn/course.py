@@ -1,4 +1,4 @@
-"""Lessons are files. `load_course(folder)` reads them; what it gives is plain data, which `to_json` writes for the page.
+"""Lessons are files. `load_course(folder)` reads them; what it gives is plain data, written for the page by `to_json`.
 
 A lesson is a Markdown file: front matter (`title`, `summary`), prose, and fenced blocks whose first word is one of
 `DIRECTIVES`. docs/teaching.md tells how to write one. Whatever a file gets wrong is a `LessonError`, which names the
@@ -52,6 +52,7 @@ WIDGETS = (
     "array-program",
     "playground",
 )
+MOST_PUZZLED = 16  # lines
 YOURS = "# --- your code ---"
 
 _FENCE = re.compile(r"(`{3,})\s*(.*?)\s*$")
@@ -109,8 +110,9 @@ class Exercise:
 
     @property
     def puzzle(self) -> list[str]:
-        """The lines of the solution, to be put in order."""
-        return [line for line in self.solution.splitlines() if line.strip()]
+        """The lines of the solution, to be put in order; none if they are too many for that."""
+        lines = [line for line in self.solution.splitlines() if line.strip()]
+        return lines if len(lines) <= MOST_PUZZLED else []
 
 
 @dataclass(frozen=True)
@@ -267,17 +269,16 @@ def read_course(texts: Mapping[str, str]) -> Course:
         templates[name] = block
     exercises: dict[str, _ExerciseDraft] = {}
     named: set[str] = set()
-    for draft in drafts:
-        for item in draft.items:
-            block = item.block if isinstance(item, _ExerciseDraft) else item
-            if not isinstance(block, _Block) or block.directive not in ("exercise", "quiz", "predict"):
-                continue
-            name = block.attributes["name"]
-            if name in named:
-                raise block.error(f"the name {name!r} is taken: progress is kept by name, so give this one another")
-            named.add(name)
-            if isinstance(item, _ExerciseDraft):
-                exercises[name] = item
+    for item in (item for draft in drafts for item in draft.items):
+        part = item.block if isinstance(item, _ExerciseDraft) else item
+        if not isinstance(part, _Block) or part.directive not in ("exercise", "quiz", "predict"):
+            continue
+        name = part.attributes["name"]
+        if name in named:
+            raise part.error(f"the name {name!r} is taken: progress is kept by name, so give this one another")
+        named.add(name)
+        if isinstance(item, _ExerciseDraft):
+            exercises[name] = item
     context = _Context(templates, exercises)
     return Course(
         tuple(draft.lesson(context) for draft in drafts),
@@ -330,7 +331,9 @@ class _Block:
         if "name" in known and "name" in self.attributes and self.directive != "template":
             name = self.attributes["name"]
             if not _NAME.match(name):
-                raise self.error(f"`name` is {name!r}: use lower-case letters, digits and hyphens, such as name=chain-2")
+                raise self.error(
+                    f"`name` is {name!r}: use lower-case letters, digits and hyphens, such as name=chain-2"
+                )
 
 
 class _ExerciseDraft:
@@ -397,7 +400,9 @@ class _ExerciseDraft:
         if wanted is None:
             block = self.parts["template"]
         elif "template" in self.parts:
-            raise self.block.error(f"exercise {name!r} has `template={wanted}` and a template block: keep one of the two")
+            raise self.block.error(
+                f"exercise {name!r} has `template={wanted}` and a template block: keep one of the two"
+            )
         elif wanted in context.templates:
             block = context.templates[wanted]
         else:
@@ -462,7 +467,11 @@ class _Draft:
 
     def lesson(self, context: _Context) -> Lesson:
         blocks = tuple(
-            item if isinstance(item, Prose) else item.exercise(context) if isinstance(item, _ExerciseDraft) else _plain(item)
+            item
+            if isinstance(item, Prose)
+            else item.exercise(context)
+            if isinstance(item, _ExerciseDraft)
+            else _plain(item)
             for item in self.items
         )
         return Lesson(self.file.removesuffix(".md"), self.front["title"], self.front["summary"], blocks)
@@ -478,11 +487,15 @@ class _Draft:
             if line.strip() == "---":
                 for key in ("title", "summary"):
                     if not self.front.get(key):
-                        raise LessonError(self.file, number, f"the front matter has no {key}: add `{key}: …` above this")
+                        raise LessonError(
+                            self.file, number, f"the front matter has no {key}: add `{key}: …` above this"
+                        )
                 return number
             key, colon, value = (part.strip() for part in line.partition(":"))
             if line.strip() and (not colon or key not in ("title", "summary")):
-                raise LessonError(self.file, number, f"found {line[:40]!r} in the front matter: write `title:` or `summary:`")
+                raise LessonError(
+                    self.file, number, f"found {line[:40]!r} in the front matter: write `title:` or `summary:`"
+                )
             if key:
                 self.front[key] = value
         raise LessonError(self.file, 1, "the front matter does not end: write --- on a line of its own below it")
@@ -529,7 +542,9 @@ class _Draft:
             match = _ATTRIBUTE.match(text, place)
             if not match:
                 rest = text[place:].strip()[:40]
-                raise LessonError(self.file, number, f'found {rest!r} where name=value or name="some words" was expected')
+                raise LessonError(
+                    self.file, number, f'found {rest!r} where name=value or name="some words" was expected'
+                )
             key, quoted, bare = match[1], match[2], match[3]
             if key in found:
                 raise LessonError(self.file, number, f"`{key}` is given twice: keep one of the two")
@@ -552,7 +567,9 @@ class _Draft:
             self.items.append(_ExerciseDraft(block))
         elif block.directive in PARTS:
             if not self.items or not isinstance(self.items[-1], _ExerciseDraft):
-                raise block.error(f"this {block.directive} belongs to no exercise: put it right below one, without prose between")
+                raise block.error(
+                    f"this {block.directive} belongs to no exercise: put it right below one, without prose between"
+                )
             self.items[-1].add(block)
         else:
             if block.directive in ("quiz", "predict"):
@@ -578,7 +595,9 @@ def _ends_in_expression(block: _Block) -> str:
     code = block.code()
     last = ast.parse(code).body[-1]
     if not isinstance(last, ast.Expr):
-        raise block.error(f"the last line of a {block.directive} must be the result to differentiate, such as `loss`", last.lineno)
+        raise block.error(
+            f"the last line of a {block.directive} must be the result to differentiate, such as `loss`", last.lineno
+        )
     return code
 
 

@@ -15,6 +15,7 @@ source. What cannot be survived here (`os._exit`, no end, no memory) is up to `s
 from __future__ import annotations
 
 import ast
+import builtins
 import difflib
 import hashlib
 import io
@@ -117,7 +118,7 @@ def grade_json(course: str, name: str, code: str, codes: str = "{}") -> str:
     exercises = _exercises(course)
     if name not in exercises:
         raise ValueError(f"there is no exercise {name!r} in this course: it has {', '.join(exercises)}")
-    return json.dumps(grade(exercises[name], code, json.loads(codes)).data(), ensure_ascii=False)
+    return json.dumps(grade(exercises[name], code, json.loads(codes)).data())
 
 
 def own_source(course: str, template: str = "Value", codes: str = "{}") -> str:
@@ -234,9 +235,7 @@ class _Session:
     graphs: list[dict[str, Any]] = field(default_factory=list)
     shown: int | None = None  # the graph that was shown last, which the rows that follow are about
 
-    def expect(
-        self, label: str, got: Any, expected: Any, node: str | None = None, tolerance: float = 5e-8
-    ) -> bool:
+    def expect(self, label: str, got: Any, expected: Any, node: str | None = None, tolerance: float = 5e-8) -> bool:
         if node is None and label.endswith((".grad", ".data")):
             node = label[: -len(".grad")]
         right = _agree(got, expected, tolerance)
@@ -261,9 +260,11 @@ def _run(exercise: Exercise, code: str, codes: Mapping[str, str]) -> Report:
     start = time.perf_counter()
     code = code.replace("\r\n", "\n").replace("\r", "\n")
     output = _Output()
-    names: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
+    names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
     session = _Session(names)
-    source = fill(exercise.template, code, {**exercise.parts, **{k: v for k, v in codes.items() if k in exercise.parts}})
+    source = fill(
+        exercise.template, code, {**exercise.parts, **{k: v for k, v in codes.items() if k in exercise.parts}}
+    )
     message: str | None = None
     error: Error | None = None
     with _as_it_was(), redirect_stdout(output), redirect_stderr(output):
@@ -298,12 +299,13 @@ def _compiled_check(check: str) -> Any:
 @contextmanager
 def _as_it_was() -> Iterator[None]:
     """What learners' code may change for everybody is put back afterwards."""
-    limit, trace = sys.getrecursionlimit(), sys.gettrace()
+    limit, trace, known = sys.getrecursionlimit(), sys.gettrace(), vars(builtins).copy()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             yield
         finally:
+            vars(builtins).update(known)
             sys.setrecursionlimit(limit)
             sys.settrace(trace)
 
@@ -398,7 +400,11 @@ def explain(error: BaseException, source: Source | None = None) -> Error:
 def _explain_syntax(error: BaseException, source: Source, code: str) -> Error:
     kind = type(error).__name__
     if not isinstance(error, SyntaxError):
-        text = "this is nested too deeply to be read" if isinstance(error, (RecursionError, MemoryError)) else _sentence(error)
+        text = (
+            "this is nested too deeply to be read"
+            if isinstance(error, (RecursionError, MemoryError))
+            else _sentence(error)
+        )
         return Error("SyntaxError", f"Python cannot read this: {text.rstrip('.')}.")
     line, column = error.lineno, error.offset
     try:
@@ -431,12 +437,20 @@ def _sentence(error: BaseException) -> str:
 
 def _suggestion(error: BaseException, frames: list[tuple[FrameType, int]]) -> str:
     """“Did you mean …?”, as Python says it in a terminal."""
-    if isinstance(error, NameError) and not isinstance(error, UnboundLocalError) and frames:
-        frame = frames[-1][0]
-        known = [*frame.f_locals, *frame.f_globals, *dir(__builtins__)]
-    elif isinstance(error, AttributeError) and error.obj is not None:
+    with suppress(Exception):  # a __dir__ of the learner's
+        if close := difflib.get_close_matches(_wanted_name(error), _known_names(error, frames), 1):
+            return f" Did you mean `{close[0]}`?"
+    return ""
+
+
+def _wanted_name(error: BaseException) -> str:
+    return (isinstance(error, (NameError, AttributeError)) and error.name) or ""
+
+
+def _known_names(error: BaseException, frames: list[tuple[FrameType, int]]) -> list[str]:
+    known: list[str] = []
+    if isinstance(error, AttributeError):
         known = dir(error.obj)
-    else:
-        return ""
-    close = difflib.get_close_matches(error.name or "", [k for k in known if not k.startswith("__")], 1)
-    return f" Did you mean `{close[0]}`?" if close else ""
+    elif isinstance(error, NameError) and not isinstance(error, UnboundLocalError) and frames:
+        known = [*frames[-1][0].f_locals, *frames[-1][0].f_globals, *vars(builtins)]
+    return [name for name in known if not name.startswith("__")]

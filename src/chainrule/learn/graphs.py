@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from chainrule import ops
@@ -43,9 +43,12 @@ def describe(root: Any, names: Mapping[str, Any] | None = None) -> dict[str, Any
     index = {id(node): i for i, node in enumerate(nodes)}
     numbers = [_float(node.data) for node in nodes]
     names_of, constants = _names(nodes, operands, numbers, names or {})
-    formulas = [Formula(n) if fixed else Formula(n, name) for n, name, fixed in zip(numbers, names_of, constants, strict=True)]
-    with _put_back(nodes):
-        steps = list(_backward_steps(root, nodes, index, constants))
+    steps: list[dict[str, Any]] = []
+    formulas = [
+        Formula(n) if fixed else Formula(n, name) for n, name, fixed in zip(numbers, names_of, constants, strict=True)
+    ]
+    with _put_back(nodes), suppress(Exception):  # a backward() that fails is shown as far as it came
+        steps += _backward_steps(root, nodes, index, constants)
     return {
         "root": index[id(root)],
         "nodes": [
@@ -183,7 +186,8 @@ def _expression(node: Any, number: float, operands: list[Formula]) -> dict[str, 
     rule = RULES.get(tag) or ops.TABLE.get(tag)
     if tag == "**" and len(operands) == 1:
         exponent = _held_by(node).get("exponent")
-        operands = [*operands, Formula(float(exponent), "" if isinstance(exponent, (int, float)) else "n")] if isinstance(exponent, (int, float)) else operands
+        if isinstance(exponent, (int, float)):
+            operands = [*operands, Formula(float(exponent))]
     if rule is not None and len(rule.partials) == len(operands):
         formula = Formula.of(rule, number, tuple(operands))
         return {"names": formula.text(), "numbers": formula.text(numbers=True)}
@@ -211,7 +215,11 @@ def _backward_steps(
     for i, node in enumerate(nodes):
         node.grad = 0.0
         node._backward = listening(i, node._backward)
-    root.backward()
+    try:
+        root.backward()
+    except Exception:
+        if not calls:
+            raise
     seed = calls[0][1][index[id(root)]] if calls else _float(root.grad)
     yield {"kind": "seed", "node": index[id(root)], "after": _number(seed)}
     for i, before, after in calls:
