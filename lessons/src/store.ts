@@ -21,6 +21,15 @@ const EMPTY: Progress = { version: 1, exercises: {}, quizzes: {}, predictions: {
 class Store extends EventTarget {
   progress: Progress = read(localStorage.getItem(KEY)) ?? structuredClone(EMPTY);
 
+  constructor() {
+    super();
+    addEventListener("storage", ({ key }) => {
+      if (key !== KEY) return; // another tab has changed it
+      this.progress = read(localStorage.getItem(KEY)) ?? structuredClone(EMPTY);
+      this.dispatchEvent(new Event("change"));
+    });
+  }
+
   exercise(name: string): ExerciseProgress {
     return (this.progress.exercises[name] ??= {});
   }
