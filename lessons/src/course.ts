@@ -1,5 +1,6 @@
 // The course as data: what `chainrule.learn.course` writes, and math that was set when the site was built.
 
+import { highlight } from "./highlight";
 import { renderInline, renderMarkdown } from "./markdown";
 
 export interface Wrong {
@@ -71,6 +72,7 @@ export function prose(markdown: string, tag = "div", className = "prose"): HTMLE
   const element = document.createElement(tag);
   element.className = className;
   element.innerHTML = rendered[markdown] ?? renderMarkdown(markdown);
+  for (const code of element.querySelectorAll<HTMLElement>("pre[data-language=python] > code")) highlight(code);
   return element;
 }
 

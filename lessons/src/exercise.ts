@@ -5,6 +5,7 @@ import { mountStepper } from "../../src/chainrule/web/stepper.js";
 import { type Exercise, inlineProse, prose } from "./course";
 import { Editor } from "./editor";
 import { button, html, liveText, newId, select } from "./elements";
+import { highlight } from "./highlight";
 import { fill, ownCodes } from "./own_code";
 import { Puzzle } from "./puzzle";
 import { python } from "./python";
@@ -289,6 +290,7 @@ function ladderView(exercise: Exercise, solver: Solver): HTMLElement {
 }
 
 function solutionView(exercise: Exercise, solver: Solver): HTMLElement {
-  const code = html("pre", { class: "code", tabindex: "0" }, html("code", {}, exercise.solution));
-  return html("div", { class: "hint" }, code, button("Put it into the editor", () => solver.setCode(exercise.solution)));
+  const code = html("code", {}, exercise.solution);
+  highlight(code);
+  return html("div", { class: "hint" }, html("pre", { class: "code", tabindex: "0" }, code), button("Put it into the editor", () => solver.setCode(exercise.solution)));
 }

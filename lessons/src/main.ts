@@ -74,7 +74,7 @@ function route(): void {
 function pageAt(place: string): Page {
   if (place === "") return home();
   if (place === "about") return aboutPage(course);
-  if (place === "playground") return playgroundPage();
+  if (place === "playground") return playgroundPage(course);
   const lesson = course.lessons.find(({ id }) => id === place);
   if (lesson) return lessonPage(course, lesson);
   const element = html("article", { class: "page" }, html("h1", {}, "There is no such page"), html("p", {}, html("a", { href: "#/" }, "To the contents")));
@@ -181,9 +181,14 @@ function home(): Page {
     "article",
     { class: "page home" },
     html("h1", {}, "Build backpropagation yourself"),
-    html("p", { class: "lead" }, "Thirteen short lessons. You write the engine, a few lines at a time, and the class you write draws the graphs, steps through them and trains the networks on these pages."),
+    html("p", { class: "lead" }, `${inWords(course.lessons.length)}. You write the engine, a few lines at a time, and the class you write draws the graphs, steps through them and trains the networks on these pages.`),
     html("p", {}, html("a", { class: "go", href: `#/${next.id}` }, begun ? `Go on: ${next.title}` : `Begin: ${next.title}`)),
     html("ol", { class: "toc" }, ...items),
   );
   return { title: "Learn", element };
+}
+
+function inWords(count: number): string {
+  const words = ["No lessons", "One short lesson", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve", "Thirteen"];
+  return count < 2 ? words[count] : `${words[count] ?? count} short lessons`;
 }

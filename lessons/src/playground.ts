@@ -2,12 +2,14 @@
 // of any point's loss. What is set here stands in the address, so that it can be passed on.
 
 import { mountStepper } from "../../src/chainrule/web/stepper.js";
+import type { Course } from "./course";
 import { Demonstration } from "./demonstration";
 import { button, colour, html, liveText, newId, select, slider } from "./elements";
 import type { Live } from "./lesson";
 import type { Page } from "./main";
 import { type Layers, accuracyOf, overGrid, zeroLines } from "./network";
 import { python } from "./python";
+import { ownSource } from "./stepper_block";
 
 interface State {
   steps: number;
@@ -24,11 +26,12 @@ interface Settings {
   activation: string;
   lr: number;
   seed: number;
+  engine: string;
   points: [number, number, number][];
 }
 
 const SETS: [string, string][] = [["moons", "moons"], ["circles", "circles"], ["xor", "xor"], ["spirals", "spirals"], ["blobs", "blobs"], ["own", "points of your own"]];
-const STANDARD: Settings = { data: "moons", noise: 0.1, layers: 2, neurons: 6, activation: "tanh", lr: 0.03, seed: 1, points: [] };
+const STANDARD: Settings = { data: "moons", noise: 0.1, layers: 2, neurons: 6, activation: "tanh", lr: 0.03, seed: 1, engine: "chainrule", points: [] };
 const REACH = 2; // the plane is drawn from -2 to 2
 const GRID = 56;
 const NEURON_GRID = 22;
@@ -36,8 +39,8 @@ const MOST_STEPS = 3000;
 const NEAR = 0.16; // how close to a point a click must be
 const MOST_POINTS = 200;
 
-export function playgroundPage(): Page {
-  const playground = new Playground(Object.fromEntries(new URLSearchParams(location.hash.split("?")[1] ?? "")), (address) => history.replaceState(null, "", `#/playground${address}`));
+export function playgroundPage(course: Course): Page {
+  const playground = new Playground(course, Object.fromEntries(new URLSearchParams(location.hash.split("?")[1] ?? "")), (address) => history.replaceState(null, "", `#/playground${address}`));
   const lead = "Choose points and a network, let it learn, and look inside. Click a point to see the graph of its loss, with every gradient in it.";
   const element = html("article", { class: "page" }, html("h1", {}, "Playground"), html("p", { class: "lead" }, lead), playground.element);
   return { title: "Playground", element, destroy: () => playground.destroy() };
@@ -66,6 +69,7 @@ export class Playground implements Live {
   };
 
   constructor(
+    private readonly course: Course,
     attributes: Record<string, string>,
     private readonly remember: (address: string) => void,
   ) {
@@ -125,6 +129,7 @@ export class Playground implements Live {
         select("Activation", names("tanh", "relu", "sigmoid"), settings.activation, (activation) => this.change({ activation })).element,
         slider({ label: "learning rate", min: -3, max: -0.5, step: 0.05, value: Math.log10(settings.lr), show: (n) => (10 ** n).toPrecision(2) }, (power) => this.change({ lr: Number((10 ** power).toPrecision(2)) })).element,
         slider({ label: "random start", min: 1, max: 20, step: 1, value: settings.seed }, (seed) => this.change({ seed })).element,
+        select("Gradients by", [["chainrule", "chainrule's Value"], ["own", "your own class (slower)"]], settings.engine, (engine) => this.change({ engine })).element,
       ),
     );
   }
@@ -133,7 +138,7 @@ export class Playground implements Live {
 
   private newRun(): Demonstration<State> {
     const { settings } = this;
-    const given = () => ({ ...settings, hidden: Array.from({ length: settings.layers }, () => settings.neurons), data: settings.data === "own" ? "moons" : settings.data });
+    const given = () => ({ ...settings, hidden: Array.from({ length: settings.layers }, () => settings.neurons), data: settings.data === "own" ? "moons" : settings.data, own: settings.engine === "own" ? ownSource(this.course) : "" });
     return new Demonstration<State>("playground", given, () => this.draw(), (words) => (this.status.textContent = words));
   }
 
@@ -376,7 +381,9 @@ function channels(colour: string): number[] {
 
 // The address.
 
-function read(attributes: Record<string, string>): Settings {
+function read(given: Record<string, string>): Settings {
+  const shape = (given.hidden ?? "").split(","); // lessons write hidden=6,6 and rate=0.03
+  const attributes: Record<string, string> = { ...(given.hidden && { layers: String(shape.length), neurons: shape[0] }), ...(given.rate && { lr: given.rate }), ...given };
   const number = (name: keyof Settings, low: number, high: number) => {
     const found = Number(attributes[name]);
     return attributes[name] !== undefined && found >= low && found <= high ? found : (STANDARD[name] as number);
@@ -391,6 +398,7 @@ function read(attributes: Record<string, string>): Settings {
     activation: ["tanh", "relu", "sigmoid"].includes(attributes.activation) ? attributes.activation : STANDARD.activation,
     lr: number("lr", 0.001, 0.5),
     seed: Math.round(number("seed", 1, 20)),
+    engine: attributes.engine === "own" ? "own" : STANDARD.engine,
     points: data === "own" ? points.slice(0, MOST_POINTS) : [],
   };
 }

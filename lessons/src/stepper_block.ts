@@ -4,6 +4,7 @@ import type { Description } from "../../src/chainrule/web/narration.js";
 import { mountStepper } from "../../src/chainrule/web/stepper.js";
 import type { Course } from "./course";
 import { html } from "./elements";
+import { highlight } from "./highlight";
 import type { Live } from "./lesson";
 import { fill, ownCodes, solutions } from "./own_code";
 import { python } from "./python";
@@ -54,7 +55,9 @@ export function stepperView(course: Course, code: string, own: boolean): Live {
   python.addEventListener("state", onReady);
   if (own) store.addEventListener("change", onChange);
   queueMicrotask(onReady);
-  const listing = html("details", { class: "listing" }, html("summary", {}, "The code"), html("pre", { class: "code", tabindex: "0" }, html("code", {}, code)));
+  const lines = html("code", {}, code);
+  highlight(lines);
+  const listing = html("details", { class: "listing" }, html("summary", {}, "The code"), html("pre", { class: "code", tabindex: "0" }, lines));
   return {
     element: html("section", { class: "live wide stepper-block", "aria-label": "Graph, step by step" }, place, words, listing),
     destroy() {

@@ -20,7 +20,7 @@ const WIDGETS: Record<string, Widget> = {
   "xor-compare": xorCompare,
   vanishing,
   "array-program": arrayProgram,
-  playground: (_, attributes) => new Playground(attributes, () => {}),
+  playground: (course, attributes) => new Playground(course, attributes, () => {}),
 };
 
 export function widgetView(course: Course, name: string, attributes: Record<string, string>): Live {

@@ -15,13 +15,63 @@ from typing import Any
 
 from chainrule import data, losses, nn, optim
 from chainrule._value import Value
+from chainrule.learn.graphs import describe as describe_own
 from chainrule.stepping import describe
 
 MOST_KEPT = 12  # demonstrations of pages long gone
 
 
+class Network:
+    """Layers of neurons over any class of Value, with the names of `nn.MLP`. A neuron is a list of weights and a bias."""
+
+    def __init__(self, make: Callable[[float], Any], sizes: Sequence[int], activation: str, output: str, rng: Random):
+        names = [activation] * (len(sizes) - 2) + [output]
+        self.layers = [
+            [([make(rng.uniform(-1.0, 1.0)) for _ in range(nin)], make(0.0)) for _ in range(nout)]
+            for nin, nout in zip(sizes, sizes[1:], strict=False)
+        ]
+        self.activations = [_ACTIVATIONS[name] for name in names]
+
+    def parameters(self) -> list[Any]:
+        return [p for layer in self.layers for weights, bias in layer for p in (*weights, bias)]
+
+    def by_layer(self, x: Sequence[Any]) -> list[list[Any]]:
+        """What every neuron says."""
+        found: list[list[Any]] = []
+        for layer, activate in zip(self.layers, self.activations, strict=True):
+            x = [activate(_weighted_sum(weights, x, bias)) for weights, bias in layer]
+            found.append(x)
+        return found
+
+    def __call__(self, x: Sequence[Any]) -> Any:
+        return self.by_layer(x)[-1][0]
+
+
+class Ours(Network):
+    """chainrule's `nn.MLP` in that form."""
+
+    def __init__(self, model: nn.MLP) -> None:
+        self.model = model
+        self.layers = [[(neuron.w, neuron.b) for neuron in layer.neurons] for layer in model.layers]
+
+    def by_layer(self, x: Sequence[Any]) -> list[list[Any]]:
+        found: list[list[Any]] = []
+        for layer in self.model.layers:
+            x = [neuron(x) for neuron in layer.neurons]
+            found.append(list(x))
+        return found
+
+
+_ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "linear": lambda x: x,
+    "relu": lambda x: x.relu(),
+    "sigmoid": lambda x: ((x * 0.5).tanh() + 1.0) * 0.5,  # of what every class has
+    "tanh": lambda x: x.tanh(),
+}
+
+
 class Training:
-    """Gradient descent on the lecture's four points, or on xor, with any class of Value that knows + * and tanh.
+    """Gradient descent on the lecture's four points, or on xor, with any class of Value that knows + * ** and tanh.
 
     Without `zero`, the gradients of all steps pile up, as they do for whoever forgets to set them back.
     """
@@ -31,34 +81,25 @@ class Training:
         self.examples = _EXAMPLES[settings.get("data", "four-points")]()
         self.lr = float(settings.get("lr", 0.05))
         self.zero = bool(settings.get("zero", True))
-        rng = Random(int(settings.get("seed", 1)))
         sizes = [len(self.examples.inputs[0]), *map(int, settings.get("hidden", [4, 4])), 1]
-        self.layers = [
-            [([make(rng.uniform(-1.0, 1.0)) for _ in range(nin)], make(0.0)) for _ in range(nout)]
-            for nin, nout in zip(sizes, sizes[1:], strict=False)
-        ]
-        self.parameters = [p for layer in self.layers for weights, bias in layer for p in (*weights, bias)]
+        self.network = Network(make, sizes, "tanh", "tanh", Random(int(settings.get("seed", 1))))
         self.losses: list[float] = []
         self.outputs: list[float] = []
         self.grads: list[float] = []
 
     def step(self) -> None:
-        outputs = [self._output(x) for x in self.examples.inputs]
-        loss = sum(((y + -target) ** 2 for y, target in zip(outputs, self.examples.targets, strict=True)), start=0.0)
+        outputs = [self.network(x) for x in self.examples.inputs]
+        loss: Any = sum(((y + -target) ** 2 for y, target in zip(outputs, self.examples.targets, strict=True)), start=0.0)
+        parameters = self.network.parameters()
         if self.zero:
-            for parameter in self.parameters:
+            for parameter in parameters:
                 parameter.grad = 0.0
         loss.backward()
-        self.grads = [float(parameter.grad) for parameter in self.parameters]
-        for parameter in self.parameters:
+        self.grads = [float(parameter.grad) for parameter in parameters]
+        for parameter in parameters:
             parameter.data -= self.lr * parameter.grad
         self.losses.append(float(loss.data))
         self.outputs = [float(y.data) for y in outputs]
-
-    def _output(self, x: Sequence[Any]) -> Any:
-        for layer in self.layers:
-            x = [_weighted_sum(weights, x, bias).tanh() for weights, bias in layer]
-        return x[0]
 
     def state(self) -> dict[str, Any]:
         found = {"losses": self.losses, "outputs": self.outputs, "targets": self.examples.targets}
@@ -71,7 +112,7 @@ class Comparison:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.examples = data.xor()
         hidden, seeds = int(settings.get("hidden", 4)), int(settings.get("seeds", 8))
-        self.lr = float(settings.get("lr", 0.2))
+        self.lr = float(settings.get("lr", 0.1))
         self.models = {
             activation: [nn.MLP(2, [hidden, 1], activation=activation, rng=seed) for seed in range(seeds)]
             for activation in ("tanh", "relu")
@@ -81,7 +122,7 @@ class Comparison:
     def step(self) -> None:
         for activation, models in self.models.items():
             for model, history in zip(models, self.losses[activation], strict=True):
-                loss = losses.mean_square([model(x) for x in self.examples.inputs], self.examples.targets)
+                loss = losses.sum_of_squares([model(x) for x in self.examples.inputs], self.examples.targets)
                 model.zero_grad()
                 loss.backward()
                 for parameter in model.parameters():
@@ -98,10 +139,16 @@ class Playground:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.points = _points(settings)
         self.rng = Random(int(settings.get("seed", 1)))
-        hidden = [int(n) for n in settings.get("hidden", [6, 6])]
-        activation = str(settings.get("activation", "tanh"))
-        self.model = nn.MLP(2, [*hidden, 1], activation=activation, init="xavier", rng=self.rng)
-        self.optimizer = optim.Adam(self.model.parameters(), lr=float(settings.get("lr", 0.03)))
+        sizes = [2, *(int(n) for n in settings.get("hidden", [6, 6])), 1]
+        activation, own = str(settings.get("activation", "tanh")), settings.get("own", "")
+        if own:
+            self.network: Network = Network(_own_class(own), sizes, activation, "linear", self.rng)
+        else:
+            self.network = Ours(nn.MLP(2, sizes[1:], activation=activation, rng=self.rng))
+        for name, parameter in zip(_names(self.network), self.network.parameters(), strict=True):
+            parameter.label = name
+        self.twins = [Value(parameter.data) for parameter in self.network.parameters()]  # the optimizer knows only ours
+        self.optimizer = optim.Adam(self.twins, lr=float(settings.get("lr", 0.03)))
         self.batch = int(settings.get("batch", 20))
         self.steps = 0
         self.loss = float("nan")
@@ -111,15 +158,21 @@ class Playground:
         if not self.queue:
             self.queue = data.batches(self.points, self.batch, self.rng)
         batch = self.queue.pop()
-        loss = losses.hinge([self.model(x) for x in batch.inputs], batch.targets)
-        self.optimizer.zero_grad()
-        loss.backward()
+        parameters = self.network.parameters()
+        for parameter in parameters:
+            parameter.grad = 0.0
+        total: Any = sum((_hinge(self.network(x), y) for x, y in batch), start=0.0) * (1.0 / len(batch))
+        total.backward()
+        for twin, parameter in zip(self.twins, parameters, strict=True):
+            twin.grad = float(parameter.grad)
         self.optimizer.step()
+        for twin, parameter in zip(self.twins, parameters, strict=True):
+            parameter.data = twin.data
         self.steps += 1
-        self.loss = loss.data if self.steps == 1 else 0.9 * self.loss + 0.1 * loss.data
+        self.loss = total.data if self.steps == 1 else 0.9 * self.loss + 0.1 * total.data
 
     def state(self) -> dict[str, Any]:
-        layers = [[[*(w.data for w in n.w), n.b.data] for n in layer.neurons] for layer in self.model.layers]
+        layers = [[[*(w.data for w in weights), b.data] for weights, b in layer] for layer in self.network.layers]
         return {
             "steps": self.steps,
             "loss": self.loss if self.steps else None,
@@ -129,17 +182,22 @@ class Playground:
 
     def graph(self, x: Sequence[float], target: float) -> dict[str, Any]:
         """The loss of one point, with every gradient, as the stepper shows it. The training is left as it is."""
-        model = self.model
-        for parameter, name in zip(model.parameters(), _names(model), strict=True):
-            parameter.label = name
-        values: Any = [Value(number, label=f"x{i}") for i, number in enumerate(x, 1)]
-        for depth, layer in enumerate(model.layers, 1):
-            values = [neuron(values) for neuron in layer.neurons]
-            for i, value in enumerate(values, 1):
-                value.label = "score" if layer is model.layers[-1] else f"h{depth},{i}"
-        loss = (1.0 + -float(target) * values[0]).relu()
+        make = type(self.network.parameters()[0])
+        inputs = [make(number) for number in x]
+        for i, value in enumerate(inputs, 1):
+            value.label = f"x{i}"
+        found = self.network.by_layer(inputs)
+        for depth, layer in enumerate(found, 1):
+            for i, value in enumerate(layer, 1):
+                value.label = "score" if depth == len(found) else f"h{depth},{i}"
+        loss = _hinge(found[-1][0], target)
         loss.label = "loss"
-        return describe(loss)
+        return describe(loss) if isinstance(loss, Value) else describe_own(loss)
+
+
+def _hinge(score: Any, target: float) -> Any:
+    """max(0, 1 - target * score)."""
+    return (score * -float(target) + 1.0).relu()
 
 
 _KINDS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -273,13 +331,13 @@ def _scaled(points: data.Dataset, by: float) -> data.Dataset:
     return data.Dataset([[by * x, by * y] for x, y in points.inputs], points.targets)
 
 
-def _names(model: nn.MLP) -> list[str]:
+def _names(network: Network) -> list[str]:
     """Short names for the parameters: `w2,1,3` is what neuron 1 of layer 2 has for its third input."""
     return [
         name
-        for depth, layer in enumerate(model.layers, 1)
-        for i, neuron in enumerate(layer.neurons, 1)
-        for name in (*(f"w{depth},{i},{k}" for k in range(1, len(neuron.w) + 1)), f"b{depth},{i}")
+        for depth, layer in enumerate(network.layers, 1)
+        for i, (weights, _) in enumerate(layer, 1)
+        for name in (*(f"w{depth},{i},{k}" for k in range(1, len(weights) + 1)), f"b{depth},{i}")
     ]
 
 
