@@ -309,3 +309,25 @@ def test_the_lessons_are_in_the_wheel(tmp_path):
     subprocess.run(command, check=True, capture_output=True)
     names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
     assert sum(name.startswith("chainrule/learn/lessons/") and name.endswith(".md") for name in names) == 13
+
+
+def test_the_lesson_in_the_teachers_guide_works():
+    from chainrule.learn.grading import grade, verify
+
+    text = (ROOT / "docs" / "teaching.md").read_text()
+    lesson = re.search(r"^````markdown\n(.*?)^````", text, re.DOTALL | re.MULTILINE)[1]
+    course = read_course({"01-halves.md": lesson})
+    assert verify(course) == []
+    assert [type(block) for block in course.lessons[0].blocks] == [Prose, Exercise, Quiz]
+    assert grade(course.exercises["half"], course.exercises["half"].solution).graphs
+
+
+def test_the_submission_in_the_teachers_guide_passes():
+    from chainrule.learn.grading import grade
+    from chainrule.learn.submissions import read_answers
+
+    text = (ROOT / "docs" / "teaching.md").read_text()
+    code = re.search(r"^```python\n(# exercise.*?)^```", text, re.DOTALL | re.MULTILINE)[1]
+    answers = read_answers(code)
+    assert [answer.name for answer in answers] == ["add", "mul"]
+    assert all(grade(load_course().exercises[answer.name], answer.code).passed for answer in answers)
