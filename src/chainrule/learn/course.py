@@ -59,6 +59,7 @@ _FENCE = re.compile(r"(`{3,})\s*(.*?)\s*$")
 _ATTRIBUTE = re.compile(r'\s*([A-Za-z][\w-]*)(?:=(?:"((?:[^"\\]|\\.)*)"|([^\s"]+)))?(?=\s|$)')
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*\Z")
 _SLOT = re.compile(r"^([ \t]*)# --- (your code|code of ([\w-]+)|template ([\w-]+)) ---[ \t]*$", re.MULTILINE)
+_BAR = re.compile(r" \| (?=(?:[^`]*`[^`]*`)*[^`]*\Z)")  # not between backquotes
 _CHOICE = re.compile(r"- \[([ xX])\] (.*)", re.DOTALL)
 
 
@@ -607,8 +608,8 @@ def _quiz(block: _Block) -> Quiz:
     line = 1 + question.count("\n")
     for entry in entries:
         choice = _CHOICE.match(entry)
-        text, bar, explanation = choice[2].partition(" | ") if choice else ("", "", "")
-        if not choice or not bar or not text.strip() or not explanation.strip():
+        text, explanation = _BAR.split(choice[2], maxsplit=1) if choice and _BAR.search(choice[2]) else ("", "")
+        if not choice or not text.strip() or not explanation.strip():
             found = entry.splitlines()[0][:60]
             raise block.error(f"found {found!r} where a choice was expected: write `- [ ] text | why not`", line)
         choices.append(Choice(_joined(text), choice[1] != " ", _joined(explanation)))

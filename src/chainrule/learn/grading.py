@@ -23,10 +23,11 @@ import json
 import linecache
 import re
 import sys
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from types import FrameType, TracebackType
@@ -101,7 +102,7 @@ def grade(exercise: Exercise, code: str, codes: Mapping[str, str] | None = None)
     True
     """
     report = _run(exercise, code, codes or {})
-    if report.passed or (report.message is not None and report.error is None and not report.rows):
+    if report.passed:
         return report
     if _normalised(code) == _normalised(exercise.starter):
         return replace(report, message=UNCHANGED, error=None)
@@ -178,9 +179,14 @@ def _normalised(code: str) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.unparse(ast.parse(code))
+            return ast.unparse(ast.parse(_clean(code)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return code.strip()
+
+
+def _clean(code: str) -> str:
+    """With Unix's ends of lines, and without an indentation that all lines share."""
+    return textwrap.dedent(code.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def verify(course: Course) -> list[str]:
@@ -233,12 +239,14 @@ class _Session:
     names: dict[str, Any]
     rows: list[Row] = field(default_factory=list)
     graphs: list[dict[str, Any]] = field(default_factory=list)
+    right: bool = True  # all rows, also those beyond the most that are kept
     shown: int | None = None  # the graph that was shown last, which the rows that follow are about
 
     def expect(self, label: str, got: Any, expected: Any, node: str | None = None, tolerance: float = 5e-8) -> bool:
         if node is None and label.endswith((".grad", ".data")):
             node = label[: -len(".grad")]
         right = _agree(got, expected, tolerance)
+        self.right = self.right and right
         if len(self.rows) < MOST_ROWS:
             self.rows.append(Row(label, _text(got), _text(expected), right, node, self.shown, _text(got, digits=7)))
         return right
@@ -258,16 +266,15 @@ class _Session:
 
 def _run(exercise: Exercise, code: str, codes: Mapping[str, str]) -> Report:
     start = time.perf_counter()
-    code = code.replace("\r\n", "\n").replace("\r", "\n")
+    code = _clean(code)
     output = _Output()
     names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
     session = _Session(names)
-    source = fill(
-        exercise.template, code, {**exercise.parts, **{k: v for k, v in codes.items() if k in exercise.parts}}
-    )
+    source = fill(exercise.template, code, {**exercise.parts, **codes})
     message: str | None = None
     error: Error | None = None
-    with _as_it_was(), redirect_stdout(output), redirect_stderr(output):
+    with warnings.catch_warnings(), redirect_stdout(output), redirect_stderr(output):
+        warnings.simplefilter("ignore")
         try:
             ast.parse(code, FILE)  # by itself, so that what is wrong with it is told of its own lines
             program = compile(source.text, FILE, "exec")
@@ -276,14 +283,15 @@ def _run(exercise: Exercise, code: str, codes: Mapping[str, str]) -> Report:
         else:
             linecache.cache[FILE] = (len(source.text), None, source.text.splitlines(keepends=True), FILE)
             try:
-                exec(program, names)
-                names.update(session.functions())
-                exec(_compiled_check(exercise.check), names)
+                with _AsItWas():
+                    exec(program, names)
+                    names.update(session.functions())
+                    exec(_compiled_check(exercise.check), names)
             except _Failed as failed:
                 message = str(failed)
             except BaseException as caught:  # SystemExit and KeyboardInterrupt too: the learner's code raised them
                 error = explain(caught, source)
-    passed = error is None and message is None and all(row.right for row in session.rows)
+    passed = error is None and message is None and session.right
     fingerprint = _fingerprint(session.rows, error, message)
     seconds = time.perf_counter() - start
     return Report(
@@ -296,18 +304,20 @@ def _compiled_check(check: str) -> Any:
     return compile(check, CHECK, "exec")
 
 
-@contextmanager
-def _as_it_was() -> Iterator[None]:
-    """What learners' code may change for everybody is put back afterwards."""
-    limit, trace, known = sys.getrecursionlimit(), sys.gettrace(), vars(builtins).copy()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            yield
-        finally:
-            vars(builtins).update(known)
-            sys.setrecursionlimit(limit)
-            sys.settrace(trace)
+class _AsItWas:
+    """What learners' code may change for everybody is put back afterwards. It calls nothing until builtins are back."""
+
+    def __enter__(self) -> None:
+        self.builtins = vars(builtins)
+        self.known = self.builtins.copy()
+        self.limit, self.trace = sys.getrecursionlimit(), sys.gettrace()
+
+    def __exit__(self, *_: object) -> None:
+        self.builtins.update(self.known)
+        for name in self.builtins.keys() - self.known.keys():
+            del self.builtins[name]
+        sys.setrecursionlimit(self.limit)
+        sys.settrace(self.trace)
 
 
 class _Output(io.TextIOBase):
@@ -393,7 +403,9 @@ def explain(error: BaseException, source: Source | None = None) -> Error:
         if frames and not own:
             text = source.text.split("\n")[frames[-1][1] - 1].strip()
             around = f" It happened in the code around yours, at `{text}`."
-    text = ADVICE.get(kind) or f"{kind}: {_sentence(error)}{_suggestion(error, frames)}"
+    text = ADVICE.get(kind) or f"{kind}: {_sentence(error)}{_suggestion(error, frames, source)}"
+    if isinstance(error, (AttributeError, TypeError)) and "NoneType" in text:
+        text += " Where does the None come from: a function without `return`?"
     return Error(kind, text + around, line)
 
 
@@ -429,16 +441,16 @@ def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
 def _sentence(error: BaseException) -> str:
     try:
         text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    except Exception:  # a __str__ of the learner's
+    except BaseException:  # a __str__ of the learner's
         text = ""
     text = " ".join(text.split())[:MOST_TEXT] or "no more is known"
     return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
-def _suggestion(error: BaseException, frames: list[tuple[FrameType, int]]) -> str:
+def _suggestion(error: BaseException, frames: list[tuple[FrameType, int]], source: Source | None) -> str:
     """“Did you mean …?”, as Python says it in a terminal."""
     with suppress(Exception):  # a __dir__ of the learner's
-        if close := difflib.get_close_matches(_wanted_name(error), _known_names(error, frames), 1):
+        if close := difflib.get_close_matches(_wanted_name(error), _known_names(error, frames, source), 1):
             return f" Did you mean `{close[0]}`?"
     return ""
 
@@ -447,10 +459,12 @@ def _wanted_name(error: BaseException) -> str:
     return (isinstance(error, (NameError, AttributeError)) and error.name) or ""
 
 
-def _known_names(error: BaseException, frames: list[tuple[FrameType, int]]) -> list[str]:
+def _known_names(error: BaseException, frames: list[tuple[FrameType, int]], source: Source | None) -> list[str]:
     known: list[str] = []
+    wanted = _wanted_name(error)
     if isinstance(error, AttributeError):
         known = dir(error.obj)
     elif isinstance(error, NameError) and not isinstance(error, UnboundLocalError) and frames:
         known = [*frames[-1][0].f_locals, *frames[-1][0].f_globals, *vars(builtins)]
-    return [name for name in known if not name.startswith("__")]
+        known += re.findall(r"\b[A-Za-z_]\w*", source.text if source else "")  # of functions around the frame, too
+    return [name for name in known if not name.startswith("__") and name != wanted]
