@@ -42,12 +42,7 @@ export function exerciseGroup(exercises: Exercise[]): HTMLElement {
   const tabs = exercises.map((exercise, i) => {
     const done = html("span", { class: "tab-done" });
     const tab = html("button", { type: "button", role: "tab", id: `${stem}-tab-${i}`, "aria-controls": `${stem}-panel-${i}` }, exercise.title, done);
-    const showDone = () => {
-      done.textContent = store.exercise(exercise.name).passed === undefined ? "" : " ✓";
-      done.setAttribute("aria-label", done.textContent ? "passed" : "");
-      if (!done.textContent) done.removeAttribute("aria-label");
-    };
-    done.setAttribute("role", "img");
+    const showDone = () => done.replaceChildren(...(store.exercise(exercise.name).passed === undefined ? [] : [html("span", { role: "img", "aria-label": "solved" }, " ✓")]));
     store.addEventListener("change", showDone);
     showDone();
     return tab;
