@@ -74,7 +74,7 @@ def test_rows_say_what_was_got_and_expected_and_where():
     report = grade(EXERCISES["mul"], EXERCISES["mul"].wrong[0].code)
     row = next(row for row in report.rows if not row.right)
     assert (row.label, row.got, row.expected, row.node) == ("x.grad", "3", "6", "x")
-    assert report.graphs[row.graph]["label"] == "y = x * x"
+    assert report.graphs[row.graph]["label"] == row.about == "y = x * x"
     assert any(node["name"] == "x" for node in report.graphs[row.graph]["nodes"])
 
 
@@ -370,7 +370,7 @@ def test_json_in_and_out(course_json):
     wrong = EXERCISES["mul"].wrong[1]
     report = json.loads(grade_json(course, "mul", wrong.code))
     assert report.keys() == {"passed", "rows", "message", "error", "output", "graphs", "seconds"}
-    assert report["rows"][0].keys() == {"label", "got", "expected", "right", "node", "graph"}
+    assert report["rows"][0].keys() == {"label", "got", "expected", "right", "node", "graph", "about"}
     assert report["message"] == wrong.message
     one = next(b for lesson in json.loads(course)["lessons"] for b in lesson["blocks"] if b.get("name") == "mul")
     assert json.loads(grade_json(json.dumps(one), "mul", wrong.code))["message"] == wrong.message

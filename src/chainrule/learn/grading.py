@@ -54,6 +54,7 @@ class Row:
     right: bool
     node: str | None  # which node of the graph it is about
     graph: int | None = None  # which of the graphs
+    about: str = ""  # that graph's label, also where it could not be drawn
     print: str = ""  # `got`, for the fingerprint
 
 
@@ -241,6 +242,7 @@ class _Session:
     graphs: list[dict[str, Any]] = field(default_factory=list)
     right: bool = True  # all rows, also those beyond the most that are kept
     shown: int | None = None  # the graph that was shown last, which the rows that follow are about
+    about: str = ""
 
     def expect(self, label: str, got: Any, expected: Any, node: str | None = None, tolerance: float = 5e-8) -> bool:
         if node is None and label.endswith((".grad", ".data")):
@@ -248,11 +250,13 @@ class _Session:
         right = _agree(got, expected, tolerance)
         self.right = self.right and right
         if len(self.rows) < MOST_ROWS:
-            self.rows.append(Row(label, _text(got), _text(expected), right, node, self.shown, _text(got, digits=7)))
+            self.rows.append(
+                Row(label, _text(got), _text(expected), right, node, self.shown, self.about, _text(got, digits=7))
+            )
         return right
 
     def show(self, root: Any, label: str = "") -> None:
-        self.shown = None
+        self.shown, self.about = None, label
         with suppress(Exception):  # of a graph that cannot be drawn, the rows tell
             self.graphs.append(describe(root, self.names) | {"label": label})
             self.shown = len(self.graphs) - 1
