@@ -66,7 +66,7 @@ def test_answers_are_graded(run, folder):
     add, mul, exp = report["results"]
     assert (add["lesson"], add["exercise"], add["title"], add["passed"]) == ("03-closures", "add", "Addition", True)
     assert mul["message"] == EXERCISES["mul"].wrong[0].message
-    assert [row["got"] for row in mul["rows"] if not row["right"]] == ["3"]
+    assert [row["got"] for row in mul["rows"] if not row["right"]] == ["3", "-3", "-3"]
     assert (exp["error"]["kind"], exp["error"]["line"]) == ("NameError", 13)
     assert "graphs" not in add
 

@@ -1,5 +1,8 @@
 """Graders: solutions pass, nothing else does, mistakes are understood, and no code of a learner's breaks them."""
 
+import ast
+import copy
+import itertools
 import json
 import math
 import random
@@ -332,6 +335,59 @@ def test_fail_ends_a_check():
 
 
 # A checker is itself checked.
+
+OTHER_OPS = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.Div: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.Gt: ast.Lt,
+    ast.NotIn: ast.In,
+}
+SWAPPED = {"data": "grad", "grad": "data", "self": "other", "other": "self", "out": "self"}
+
+
+def with_one_slip(code):
+    """`code` with one slip of the kinds that people make, in every place where it can be made."""
+    right = ast.parse(code)
+    for place, node in enumerate(ast.walk(right)):
+        tree = copy.deepcopy(right)
+        copied = next(itertools.islice(ast.walk(tree), place, None))
+        if isinstance(node, (ast.BinOp, ast.AugAssign)) and type(node.op) in OTHER_OPS:
+            copied.op = OTHER_OPS[type(node.op)]()
+        elif isinstance(node, ast.Compare) and type(node.ops[0]) in OTHER_OPS:
+            copied.ops = [OTHER_OPS[type(node.ops[0])]()]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+            copied.value = node.value + 1
+        elif isinstance(node, ast.Attribute) and node.attr in SWAPPED:
+            copied.attr = SWAPPED[node.attr]
+        elif isinstance(node, ast.Name) and node.id in SWAPPED:
+            copied.id = SWAPPED[node.id]
+        else:
+            continue
+        yield ast.unparse(tree)
+    lines = ast.unparse(right).splitlines()
+    for k, line in enumerate(lines):
+        for slip in (line.replace("+=", "="), line.replace("-=", "="), line.replace(" * out.grad", "")):
+            if slip != line:
+                yield "\n".join([*lines[:k], slip, *lines[k + 1 :]])
+
+
+HARMLESS = {  # slips that leave a right answer, or change what the learner did not write
+    "self.b = Value(1.0)",
+    "uniform(-1, 2)",
+    "uniform(-2, 1)",
+    "tolerance=1.00001",
+    "self.grad += (self.data > 0) * out.grad",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in EXERCISES if not name.startswith("bug")])
+def test_no_slip_in_a_solution_passes(name):
+    slips = [slip for slip in with_one_slip(EXERCISES[name].solution) if not any(ok in slip for ok in HARMLESS)]
+    assert slips
+    assert [slip for slip in slips if grading._run(EXERCISES[name], slip, {}).passed] == []
 
 
 def edited(old, new):
