@@ -326,6 +326,19 @@ def test_a_wrong_row_beyond_the_most_that_are_kept_counts(monkeypatch):
     assert (report.passed, report.rows) == (False, ())
 
 
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("def double(x): 2 * x", "double(3): there is nothing here, `None`. Does your function lack a `return`?"),
+        ("from chainrule import Value\ndef double(x): return Value(6.0)", "double(3): this is a Value, where a plain"),
+        ("def double(x): return 'six'", None),
+    ],
+)
+def test_mistakes_of_every_exercise(code, message):
+    found = grade(DOUBLE, code).message
+    assert found == message if message is None else found.startswith(message)
+
+
 def test_fail_ends_a_check():
     text = "---\ntitle: T\nsummary: S\n---\n```exercise name=a\nprompt: P.\n```\n```starter\nx = 0\n```\n"
     text += "```solution\nx = 1\n```\n```check\nif x != 1:\n    fail('No.')\nexpect('x', x, 1)\n```\n"
