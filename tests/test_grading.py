@@ -13,7 +13,7 @@ import torch
 
 from chainrule import closures, data
 from chainrule.learn import grading
-from chainrule.learn.course import fill, load_course, read_course
+from chainrule.learn.course import Predict, Stepper, fill, load_course, read_course
 from chainrule.learn.grading import UNCHANGED, explain, grade, grade_json, own_source, verify, with_fingerprints
 from chainrule.learn.graphs import describe, steps_json
 
@@ -544,3 +544,16 @@ def test_a_backward_that_fails_is_shown_as_far_as_it_came():
 
 def test_exceptions_without_a_source():
     assert explain(ValueError("")).text == "ValueError: no more is known."
+
+
+@pytest.mark.parametrize("lesson", COURSE.lessons, ids=lambda lesson: lesson.id)
+def test_every_graph_of_a_lesson_can_be_stepped_through(lesson, course_json):
+    own = own_source(course_json)
+    for block in lesson.blocks:
+        if isinstance(block, (Stepper, Predict)):
+            for source in ("", own):
+                reply = json.loads(steps_json(block.code, source))
+                assert reply["error"] is None
+                root = reply["graph"]["nodes"][reply["graph"]["root"]]
+                assert root["name"] == block.code.splitlines()[-1]
+                assert reply["graph"]["steps"][-2]["kind"] == ("handwritten" if source else "backward")
