@@ -117,5 +117,5 @@ def _read(path: str) -> str:
         raise BadInput(f"there is no file {path!r}")
     if os.path.getsize(path) > MOST_BYTES:
         raise BadInput(f"{path!r} is larger than a megabyte: a submission is a short Python file")
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         return file.read()
