@@ -217,7 +217,8 @@ def test_a_file_in_another_encoding(tmp_path):
 
 
 def test_a_folder_of_ones_own(tmp_path):
-    (tmp_path / "02-b.md").write_text(FRONT + "Second.")
+    windows = (FRONT + "Second.").replace("\n", "\r\n").encode("utf-8-sig")
+    (tmp_path / "02-b.md").write_bytes(windows)
     (tmp_path / "01-a.md").write_text(FRONT + EXERCISE)
     assert [lesson.id for lesson in load_course(tmp_path).lessons] == ["01-a", "02-b"]
 

@@ -1,5 +1,8 @@
 """Graders: solutions pass, nothing else does, mistakes are understood, and no code of a learner's breaks them."""
 
+import ast
+import copy
+import itertools
 import json
 import math
 import random
@@ -10,7 +13,7 @@ import torch
 
 from chainrule import closures, data
 from chainrule.learn import grading
-from chainrule.learn.course import fill, load_course, read_course
+from chainrule.learn.course import Predict, Stepper, fill, load_course, read_course
 from chainrule.learn.grading import UNCHANGED, explain, grade, grade_json, own_source, verify, with_fingerprints
 from chainrule.learn.graphs import describe, steps_json
 
@@ -74,7 +77,7 @@ def test_rows_say_what_was_got_and_expected_and_where():
     report = grade(EXERCISES["mul"], EXERCISES["mul"].wrong[0].code)
     row = next(row for row in report.rows if not row.right)
     assert (row.label, row.got, row.expected, row.node) == ("x.grad", "3", "6", "x")
-    assert report.graphs[row.graph]["label"] == "y = x * x"
+    assert report.graphs[row.graph]["label"] == row.about == "y = x * x"
     assert any(node["name"] == "x" for node in report.graphs[row.graph]["nodes"])
 
 
@@ -323,6 +326,19 @@ def test_a_wrong_row_beyond_the_most_that_are_kept_counts(monkeypatch):
     assert (report.passed, report.rows) == (False, ())
 
 
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("def double(x): 2 * x", "double(3): there is nothing here, `None`. Does your function lack a `return`?"),
+        ("from chainrule import Value\ndef double(x): return Value(6.0)", "double(3): this is a Value, where a plain"),
+        ("def double(x): return 'six'", None),
+    ],
+)
+def test_mistakes_of_every_exercise(code, message):
+    found = grade(DOUBLE, code).message
+    assert found == message if message is None else found.startswith(message)
+
+
 def test_fail_ends_a_check():
     text = "---\ntitle: T\nsummary: S\n---\n```exercise name=a\nprompt: P.\n```\n```starter\nx = 0\n```\n"
     text += "```solution\nx = 1\n```\n```check\nif x != 1:\n    fail('No.')\nexpect('x', x, 1)\n```\n"
@@ -332,6 +348,59 @@ def test_fail_ends_a_check():
 
 
 # A checker is itself checked.
+
+OTHER_OPS = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.Div: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.Gt: ast.Lt,
+    ast.NotIn: ast.In,
+}
+SWAPPED = {"data": "grad", "grad": "data", "self": "other", "other": "self", "out": "self"}
+
+
+def with_one_slip(code):
+    """`code` with one slip of the kinds that people make, in every place where it can be made."""
+    right = ast.parse(code)
+    for place, node in enumerate(ast.walk(right)):
+        tree = copy.deepcopy(right)
+        copied = next(itertools.islice(ast.walk(tree), place, None))
+        if isinstance(node, (ast.BinOp, ast.AugAssign)) and type(node.op) in OTHER_OPS:
+            copied.op = OTHER_OPS[type(node.op)]()
+        elif isinstance(node, ast.Compare) and type(node.ops[0]) in OTHER_OPS:
+            copied.ops = [OTHER_OPS[type(node.ops[0])]()]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+            copied.value = node.value + 1
+        elif isinstance(node, ast.Attribute) and node.attr in SWAPPED:
+            copied.attr = SWAPPED[node.attr]
+        elif isinstance(node, ast.Name) and node.id in SWAPPED:
+            copied.id = SWAPPED[node.id]
+        else:
+            continue
+        yield ast.unparse(tree)
+    lines = ast.unparse(right).splitlines()
+    for k, line in enumerate(lines):
+        for slip in (line.replace("+=", "="), line.replace("-=", "="), line.replace(" * out.grad", "")):
+            if slip != line:
+                yield "\n".join([*lines[:k], slip, *lines[k + 1 :]])
+
+
+HARMLESS = {  # slips that leave a right answer, or change what the learner did not write
+    "self.b = Value(1.0)",
+    "uniform(-1, 2)",
+    "uniform(-2, 1)",
+    "tolerance=1.00001",
+    "self.grad += (self.data > 0) * out.grad",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in EXERCISES if not name.startswith("bug")])
+def test_no_slip_in_a_solution_passes(name):
+    slips = [slip for slip in with_one_slip(EXERCISES[name].solution) if not any(ok in slip for ok in HARMLESS)]
+    assert slips
+    assert [slip for slip in slips if grading._run(EXERCISES[name], slip, {}).passed] == []
 
 
 def edited(old, new):
@@ -370,7 +439,7 @@ def test_json_in_and_out(course_json):
     wrong = EXERCISES["mul"].wrong[1]
     report = json.loads(grade_json(course, "mul", wrong.code))
     assert report.keys() == {"passed", "rows", "message", "error", "output", "graphs", "seconds"}
-    assert report["rows"][0].keys() == {"label", "got", "expected", "right", "node", "graph"}
+    assert report["rows"][0].keys() == {"label", "got", "expected", "right", "node", "graph", "about"}
     assert report["message"] == wrong.message
     one = next(b for lesson in json.loads(course)["lessons"] for b in lesson["blocks"] if b.get("name") == "mul")
     assert json.loads(grade_json(json.dumps(one), "mul", wrong.code))["message"] == wrong.message
@@ -475,3 +544,16 @@ def test_a_backward_that_fails_is_shown_as_far_as_it_came():
 
 def test_exceptions_without_a_source():
     assert explain(ValueError("")).text == "ValueError: no more is known."
+
+
+@pytest.mark.parametrize("lesson", COURSE.lessons, ids=lambda lesson: lesson.id)
+def test_every_graph_of_a_lesson_can_be_stepped_through(lesson, course_json):
+    own = own_source(course_json)
+    for block in lesson.blocks:
+        if isinstance(block, (Stepper, Predict)):
+            for source in ("", own):
+                reply = json.loads(steps_json(block.code, source))
+                assert reply["error"] is None
+                root = reply["graph"]["nodes"][reply["graph"]["root"]]
+                assert root["name"] == block.code.splitlines()[-1]
+                assert reply["graph"]["steps"][-2]["kind"] == ("handwritten" if source else "backward")

@@ -1,15 +1,20 @@
-"""Commands on the course: `grade` a learner's file, and list and verify `lessons`."""
+"""Commands on the course: `grade` a learner's file, and list and verify `lessons`.
+
+`chainrule.learn` is imported when a command runs, so that the others do not wait for it.
+"""
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import click
 
 from chainrule.cli.console import BadInput, Command, input_errors, json_option, print_json
-from chainrule.learn.course import Course, load_course
-from chainrule.learn.grading import verify
-from chainrule.learn.submissions import Answer, Limits, grade_answers, read_answers
+
+if TYPE_CHECKING:
+    from chainrule.learn.course import Course
+    from chainrule.learn.submissions import Answer
 
 MOST_BYTES = 1_000_000
 
@@ -39,6 +44,8 @@ def grade(submission: str, exercise: str, lesson: str, folder: str | None, secon
     Each answer runs in a process of its own with limits, which are for accidents: run strangers' code in a container.
     The exit code is 1 if an answer did not pass.
     """
+    from chainrule.learn.submissions import Limits, grade_answers
+
     course = _course(folder)
     answers = _answers(course, submission, exercise, lesson)
     with input_errors():
@@ -57,6 +64,8 @@ def lessons(folder: str | None, as_json: bool) -> int:
     Every solution must pass, every starter fail, and every wrong answer fail with its own message. The exit code is
     1 if one does not.
     """
+    from chainrule.learn.grading import verify
+
     course = _course(folder)
     problems = verify(course)
     if as_json:
@@ -77,11 +86,15 @@ def lessons(folder: str | None, as_json: bool) -> int:
 
 
 def _course(folder: str | None) -> Course:
+    from chainrule.learn.course import load_course
+
     with input_errors():
         return load_course(folder)
 
 
 def _answers(course: Course, path: str, exercise: str, lesson: str) -> list[Answer]:
+    from chainrule.learn.submissions import read_answers
+
     known = {entry.id: [e.name for e in entry.exercises] for entry in course.lessons}
     if lesson and lesson not in known:
         raise BadInput(f"`--lesson` is {lesson!r}, which is not in the course: it has {', '.join(known)}")
@@ -104,5 +117,5 @@ def _read(path: str) -> str:
         raise BadInput(f"there is no file {path!r}")
     if os.path.getsize(path) > MOST_BYTES:
         raise BadInput(f"{path!r} is larger than a megabyte: a submission is a short Python file")
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         return file.read()

@@ -248,7 +248,7 @@ def load_course(folder: str | Path | None = None) -> Course:
     texts = {}
     for entry in found:
         try:
-            texts[entry.name] = entry.read_text("utf-8")
+            texts[entry.name] = entry.read_text("utf-8-sig")
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
             raise LessonError(entry.name, line, "this is not UTF-8 text: save the file in that encoding") from None

@@ -26,7 +26,7 @@ import sys
 import textwrap
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -54,6 +54,7 @@ class Row:
     right: bool
     node: str | None  # which node of the graph it is about
     graph: int | None = None  # which of the graphs
+    about: str = ""  # that graph's label, also where it could not be drawn
     print: str = ""  # `got`, for the fingerprint
 
 
@@ -106,7 +107,8 @@ def grade(exercise: Exercise, code: str, codes: Mapping[str, str] | None = None)
         return report
     if _normalised(code) == _normalised(exercise.starter):
         return replace(report, message=UNCHANGED, error=None)
-    return replace(report, message=_authored(exercise, code, report.fingerprint) or report.message)
+    message = _authored(exercise, code, report.fingerprint) or report.message or _general(report.rows)
+    return replace(report, message=message)
 
 
 def grade_json(course: str, name: str, code: str, codes: str = "{}") -> str:
@@ -159,6 +161,16 @@ def _authored(exercise: Exercise, code: str, fingerprint: str) -> str | None:
     for wrong in sorted(alike, key=lambda wrong: not wrong.pattern):  # a pattern is the more special
         if re.search(wrong.pattern, source):
             return wrong.message
+    return None
+
+
+def _general(rows: Sequence[Row]) -> str | None:
+    """For what happens in every exercise."""
+    for row in rows:
+        if row.got == "None" and not row.right:
+            return f"{row.label}: there is nothing here, `None`. Does your function lack a `return`?"
+        if row.got.startswith("Value(") and not row.right:
+            return f"{row.label}: this is a Value, where a plain number is expected. Its number is in `.data`."
     return None
 
 
@@ -241,6 +253,7 @@ class _Session:
     graphs: list[dict[str, Any]] = field(default_factory=list)
     right: bool = True  # all rows, also those beyond the most that are kept
     shown: int | None = None  # the graph that was shown last, which the rows that follow are about
+    about: str = ""
 
     def expect(self, label: str, got: Any, expected: Any, node: str | None = None, tolerance: float = 5e-8) -> bool:
         if node is None and label.endswith((".grad", ".data")):
@@ -248,11 +261,13 @@ class _Session:
         right = _agree(got, expected, tolerance)
         self.right = self.right and right
         if len(self.rows) < MOST_ROWS:
-            self.rows.append(Row(label, _text(got), _text(expected), right, node, self.shown, _text(got, digits=7)))
+            self.rows.append(
+                Row(label, _text(got), _text(expected), right, node, self.shown, self.about, _text(got, digits=7))
+            )
         return right
 
     def show(self, root: Any, label: str = "") -> None:
-        self.shown = None
+        self.shown, self.about = None, label
         with suppress(Exception):  # of a graph that cannot be drawn, the rows tell
             self.graphs.append(describe(root, self.names) | {"label": label})
             self.shown = len(self.graphs) - 1
@@ -368,6 +383,7 @@ def _text(thing: Any, digits: int = 10) -> str:
             left, right = "[]" if type(thing) is list else "()"
             return left + ", ".join(_text(entry, digits) for entry in thing[:50]) + right
         text = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(thing))
+        text = re.sub(r"\d+\.\d+(e[-+]\d+)?", lambda number: f"{float(number[0]):.{digits}g}", text)
     except Exception:  # a __repr__ of the learner's
         return f"<{type(thing).__name__}, which cannot be shown>"
     return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…"

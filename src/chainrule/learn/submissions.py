@@ -28,6 +28,7 @@ from chainrule.learn.grading import Error, Report, grade
 
 MARKER = re.compile(r"#\s*exercise:\s*(\S*)\s*$")
 STARTING = 5.0  # seconds that a new Python may take on a busy machine
+STOPPED = 124  # exit status of a process that took too long, as of timeout(1)
 GRACE = 1.0  # seconds in which stopped code may be reported before its process is ended
 PROCESSES = (
     "os.fork",
@@ -149,7 +150,7 @@ def stopped(seconds: float) -> Error:
 
 
 def _ended(status: int, limits: Limits) -> Error:
-    if status in (-signal.SIGXCPU, -signal.SIGALRM):
+    if status in (STOPPED, -signal.SIGXCPU):
         return stopped(limits.seconds)
     how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
     return Error("Ended", f"Your code ended Python itself ({how}), so nothing could be checked.")
@@ -192,6 +193,7 @@ def _serve() -> None:
     _limit(limits)
     try:
         data = _data(grade(exercise, request["code"], request["codes"]))
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
     except KeyboardInterrupt:
         data = _data(Report(False, error=stopped(limits.seconds)))
     if data["error"] and data["error"]["kind"] == "KeyboardInterrupt":
@@ -228,6 +230,8 @@ def _refuse_processes(event: str, arguments: Any) -> None:
 
 
 def _interrupt(number: int, frame: Any) -> None:
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(STOPPED))  # for code that catches what comes now
+    signal.setitimer(signal.ITIMER_REAL, GRACE)
     raise KeyboardInterrupt
 
 
