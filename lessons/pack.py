@@ -1,4 +1,4 @@
-"""What the site takes from the Python side: the package as an archive, the course, and array programs of a few networks.
+"""What the site takes from Python: the package as an archive, the course, and array programs of some networks.
 
 Usage: python pack.py FOLDER, with chainrule importable. Writes chainrule.zip, course.json and array_programs.json.
 """

@@ -2,6 +2,7 @@
 
 import json
 from inspect import getsource
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -26,7 +27,7 @@ def torch_losses(inputs, targets, sizes, seed, lr, steps, zero):
     """The same training in PyTorch: tanh everywhere, sum of squares, plain descent."""
     rng = Random(seed)
     layers = []
-    for nin, nout in zip(sizes, sizes[1:], strict=False):
+    for nin, nout in pairwise(sizes):
         weights = [[rng.uniform(-1.0, 1.0) for _ in range(nin)] for _ in range(nout)]
         layers.append((torch.tensor(weights, dtype=torch.float64), torch.zeros(nout, dtype=torch.float64)))
     parameters = [p.requires_grad_() for layer in layers for p in layer]

@@ -43,7 +43,16 @@ def site(tmp_path, monkeypatch):
     """A site of one file of each kind, in place of the built one."""
     folder = tmp_path / "site"
     (folder / "pyodide").mkdir(parents=True)
-    names = ["index.html", "main.js", "styles.css", "course.json", "f.woff2", "chainrule.zip", "pyodide/a.wasm", "pyodide/p.mjs"]
+    names = [
+        "index.html",
+        "main.js",
+        "styles.css",
+        "course.json",
+        "f.woff2",
+        "chainrule.zip",
+        "pyodide/a.wasm",
+        "pyodide/p.mjs",
+    ]
     for name in names:
         (folder / name).write_bytes(b"content of " + name.encode())
     monkeypatch.setattr(module, "site_folder", lambda: folder)

@@ -1,4 +1,4 @@
-"""The lessons in a real browser: every exercise, question and widget; code that will not stop; progress; access for all.
+"""The lessons in a real browser: every exercise, question and widget; endless code; progress; access for all.
 
 The tests are made from the course itself, so they grow with it. Python in a page takes seconds to load: tests of the
 course share one page. Tests of what may break a page open their own.
@@ -526,7 +526,9 @@ def test_the_error_of_a_numerical_derivative_is_a_u(page, site):
     errors = []
     for power in ("-1", "-5", "-13"):
         slider.fill(power)
-        errors.append(float(re.search(r"two-sided ([\d.e-]+)", widget.locator(".reading").text_content())[1].rstrip(":")))
+        errors.append(
+            float(re.search(r"two-sided ([\d.e-]+)", widget.locator(".reading").text_content())[1].rstrip(":"))
+        )
     assert errors[1] < errors[0]
     assert errors[1] < errors[2]
 
@@ -632,6 +634,7 @@ def test_own_points_are_drawn_by_keyboard_and_pointer(page, site):
 # Everybody.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_serious_accessibility_violation_on_any_page(own_page, site, scheme):
     if not AXE.exists():

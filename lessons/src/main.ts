@@ -16,7 +16,7 @@ export interface Page {
   destroy?: () => void;
 }
 
-const THEMES = { auto: "As the system", light: "Light", dark: "Dark" } as const;
+const THEMES = { auto: "Auto", light: "Light", dark: "Dark" } as const;
 const LOADED_BEFORE = "chainrule-learn-python";
 
 const app = document.querySelector("#app") as HTMLElement;

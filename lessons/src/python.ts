@@ -15,7 +15,7 @@ export type Answer =
 export type Stop = "time" | "asked" | "closed" | "broken";
 export type State = "asleep" | "loading" | "ready" | "busy" | "failed";
 
-const GRACE_MS = 400; // for code that was interrupted to end by itself
+const GRACE_MS = 300; // for code that was interrupted to end by itself
 const LOAD_SECONDS = 60;
 const MOST_MEMORY = 512 * 2 ** 20; // Python never gives memory back: a worker beyond this is replaced
 const SPARE_DELAY_MS = 300; // the page's own work goes first

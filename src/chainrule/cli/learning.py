@@ -26,7 +26,9 @@ def learn(lessons: str | None, port: int, no_browser: bool) -> None:
     with server:
         opened = not no_browser and webbrowser.open(address)
         click.echo(address)
-        click.echo("Ctrl-C ends it." if opened or no_browser else "Open this address in a browser. Ctrl-C ends it.", err=True)
+        click.echo(
+            "Ctrl-C ends it." if opened or no_browser else "Open this address in a browser. Ctrl-C ends it.", err=True
+        )
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -22,13 +23,15 @@ MOST_KEPT = 12  # demonstrations of pages long gone
 
 
 class Network:
-    """Layers of neurons over any class of Value, with the names of `nn.MLP`. A neuron is a list of weights and a bias."""
+    """Layers of neurons over any class of Value. A neuron is a list of weights, and a bias."""
 
-    def __init__(self, make: Callable[[float], Any], sizes: Sequence[int], activation: str, output: str, rng: Random):
+    def __init__(
+        self, make: Callable[[float], Any], sizes: Sequence[int], activation: str, output: str, rng: Random
+    ) -> None:
         names = [activation] * (len(sizes) - 2) + [output]
         self.layers = [
             [([make(rng.uniform(-1.0, 1.0)) for _ in range(nin)], make(0.0)) for _ in range(nout)]
-            for nin, nout in zip(sizes, sizes[1:], strict=False)
+            for nin, nout in pairwise(sizes)
         ]
         self.activations = [_ACTIVATIONS[name] for name in names]
 
@@ -89,7 +92,9 @@ class Training:
 
     def step(self) -> None:
         outputs = [self.network(x) for x in self.examples.inputs]
-        loss: Any = sum(((y + -target) ** 2 for y, target in zip(outputs, self.examples.targets, strict=True)), start=0.0)
+        loss: Any = sum(
+            ((y + -target) ** 2 for y, target in zip(outputs, self.examples.targets, strict=True)), start=0.0
+        )
         parameters = self.network.parameters()
         if self.zero:
             for parameter in parameters:

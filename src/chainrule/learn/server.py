@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import http.server
 import json
+import sys
 from collections.abc import Callable
 from http import HTTPStatus
 from importlib.resources import as_file, files
@@ -51,7 +52,7 @@ def site_folder() -> Path:
 
 
 def make_server(lessons: str | Path | None = None, port: int = 0) -> http.server.ThreadingHTTPServer:
-    """A server of the site on this computer, not yet running; its `server_port` is a free one unless `port` is given."""
+    """A server of the site on this computer, not yet running, on a free port unless `port` is given."""
     folder = site_folder()
     course: Callable[[], bytes] | None = None
     if lessons is not None:
@@ -77,6 +78,11 @@ class Server(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that has left before a file was sent is no error."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -114,5 +120,5 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             self.send_header(name, value)
         super().end_headers()
 
-    def log_message(self, format: str, *arguments: Any) -> None:
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002  # as the base calls it
         """Requests are nobody's business."""
