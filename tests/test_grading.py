@@ -11,7 +11,8 @@ import sys
 import pytest
 import torch
 
-from chainrule import closures, data
+import chainrule
+from chainrule import closures, data, stepping
 from chainrule.learn import grading
 from chainrule.learn.course import Predict, Stepper, fill, load_course, read_course
 from chainrule.learn.grading import UNCHANGED, explain, grade, grade_json, own_source, verify, with_fingerprints
@@ -501,6 +502,11 @@ def test_describing_leaves_everything_as_it_was():
     assert y._backward is backward
     product = description["nodes"][1]
     assert (product["op"], product["operands"]) == ("*", [0, 0])  # a set of operands has x once
+
+
+def test_chainrules_own_values_are_described_by_the_stepper():
+    x = chainrule.Value(3.0, label="x")
+    assert describe(x * x + 1.0) == stepping.describe(x * x + 1.0)
 
 
 def test_a_learner_sees_their_own_mistake():

@@ -4,6 +4,7 @@
 perhaps `label`) and gives the data of `chainrule.stepping`. The class does not say in which order its operands stood;
 its closures do, for they hold on to `self` and `other`. The order of the backward pass is the learner's as well:
 their `backward()` runs once more, and every `_backward` in it notes what it changed. All numbers are put back.
+Chainrule's own Values say all this themselves, so `stepping` describes them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from chainrule import ops
+from chainrule import engine, ops, stepping
 from chainrule._value import Value
 from chainrule.formulas import Formula, show
 
@@ -39,6 +40,8 @@ def describe(root: Any, names: Mapping[str, Any] | None = None) -> dict[str, Any
     >>> [step["kind"] for step in describe(x * x)["steps"]]
     ['start', 'forward', 'seed', 'handwritten', 'end']
     """
+    if isinstance(root, (Value, engine.Value)):
+        return stepping.describe(root, names=names)
     nodes, operands = _oldest_first(root)
     index = {id(node): i for i, node in enumerate(nodes)}
     numbers = [_float(node.data) for node in nodes]
@@ -85,13 +88,7 @@ def steps_json(code: str, own: str = "") -> str:
     names: dict[str, Any] = {"__name__": "__main__", "Value": Value}
     try:
         exec(compile(own, "your_code.py", "exec"), names)
-        root = _last_value(code, names)
-        if isinstance(root, Value):
-            from chainrule.stepping import describe as describe_ours
-
-            graph = describe_ours(root, names=names)
-        else:
-            graph = describe(root, names)
+        graph = describe(_last_value(code, names), names)
     except BaseException as error:
         return json.dumps({"graph": None, "error": explain(error).data()})
     return json.dumps({"graph": graph, "error": None})
