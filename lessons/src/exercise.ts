@@ -1,6 +1,6 @@
 // An exercise: prompt, editor, check; what the check found; and the ladder of hints, puzzle and solution.
 
-import { type Description, statesOf } from "../../src/chainrule/web/narration.js";
+import type { Description } from "../../src/chainrule/web/narration.js";
 import { mountStepper } from "../../src/chainrule/web/stepper.js";
 import { type Exercise, inlineProse, prose } from "./course";
 import { Editor } from "./editor";
@@ -17,6 +17,8 @@ export interface Row {
   expected: string;
   right: boolean;
   node: string | null;
+  graph: number | null; // the graph in which the node is
+  about: string; // what it shows
 }
 
 export interface Report {
@@ -165,7 +167,7 @@ function exerciseView(exercise: Exercise, alone: boolean): HTMLElement {
 
   function showGraphs({ graphs, rows }: Report): void {
     const place = html("div", { class: "own-graph" });
-    const faults = graphs.map((graph) => faultsIn(graph, rows));
+    const faults = graphs.map((graph, i) => faultsIn(graph, rows.filter((row) => row.graph === i)));
     const mount = (i: number) => {
       stepper?.destroy();
       stepper = mountStepper(place, graphs[i], { position: graphs[i].steps.length - 1 });
@@ -219,11 +221,13 @@ function errorView({ kind, text, line, column }: NonNullable<Report["error"]>): 
 }
 
 function rowsView(rows: Row[]): HTMLElement {
+  const several = new Set(rows.map((row) => row.about)).size > 1;
+  const where = (row: Row) => (several && row.about ? [html("span", { class: "where" }, `, ${row.about}`)] : []);
   const cells = (row: Row) =>
     html(
       "tr",
       { class: row.right ? "right" : "wrong" },
-      html("th", { scope: "row" }, row.label),
+      html("th", { scope: "row" }, row.label, ...where(row)),
       html("td", {}, row.got),
       html("td", {}, row.expected),
       html("td", { class: "verdict" }, row.right ? "✓ right" : "✗ wrong"),
@@ -236,20 +240,14 @@ function rowsView(rows: Row[]): HTMLElement {
   );
 }
 
-/** What wrong rows say about the nodes of a graph. Several graphs may have a node of that name: a row means the one where it reads what the row got. */
+/** What wrong rows say about the nodes of a graph: what was expected there. */
 function faultsIn(graph: Description, rows: Row[]): Map<number, string> {
-  const final = statesOf(graph)[graph.steps.length - 1];
   const found = new Map<number, string>();
-  for (const row of rows.filter((each) => !each.right && each.node)) {
+  for (const row of rows) {
     const node = graph.nodes.findIndex((each) => each.name === row.node);
-    const readings = [final.grads[node]?.exact, graph.nodes[node]?.data.exact].map(Number);
-    if (node >= 0 && !found.has(node) && readings.some((reading) => closeTo(reading, Number(row.got)))) found.set(node, row.expected);
+    if (!row.right && node >= 0 && !found.has(node)) found.set(node, row.expected);
   }
   return found;
-}
-
-function closeTo(a: number, b: number): boolean {
-  return Math.abs(a - b) <= 1e-6 * Math.max(1, Math.abs(a), Math.abs(b));
 }
 
 interface Solver {
