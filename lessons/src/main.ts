@@ -4,6 +4,7 @@ import { aboutPage } from "./about";
 import { type Course, type Lesson, inlineProse, loadCourse } from "./course";
 import { button, html } from "./elements";
 import { lessonDone, lessonPage } from "./lesson";
+import { recall, remember } from "./memory";
 import { playgroundPage } from "./playground";
 import { python } from "./python";
 import { store } from "./store";
@@ -17,6 +18,7 @@ export interface Page {
 }
 
 const THEMES = { auto: "Auto", light: "Light", dark: "Dark" } as const;
+const THEME = "chainrule-learn-theme";
 const LOADED_BEFORE = "chainrule-learn-python";
 
 const app = document.querySelector("#app") as HTMLElement;
@@ -28,7 +30,7 @@ let shownAddress: string | null = null;
 void begin();
 
 async function begin(): Promise<void> {
-  applyTheme(localStorage.getItem("chainrule-learn-theme") ?? "auto");
+  applyTheme(recall(THEME) ?? "auto");
   try {
     course = await loadCourse();
   } catch (error) {
@@ -46,8 +48,8 @@ async function begin(): Promise<void> {
 /** From this computer, or if it was fetched before, Python costs no download worth asking about. */
 function loadPythonWhenFit(): void {
   const local = ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);
-  if (local || localStorage.getItem(LOADED_BEFORE)) requestIdleCallback(() => python.wake(), { timeout: 1500 });
-  python.addEventListener("state", () => python.state === "ready" && localStorage.setItem(LOADED_BEFORE, "1"));
+  if (local || recall(LOADED_BEFORE)) requestIdleCallback(() => python.wake(), { timeout: 1500 });
+  python.addEventListener("state", () => python.state === "ready" && remember(LOADED_BEFORE, "1"));
 }
 
 function route(): void {
@@ -85,9 +87,9 @@ function pageAt(place: string): Page {
 
 function header(): HTMLElement {
   const theme = html("select", { "aria-label": "Colours" }, ...Object.entries(THEMES).map(([value, words]) => html("option", { value }, words))) as HTMLSelectElement;
-  theme.value = localStorage.getItem("chainrule-learn-theme") ?? "auto";
+  theme.value = recall(THEME) ?? "auto";
   theme.addEventListener("change", () => {
-    localStorage.setItem("chainrule-learn-theme", theme.value);
+    remember(THEME, theme.value);
     applyTheme(theme.value);
   });
   const menu = html("details", { class: "menu" }, html("summary", {}, "Contents"), contents());

@@ -1,5 +1,7 @@
 // What a learner has done, kept in this browser: code, answers, what passed. It can be saved to a file and read again.
 
+import { recall, remember } from "./memory";
+
 const KEY = "chainrule-learn";
 
 export interface ExerciseProgress {
@@ -19,13 +21,13 @@ export interface Progress {
 const EMPTY: Progress = { version: 1, exercises: {}, quizzes: {}, predictions: {}, visited: {} };
 
 class Store extends EventTarget {
-  progress: Progress = read(localStorage.getItem(KEY)) ?? structuredClone(EMPTY);
+  progress: Progress = read(recall(KEY)) ?? structuredClone(EMPTY);
 
   constructor() {
     super();
     addEventListener("storage", ({ key }) => {
       if (key !== KEY) return; // another tab has changed it
-      this.progress = read(localStorage.getItem(KEY)) ?? structuredClone(EMPTY);
+      this.progress = read(recall(KEY)) ?? structuredClone(EMPTY);
       this.dispatchEvent(new Event("change"));
     });
   }
@@ -36,11 +38,7 @@ class Store extends EventTarget {
 
   /** To be called after every change. */
   save(): void {
-    try {
-      localStorage.setItem(KEY, JSON.stringify(this.progress));
-    } catch {
-      this.dispatchEvent(new Event("full")); // the browser keeps no more: the page goes on without
-    }
+    if (!remember(KEY, JSON.stringify(this.progress))) this.dispatchEvent(new Event("full"));
     this.dispatchEvent(new Event("change"));
   }
 
