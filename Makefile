@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check lint build stubs pictures lessons wheels bench clean
+.PHONY: demo test check torture sanitize lint build stubs pictures docs lessons wheels bench clean
 
 # Train micrograd's moons demo and show the result.
 demo: $(VENV)/installed
@@ -12,6 +12,7 @@ demo: $(VENV)/installed
 test: $(VENV)/tests-installed lint lessons
 	CHAINRULE_ENGINE=native $(BIN)/python -m pytest -n 2 --doctest-modules src tests
 	CHAINRULE_ENGINE=python $(BIN)/python -m pytest -n 2 -m "not slow" -q tests
+	$(MAKE) torture
 
 # What to run before every commit: lint, types, core tests. Under two minutes.
 check: $(VENV)/tests-installed lint lessons
@@ -22,6 +23,23 @@ lint: $(VENV)/tests-installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Random programs on every engine: make torture SECONDS=3600 SEED=1
+SECONDS ?= 60
+torture: $(VENV)/tests-installed
+	$(BIN)/python tests/torture.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+# The tests with the native engine built to notice wrong memory accesses and undefined behaviour.
+SANITIZED := build/sanitized
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1
+SANITIZED_TESTS := $(addprefix tests/test_,value.py engines_agree.py hardening.py ops.py nn.py optim.py losses.py training.py compiler.py checks.py figures.py)
+sanitize: $(VENV)/tests-installed
+	rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
+	cp -r src setup.py pyproject.toml README.md LICENSE $(SANITIZED) && rm -f $(SANITIZED)/src/chainrule/*.so
+	cd $(SANITIZED) && CFLAGS="$(SANITIZE)" LDFLAGS="-fsanitize=address,undefined" $(abspath $(BIN))/python setup.py -q build_ext --inplace
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+		CHAINRULE_ENGINE=native PYTHONPATH=$(SANITIZED)/src $(BIN)/python -m pytest -q -p no:cacheprovider -m "not slow" $(SANITIZED_TESTS)
+
+
 # Rebuild the native engine after a change to ops.py or _native.c.
 build: $(VENV)/installed
 	$(BIN)/python setup.py -q build_ext --inplace --force
@@ -30,9 +48,13 @@ build: $(VENV)/installed
 stubs: $(VENV)/installed
 	$(BIN)/python tools/write_signatures.py
 
-# Draw the pictures of the README again.
-pictures: $(VENV)/installed
+# Draw the pictures of the README and the documentation again.
+pictures: $(VENV)/docs-installed
 	$(BIN)/python tools/make_pictures.py
+
+# The documentation, with fresh pictures and notebooks, as a site that opens from site/index.html.
+docs: pictures
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Build the course's site; `chainrule learn` serves it. Needs Node.js.
 lessons: $(VENV)/installed lessons/node_modules/installed
@@ -55,7 +77,7 @@ bench: $(VENV)/bench-installed
 	$(BIN)/python benchmarks/compiler.py
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info src/chainrule/*.so src/chainrule/_native_ops.h src/chainrule/learn/site lessons/node_modules
+	rm -rf $(VENV) build dist site src/*.egg-info src/chainrule/*.so src/chainrule/_native_ops.h src/chainrule/learn/site lessons/node_modules
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -65,8 +87,12 @@ $(VENV)/installed: $(VENV)/bin/python pyproject.toml setup.py src/chainrule/ops.
 	touch $@
 
 $(VENV)/tests-installed: $(VENV)/installed
-	$(BIN)/pip install -q -e .[test,lint]
+	$(BIN)/pip install -q -e .[test,lint,docs]
 	tools/install_chromium.sh
+	touch $@
+
+$(VENV)/docs-installed: $(VENV)/installed
+	$(BIN)/pip install -q -e .[docs]
 	touch $@
 
 $(VENV)/bench-installed: $(VENV)/installed

@@ -243,10 +243,10 @@ def test_grad_in_json_is_exact_and_names_the_steps(run):
 
 def test_grad_explains_itself(run):
     _, out, _ = run("grad", "e = a*b; e + c", "--at", "a=2,b=-3,c=10", "--explain")
-    assert "  e = a * b = 2 * -3 = -6\n" in out
-    assert "  dL/da += dL/de * b = 1 * -3 = -3\n" in out
+    assert "  e = a · b = 2 · (-3) = -6\n" in out
+    assert "  a.grad += e.grad · b = 1 · (-3) = -3\n" in out
     answer = json.loads(run("grad", "e = a*b; e + c", "--at", "a=2,b=-3,c=10", "--explain", "--json")[1])
-    assert answer["backward"][0] == "dL/dL = 1"
+    assert answer["backward"][0] == "L.grad = 1"
     assert len(answer["forward"]) == 2
 
 
@@ -264,8 +264,8 @@ def test_grad_of_numbers_alone_and_beyond_the_finite(run):
         (["a*b +"], "something is missing"),
         (["foo(a)", "--at", "a=1"], "there is no function `foo`"),
         (["__import__('os')"], "there is no function `__import__`"),
-        (["a*b", "--at", "a=1"], "`--at` has no number for b: add --at b=1"),
-        (["a*b"], "`--at` has no number for a, b: add --at a=1,b=1"),
+        (["a*b", "--at", "a=1"], "`--at` has no number for b: give one for each of a, b"),
+        (["a*b"], "`--at` has no number for a, b: give one for each of a, b"),
         (["a", "--at", "a=1,b=2"], "`--at` has b, which the formula does not use: it needs a"),
         (["3", "--at", "b=2"], "`--at` has b, which the formula does not use: it needs no numbers"),
         (["a", "--at", "a=1,a=2"], "`--at` has 'a' twice"),
@@ -301,7 +301,6 @@ def test_the_caret_stands_below_the_mistake(refused):
 A_DRAWING = ["a*b + c", "--at", "a=2,b=-3,c=10", "-o"]
 
 
-@pytest.mark.skipif(not hasattr(chainrule, "draw"), reason="chainrule.draw is not here yet")
 def test_draw_writes_a_picture_with_the_numbers_in_it(run, refused, folder):
     code, out, _ = run("draw", *A_DRAWING, "graph.svg")
     assert (code, out) == (0, "drew graph.svg\n")
@@ -311,7 +310,6 @@ def test_draw_writes_a_picture_with_the_numbers_in_it(run, refused, folder):
     assert "must end in .svg" in refused("draw", *A_DRAWING, "graph.xyz")
 
 
-@pytest.mark.skipif(not hasattr(chainrule, "stepper"), reason="chainrule.stepper is not here yet")
 def test_step_writes_a_page(run, folder):
     code, out, _ = run("step", *A_DRAWING, "page.html")
     assert (code, out) == (0, "wrote page.html\n")

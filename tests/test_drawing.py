@@ -267,7 +267,7 @@ class TestFiles:
         small, large = (
             struct.unpack(">II", draw(value, limit=200).png[16:24]) for value in (worked(chainrule.Value), v)
         )
-        assert small[0] > 1000  # sharp on a fine screen
+        assert small[0] > 800  # sharp on a fine screen
         assert large[0] * large[1] < 4_000_000
 
     def test_what_cannot_be_saved_says_why_and_leaves_nothing(self, tmp_path, monkeypatch):
@@ -535,7 +535,8 @@ class TestPrograms:
         assert loss._repr_svg_() is None
         loss([0.1 * k for k in range(50)])
         drawing = draw(loss)
-        assert any("times, r = 0, 1" in group.title for group in drawing.picture.groups)
+        titles = [group.title for group in drawing.picture.groups]
+        assert titles == ["50 times, r = 0, 1, …", "50 times, r = 49, 48, …", "backward"]
         assert ET.fromstring(drawing.svg) is not None
         assert loss._repr_svg_() is not None
 

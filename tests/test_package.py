@@ -29,9 +29,11 @@ def test_importing_and_training_by_hand_needs_no_third_party_package(engine_name
 import sys
 sys.path = [p for p in sys.path if "site-packages" not in p] + [SOURCE]
 import chainrule
-from chainrule import Value, nn, optim, losses, data, fit, gradcheck
+from chainrule import Value, nn, optim, losses, data, fit, gradcheck, draw
 model = nn.MLP(2, [2, 1])
-fit(model, losses.hinge, data.moons(n=4), epochs=2, progress=False)
+fit(model, losses.hinge, data.moons(n=4), epochs=2, progress=False)._repr_html_()
+draw(model).dot
+draw(model([1.0, 2.0]), model=model, collapse="layer").dot
 print({name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names) - {"__main__", "chainrule"})
 """.replace("SOURCE", repr(str(Path(chainrule.__file__).parent.parent)))
     loaded = python(code, env={**os.environ, "CHAINRULE_ENGINE": engine_name})

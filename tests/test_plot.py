@@ -1,5 +1,6 @@
 """Pictures show the numbers they claim to show, in the Axes they are given."""
 
+import re
 import subprocess
 import sys
 from functools import partial
@@ -232,7 +233,7 @@ def test_the_gradients_of_layers_are_those_of_pytorch():
 def test_histograms_count_every_number(ax):
     model, points = deep("relu"), data.moons(n=50)
     assert plot.activations(model, points, bins=20, ax=ax) is ax
-    assert ax.get_yticklabels()[0].get_text() == "layer 1\nrelu"
+    assert ax.get_yticklabels()[0].get_text() == "layer 1, relu"
     steps = [patch.get_data() for patch in ax.patches if patch.get_fill()]
     for row, (data_, (_, outputs)) in enumerate(zip(steps, outputs_by_layer(model, points).values(), strict=True)):
         counts, _ = np.histogram(outputs, data_.edges)
@@ -304,20 +305,23 @@ def test_a_healthy_network():
 
 def test_dead_units_are_counted():
     model, points = deep("relu"), data.moons(n=50)
-    alive = plot.report(model, points, loss=losses.mean_square).rows[1].dead
     for neuron in model.layers[1].neurons[:3]:
         neuron.b.data = -1000.0
         neuron.w[0].data = 0.0
     found = plot.report(model, points, loss=losses.mean_square)
-    assert found.rows[1].dead >= max(3 / 8, alive)
-    assert any("units of layer 2 are dead: their relu is 0 for every input" in text for text in found.findings)
+    theirs = as_torch(model)
+    for row, depth in zip(found.rows, (2, 4, 6), strict=False):
+        outputs = theirs[:depth](double(points.inputs))
+        assert row.dead == (outputs == 0.0).all(dim=0).double().mean().item()
+    assert 3 / 8 <= found.rows[1].dead < 1.0
+    assert re.match(r"dead units: .*\d of 8 in layer 2.*; their relu is 0 for every input", found.findings[0])
 
 
 def test_saturation_is_seen():
     model, points = deep("tanh"), data.moons(n=50)
     for neuron in model.layers[0].neurons:
         neuron.b.data = 100.0
-    assert "100% of the outputs of layer 1 are saturated: tanh is nearly flat" in plot.report(model, points).findings[0]
+    assert plot.report(model, points).findings[0].startswith("saturated outputs: 100% in layer 1; try smaller weights")
     sigmoids = deep("sigmoid")
     for neuron in sigmoids.layers[0].neurons:
         neuron.b.data = -100.0
@@ -329,7 +333,9 @@ def test_vanishing_gradients_are_seen():
     for _, parameter in model.named_parameters():
         parameter.data *= 0.1
     found = plot.report(model, points, loss=losses.mean_square)
-    assert any("the gradient vanishes in layer 1" in text for text in found.findings)
+    (finding,) = found.findings
+    assert finding.startswith("vanishing gradients: layer 1, layer 2, ")
+    assert f"{found.rows[0].gradient:.1e} in layer 1" in finding
     assert found.rows[0].relative < 1e-3 < found.rows[-1].relative
 
 
@@ -361,7 +367,7 @@ def test_the_picture_of_the_report_shows_its_numbers(ax):
     dead = [bar.get_width() for bar in ax.containers[0]]
     assert dead == pytest.approx([row.dead for row in found.rows])
     text = " ".join(text.get_text() for text in ax.texts)
-    assert "units of layer 2 are dead" in text.replace("\n", " ")
+    assert "of 8 in layer 2" in text.replace("\n", " ")
     assert f"gradient {found.rows[0].gradient:.1e}" in text
 
 

@@ -1,4 +1,4 @@
-"""The code in README and docs runs as it stands."""
+"""The code in README and docs runs as it stands, and prints what the pages say it prints."""
 
 import csv
 import re
@@ -55,6 +55,30 @@ NUMBER = re.compile(r"-?\d+\.?\d*")
 
 def untimed(text):
     return re.sub(r"steps in \S+ s", "", text)
+
+
+LONG = ("docs/tutorial.md", "docs/how-to/compile.md", "docs/how-to/draw-large-graphs.md", "docs/how-to/train-on-csv.md")
+SHORT = sorted(
+    {f"docs/how-to/{path.name}" for path in (ROOT / "docs/how-to").glob("*.md")} - {*LONG, "docs/how-to/index.md"}
+)
+
+
+@pytest.mark.parametrize(
+    "path", ["docs/index.md", *SHORT, *(pytest.param(path, marks=pytest.mark.slow) for path in LONG)]
+)
+def test_the_pages(path, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run_blocks(path)
+    printed = capsys.readouterr().out
+    page = (ROOT / path).read_text()
+    for block in re.findall(r"^```{ .text .output }\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        for line in block.splitlines():
+            assert line == "..." or ROUNDING.sub("", line) in ROUNDING.sub("", printed)
+    for shown in re.findall(r"^print\(.*\)  # ([\d. -]+)$", page, re.MULTILINE):
+        assert f"\n{shown}\n" in f"\n{printed}"
+
+
+ROUNDING = re.compile(r"\d+e-\d+")  # the error of a numerical derivative, which another libm changes
 
 
 @pytest.mark.slow

@@ -102,8 +102,8 @@ class Formula:
         result = self._run(named, assign)
         return (result if isinstance(result, Value) else Value(result)), named
 
-    def check(self, at: Mapping[str, Any]) -> None:
-        """That there is a number for each input, and no other.
+    def check(self, at: Mapping[str, Any], argument: str = "at") -> None:
+        """That there is a number for each input, and no other; `argument` is what errors call the mapping.
 
         >>> parse("a*b").check({"a": 1.0})
         Traceback (most recent call last):
@@ -112,11 +112,11 @@ class Formula:
         """
         missing = [name for name in self.inputs if name not in at]
         unused = [name for name in at if name not in self.inputs]
-        known = ", ".join(self.inputs) or "nothing: the formula has no inputs"
+        known = ", ".join(self.inputs) or "no numbers"
         if missing:
-            raise ValueError(f"`at` has no number for {', '.join(missing)}: give one for each of {known}")
+            raise ValueError(f"`{argument}` has no number for {', '.join(missing)}: give one for each of {known}")
         if unused:
-            raise ValueError(f"`at` has {', '.join(unused)}, which the formula does not use: it needs {known}")
+            raise ValueError(f"`{argument}` has {', '.join(unused)}, which the formula does not use: it needs {known}")
 
     def _run(self, at: Mapping[str, Any], assign: Callable[[str, Any], Any]) -> Any:
         names, stack = dict(at), []

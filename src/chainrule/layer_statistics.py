@@ -86,7 +86,7 @@ def report(
     >>> for neuron in model.layers[0].neurons:
     ...     neuron.b.data = -100.0
     >>> report(model, [[1.0], [2.0]]).findings[0]
-    '3 of 3 units of layer 1 are dead: their relu is 0 for every input; try a smaller learning rate, or leaky_relu'
+    'dead units: 3 of 3 in layer 1; their relu is 0 for every input; try a smaller learning rate, or leaky_relu'
     """
     if isinstance(inputs, Dataset):
         inputs, targets = inputs.inputs, inputs.targets if targets is None else targets
@@ -220,25 +220,20 @@ def _row(name: str, activation: str, outputs: np.ndarray, gradient: float, relat
 
 
 def _findings(rows: list[LayerRow], largest: float) -> Iterator[str]:
-    for row in rows:
-        if row.dead:
-            some = f"{round(row.dead * row.units)} of {row.units} units of {row.name} are dead"
-            yield f"{some}: their relu is 0 for every input; try a smaller learning rate, or leaky_relu"
-    for row in rows:
-        if row.saturated > 0.5:
-            some = f"{row.saturated:.0%} of the outputs of {row.name} are saturated"
-            yield f"{some}: {row.activation} is nearly flat there; try smaller weights, or inputs scaled to about 1"
+    if dead := [f"{round(row.dead * row.units)} of {row.units} in {row.name}" for row in rows if row.dead]:
+        remedy = "try a smaller learning rate, or leaky_relu"
+        yield f"dead units: {', '.join(dead)}; their relu is 0 for every input; {remedy}"
+    if flat := [f"{row.saturated:.0%} in {row.name}" for row in rows if row.saturated > 0.5]:
+        yield f"saturated outputs: {', '.join(flat)}; try smaller weights, or inputs scaled to about 1"
     if not largest:
         yield "all gradients are 0: call backward() first, or give `targets` and a `loss`"
     elif not math.isfinite(largest):
         yield "some gradients are not finite: try a smaller learning rate, or clip them"
-    else:
-        for row in rows:
-            if row.relative < 1.0 / FAR:
-                size = (
-                    "0" if not row.gradient else f"{row.gradient:.1e}, {1 / row.relative:,.0f} times below the largest"
-                )
-                yield f"the gradient vanishes in {row.name}: it is {size}; try relu, fewer layers, or init='xavier'"
+    elif faint := [row for row in rows if row.relative < 1.0 / FAR]:
+        least = min(faint, key=lambda row: row.gradient)
+        size = f"{least.gradient:.1e} in {least.name}, {least.relative:.0e} of the largest"
+        names = ", ".join(row.name for row in faint)
+        yield f"vanishing gradients: {names}; {size}; try relu, fewer layers, or init='xavier'"
 
 
 def _rms(numbers: np.ndarray) -> float:

@@ -21,12 +21,12 @@ Activation = str | Callable[[Value], Value]
 Initialiser = str | Callable[[random.Random, int, int], float]
 Rng = Any  # a random.Random, an integer seed, or None
 
-# weight = rule(rng, number of inputs, number of outputs)
 INITIALISERS: dict[str, Callable[[random.Random, int, int], float]] = {
     "uniform": lambda rng, nin, nout: rng.uniform(-1, 1),
     "xavier": lambda rng, nin, nout: rng.uniform(-1, 1) * math.sqrt(6 / (nin + nout)),
     "he": lambda rng, nin, nout: rng.gauss(0, math.sqrt(2 / nin)),
 }
+"""How weights are drawn, by name: `rule(rng, number of inputs, number of outputs)` gives each."""
 
 
 class Module:

@@ -148,15 +148,15 @@ def activations(model: Module, inputs: Any, *, bins: int = 60, ax: Axes | None =
     >>> from chainrule import data, nn
     >>> ax = activations(nn.MLP(2, [8, 8, 1], activation="tanh", rng=1), data.moons())
     >>> [label.get_text() for label in ax.get_yticklabels()]
-    ['layer 1\\ntanh', 'layer 2\\ntanh', 'layer 3\\nlinear']
+    ['layer 1, tanh', 'layer 2, tanh', 'layer 3, linear']
     """
     layers = outputs_by_layer(model, inputs)
-    numbers = {f"{name}\n{kind}": outputs[np.isfinite(outputs)] for name, (kind, outputs) in layers.items()}
+    numbers = {f"{name}, {kind}": outputs[np.isfinite(outputs)] for name, (kind, outputs) in layers.items()}
     everything = np.concatenate(list(numbers.values()))
     if not len(everything):
         raise ValueError("`model` gives no finite number for these inputs: look at its parameters")
     notes = [_about(kind, outputs) for kind, outputs in layers.values()]
-    ax = _axes(ax)
+    ax = _axes(ax, len(layers))
     low, high = float(everything.min()), float(everything.max())
     margin = 0.05 * (high - low) or 0.5
     _ridges(ax, numbers, np.linspace(low - margin, high + margin, whole_number(bins, "bins") + 1), notes, BLUE)
@@ -186,7 +186,7 @@ def gradients(model: Module, *, bins: int = 60, ax: Axes | None = None) -> Axes:
         rms = f"rms {np.sqrt(np.mean(numbers**2)):.1e}"
         lost = 1.0 - len(sizes[name]) / len(numbers)
         notes.append(f"{rms}\n{lost:.0%} are 0" if lost else rms)
-    ax = _axes(ax)
+    ax = _axes(ax, len(layers))
     ax.set_xscale("log")
     low, high = np.log10(everything.min()) - 0.2, np.log10(everything.max()) + 0.2
     _ridges(ax, sizes, np.logspace(low, high, whole_number(bins, "bins") + 1), notes, GREEN)
@@ -212,7 +212,7 @@ def health(
     'share of the layer'
     """
     found = report(model, inputs, targets, loss)
-    ax = _axes(ax)
+    ax = _axes(ax, len(found.rows))
     rows = range(len(found.rows))
     dead = np.array([row.dead for row in found.rows])
     saturated = np.array([row.saturated for row in found.rows])
@@ -224,9 +224,9 @@ def health(
         ax.barh(rows, width, left=left, color=colour, height=0.55, label=label)
     for place, row in enumerate(found.rows):
         small = row.relative < 1.0 / FAR
-        note = f"gradient {row.gradient:.1e}" + (f"\n{row.relative:.0e} of the largest" if small else "")
+        note = f"gradient {row.gradient:.1e}" + (", vanishing" if small else "")
         ax.text(1.02, place, note, va="center", fontsize=8, color=VERMILION if small else INK)
-    _name_rows(ax, [f"{row.name}\n{row.activation}" for row in found.rows])
+    _name_rows(ax, [f"{row.name}, {row.activation}" for row in found.rows])
     ax.set_xlim(0.0, 1.0)
     ax.set_xticks([0.0, 0.25, 0.5, 0.75, 1.0], ["0", "25%", "50%", "75%", "100%"])
     ax.set_xlabel("share of the layer")
@@ -244,11 +244,12 @@ def health(
 # Details.
 
 
-def _axes(ax: Axes | None) -> Axes:
+def _axes(ax: Axes | None, rows: int = 0) -> Axes:
+    """The Axes given, or new ones, high enough for so many rows of text."""
     if ax is None:
         from matplotlib import pyplot as plt
 
-        _, ax = plt.subplots(layout="constrained")
+        _, ax = plt.subplots(figsize=(6.4, max(4.8, 1.5 + 0.55 * rows)), layout="constrained")
     elif not hasattr(ax, "plot") or not hasattr(ax, "figure"):
         raise TypeError(f"`ax` must be matplotlib Axes, as plt.subplots() gives, got {type(ax).__name__}")
     for side in ("top", "right"):

@@ -47,14 +47,7 @@ def build(formula: str, at: tuple[str, ...]) -> tuple[Value, dict[str, Value]]:
     numbers = assignments(at)
     with input_errors():
         parsed = parse(formula)
-    missing = [name for name in parsed.inputs if name not in numbers]
-    if missing:
-        example = ",".join(f"{name}=1" for name in missing)
-        raise BadInput(f"`--at` has no number for {', '.join(missing)}: add --at {example}")
-    unused = [name for name in numbers if name not in parsed.inputs]
-    if unused:
-        needs = ", ".join(parsed.inputs) or "no numbers"
-        raise BadInput(f"`--at` has {', '.join(unused)}, which the formula does not use: it needs {needs}")
+        parsed.check(numbers, "--at")
     result, named = parsed.build(numbers)
     result.backward()
     return result, named

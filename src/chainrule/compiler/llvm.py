@@ -255,7 +255,7 @@ class _Function:
         self.count = 0
         self.label = "entry"
         self.axis = choose_axis(statement)
-        self.jammed = choose_jam(statement, self.axis)
+        self.jammed = choose_jams(statement, self.axis)
         self.lanes = 1
         self.nest(0, [[]])
 
@@ -302,7 +302,7 @@ class _Function:
     # Loops. A *tile* is a list of index lists: results that are computed side by side, in registers of their own.
 
     def nest(self, depth: int, tile: list[list[str]]) -> None:
-        """The statement's loops from `depth` on; the vector axis in chunks, the jammed one several turns at a time."""
+        """The statement's loops from `depth` on; the vector axis in chunks, jammed ones several turns at a time."""
         if depth == len(self.statement.loops):
             self.body(tile)
             return
@@ -322,7 +322,7 @@ class _Function:
 
         if depth == self.axis:
             self.chunks(extent, self.element.widest, vector)
-        elif depth == self.jammed:
+        elif depth in self.jammed:
             whole = extent // JAM * JAM
             self.walk(0, whole, JAM, several)
             self.walk(whole, extent, 1, one)
@@ -400,7 +400,8 @@ class _Function:
         """Reductions with the lanes along their last loop, and sums across lanes at the end."""
         axis = len(self.statement.loops) + len(term.loops) - 1
         results: list[Any] = [0.0] * len(tile)
-        for start, stop, lanes in _chunks(term.loops[-1], self.element.widest // (2 if len(tile) > 1 else 1)):
+        registers = 4 if len(tile) == 1 else 2 if len(tile) <= JAM else 1  # for each sum
+        for start, stop, lanes in _chunks(term.loops[-1], self.element.widest // 4 * registers):
             zeros = [self.register(0.0, lanes)] * len(tile)
 
             def chunk(index: str, carried: list[Register], start: int = start, lanes: int = lanes) -> list[Register]:
@@ -619,14 +620,15 @@ def _chunks(extent: int, widest: int) -> list[tuple[int, int, int]]:
     return found
 
 
-def choose_jam(statement: Statement, axis: int | None) -> int | None:
-    """The loop of which several turns share what they load: one that leaves an operand of a reduction unmoved."""
+def choose_jams(statement: Statement, axis: int | None) -> list[int]:
+    """The loops of which several turns share what they load: those that leave an operand of a reduction unmoved.
+
+    Two of them, if the lanes are along the reduction: a square of turns loads twice its side, and adds its area.
+    """
     candidates = [d for d, extent in enumerate(statement.loops) if d != axis and extent >= JAM]
-    reductions = [term for term in statement.terms if term.loops]
-    for d in reversed(candidates):
-        if any(access.strides[d] == 0 for term in reductions for access in term.expression.accesses()):
-            return d
-    return None
+    accesses = [access for term in statement.terms if term.loops for access in term.expression.accesses()]
+    sharing = [d for d in reversed(candidates) if any(access.strides[d] == 0 for access in accesses)]
+    return sharing[: 2 if axis is None else 1]
 
 
 def choose_axis(statement: Statement) -> int | None:

@@ -61,7 +61,7 @@ class _Artist:
             for key, statement in zip(own, _body(step), strict=True):
                 self.connect(key, statement, k)
             if isinstance(step, Repeat):
-                groups.append(Group(f"{step.count:,} times, r = 0, 1, …", own))
+                groups.append(Group(f"{step.count:,} times, r = {step.times[0]}, {step.times[1]}, …", own))
             elif _is_backward(step):
                 backward += own
         if backward:

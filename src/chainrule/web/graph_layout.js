@@ -1,16 +1,17 @@
 // @ts-check
 // A layered drawing of an acyclic graph, left to right, after Sugiyama: layers, order within layers, coordinates.
 //
-// Every node stands one layer left of its leftmost user, so that leaves stay close to where they are used. Where edges of a
-// node skip layers they share a lane there, as if it were a thin node, and branch off it one by one. The order within layers is
-// improved by sweeps until edges hardly cross; then each layer moves as close to its neighbours as the order allows, which is an
-// isotonic regression with an exact solution.
+// Every node stands one layer left of its leftmost user, so that leaves stay close to where they are used. Where edges
+// of a node skip layers they share a lane there, as if it were a thin node, and branch off it one by one. The order
+// within layers is improved by sweeps until edges hardly cross; then each layer moves as close to its neighbours as the
+// order allows, which is an isotonic regression with an exact solution.
 
 /**
  * @typedef {{ x: number, y: number, width: number, height: number }} Box  its centre and size
  * @typedef {{ from: number, to: number, operand: number, path: string }} Edge
  * @typedef {{ width: number, height: number, boxes: Box[], edges: Edge[] }} Layout
- * @typedef {{ node: number, width: number, height: number, layer: number, left: Link[], right: Link[], place: number, y: number }} Slot
+ * @typedef {{ width: number, height: number }} Size
+ * @typedef {Size & { node: number, layer: number, left: Link[], right: Link[], place: number, y: number }} Slot
  * @typedef {{ slot: Slot, weight: number }} Link
  * @typedef {{ from: number, to: number, operand: number, via: Slot[] }} Route
  */
@@ -34,7 +35,12 @@ export function layoutGraph(nodes, sizes) {
   nodes.forEach((node, to) => node.operands.forEach((from) => (reach[from] = Math.max(reach[from], layerOf[to]))));
   const lanes = slots.map((slot, node) => lanesFrom(slot, reach[node]));
   const routes = nodes.flatMap((node, to) =>
-    node.operands.map((from, operand) => ({ from, to, operand, via: lanes[from].slice(0, layerOf[to] - layerOf[from] - 1) })),
+    node.operands.map((from, operand) => ({
+      from,
+      to,
+      operand,
+      via: lanes[from].slice(0, layerOf[to] - layerOf[from] - 1),
+    })),
   );
   for (const { from, to, via } of routes) link(via[via.length - 1] ?? slots[from], slots[to]);
   const layers = bestOrder(firstOrder(nodes, slots, lanes));
@@ -58,7 +64,11 @@ function layersOf(/** @type {{ operands: number[] }[]} */ nodes) {
 }
 
 /** @returns {Slot} */
-function newSlot(/** @type {number} */ node, /** @type {number} */ layer, /** @type {{ width: number, height: number }} */ size) {
+function newSlot(
+  /** @type {number} */ node,
+  /** @type {number} */ layer,
+  /** @type {{ width: number, height: number }} */ size,
+) {
   return { node, layer, width: size.width, height: size.height, left: [], right: [], place: 0, y: 0 };
 }
 
@@ -127,7 +137,9 @@ function bestOrder(/** @type {Slot[][]} */ layers) {
 
 /** @param {Slot[]} layer @param {"left" | "right"} side */
 function sortByNeighbours(layer, side) {
-  const wish = new Map(layer.map((slot) => [slot, slot[side].length ? mean(slot[side].map((to) => to.slot.place)) : slot.place]));
+  const wish = new Map(
+    layer.map((slot) => [slot, slot[side].length ? mean(slot[side].map((to) => to.slot.place)) : slot.place]),
+  );
   layer.sort((a, b) => /** @type {number} */ (wish.get(a)) - /** @type {number} */ (wish.get(b)));
   number(layer);
 }
@@ -160,7 +172,8 @@ function crossings(/** @type {Slot[][]} */ layers) {
   for (const layer of layers) {
     for (let i = 0; i < layer.length; i++) {
       for (let j = i + 1; j < layer.length; j++) {
-        for (const one of layer[i].right) for (const other of layer[j].right) if (one.slot.place > other.slot.place) total++;
+        for (const one of layer[i].right)
+          for (const other of layer[j].right) if (one.slot.place > other.slot.place) total++;
       }
     }
   }
@@ -169,13 +182,20 @@ function crossings(/** @type {Slot[][]} */ layers) {
 
 /** Give every slot a `y`: neighbours across layers close together, neighbours within a layer apart. */
 function placeVertically(/** @type {Slot[][]} */ layers) {
-  for (const layer of layers) settle(layer, layer.map(() => 0), layer.map(() => 1));
+  for (const layer of layers)
+    settle(
+      layer,
+      layer.map(() => 0),
+      layer.map(() => 1),
+    );
   for (let sweep = 0; sweep < PLACE_SWEEPS; sweep++) {
     const side = sweep % 2 ? "left" : "right";
     for (const layer of sweep % 2 ? layers : layers.toReversed()) {
       const links = layer.map((slot) => pulls(slot, side));
       const weights = links.map((list) => list.reduce((sum, to) => sum + to.weight, 0));
-      const wishes = links.map((list, i) => list.reduce((sum, to) => sum + to.weight * to.slot.y, 0) / (weights[i] || 1));
+      const wishes = links.map(
+        (list, i) => list.reduce((sum, to) => sum + to.weight * to.slot.y, 0) / (weights[i] || 1),
+      );
       settle(layer, wishes, weights);
     }
   }
@@ -183,14 +203,14 @@ function placeVertically(/** @type {Slot[][]} */ layers) {
   for (const slot of layers.flat()) slot.y -= top;
 }
 
-/** What a slot wants to be close to: a lane goes on straight from where the sweep comes, a node is drawn to both sides. */
+/** What a slot wants to be close to: a lane goes on straight from where the sweep comes, a node looks to both sides. */
 function pulls(/** @type {Slot} */ slot, /** @type {"left" | "right"} */ side) {
   const next = slot[side].find((to) => to.slot.node < 0);
   return slot.node < 0 && next ? [next] : [...slot.left, ...slot.right];
 }
 
 /**
- * Move a layer as close to `wishes` as its order and the gaps allow: isotonic regression, by pooling adjacent violators.
+ * Move a layer as close to `wishes` as order and gaps allow: isotonic regression, by pooling adjacent violators.
  * @param {Slot[]} layer
  * @param {number[]} wishes
  * @param {number[]} weights
@@ -207,7 +227,11 @@ function settle(layer, wishes, weights) {
     while (blocks.length > 0 && blocks[blocks.length - 1].wish > block.wish) {
       const above = /** @type {typeof block} */ (blocks.pop());
       const weight = above.weight + block.weight;
-      block = { wish: (above.wish * above.weight + block.wish * block.weight) / weight, weight, size: above.size + block.size };
+      block = {
+        wish: (above.wish * above.weight + block.wish * block.weight) / weight,
+        weight,
+        size: above.size + block.size,
+      };
     }
     blocks.push(block);
   });

@@ -1,5 +1,5 @@
 // @ts-check
-// The graph as a picture: a card for each node with its data and grad, and what flows along the edges in the present step.
+// The graph as a picture: a card for each node with its data and grad, and what flows along the edges in this step.
 
 import { html, shorten, svg } from "./elements.js";
 import { layoutGraph } from "./graph_layout.js";
@@ -9,7 +9,8 @@ import { layoutGraph } from "./graph_layout.js";
  * @typedef {import("./narration.js").GraphNode} GraphNode
  * @typedef {import("./narration.js").Backward} Backward
  * @typedef {import("./narration.js").State} State
- * @typedef {{ group: SVGGraphicsElement, data: SVGGraphicsElement, grad: SVGGraphicsElement | null, mark: SVGGraphicsElement }} Card
+ * @typedef {SVGGraphicsElement} Shape
+ * @typedef {{ group: Shape, data: Shape, grad: Shape | null, mark: Shape }} Card
  */
 
 const CARD = { width: 138, height: 72 };
@@ -20,7 +21,8 @@ const LARGEST = 1.12;
 const ZOOM_LIMITS = [0.2, 2];
 const FACTOR_FROM_NODE = 46; // where on an edge the local derivative stands
 const TRAVEL_MS = 900;
-const SIGNS = /** @type {Record<string, string>} */ ({ "*": "×", "-": "−", "/": "÷", "<=": "≤", ">=": "≥", "!=": "≠" });
+/** @type {Record<string, string>} */
+const SIGNS = { "*": "×", "-": "−", "/": "÷", "<=": "≤", ">=": "≥", "!=": "≠" };
 
 export class GraphView {
   /** @param {Description} graph @param {string} detailsId  of the element that describes the node in focus */
@@ -43,13 +45,14 @@ export class GraphView {
     this.factor = chip("cr-factor");
     this.token = chip("cr-token");
     this.outcome = chip("cr-outcome");
+    const name = graph.nodes[graph.root].name;
     this.svg = svg(
       "svg",
       {
         class: "cr-graph",
         viewBox: `${-MARGIN.x} ${-MARGIN.y} ${this.width} ${this.height}`,
         role: "group",
-        "aria-label": `Graph of ${graph.nodes[graph.root].name}, ${graph.nodes.length} nodes; up and down arrows go from node to node`,
+        "aria-label": `Graph of ${name}, ${graph.nodes.length} nodes; up and down arrows go from node to node`,
       },
       svg("g", { "aria-hidden": "true" }, ...this.lines.values()),
       ...this.cards.map((card) => card.group),
@@ -65,7 +68,16 @@ export class GraphView {
     const [left, top] = [-width / 2 + signWidth(node), -size.height / 2];
     const outline = { x: left, y: top, ...size, rx: node.kind === "result" ? 8 : 16 };
     const text = (/** @type {string} */ kind, /** @type {number} */ row, words = "", end = false) =>
-      svg("text", { class: kind, x: end ? left + size.width - 13 : left + 13, y: top + row, "text-anchor": end ? "end" : "start" }, words);
+      svg(
+        "text",
+        {
+          class: kind,
+          x: end ? left + size.width - 13 : left + 13,
+          y: top + row,
+          "text-anchor": end ? "end" : "start",
+        },
+        words,
+      );
 
     const mark = svg("text", { class: "cr-mark", x: left + size.width / 2, y: top - 9, "text-anchor": "middle" });
     const group = svg("g", {
@@ -251,7 +263,12 @@ export class GraphView {
   follow(/** @type {State} */ { step }, /** @type {ScrollBehavior} */ behavior) {
     if (step.kind === "end") return;
     const nodes = "to" in step ? [step.node, step.to] : "node" in step ? [step.node] : [0];
-    const target = (/** @type {"x" | "y"} */ axis, /** @type {number} */ size, /** @type {number} */ at, /** @type {number} */ view) => {
+    const target = (
+      /** @type {"x" | "y"} */ axis,
+      /** @type {number} */ size,
+      /** @type {number} */ at,
+      /** @type {number} */ view,
+    ) => {
       const places = nodes.map((i) => (this.layout.boxes[i][axis] + MARGIN[axis]) * this.scale);
       const far = Math.max(...places) - Math.min(...places) + 2 * size * this.scale > view; // not both: then the last
       const seen = far ? places.slice(-1) : places;
@@ -291,10 +308,16 @@ function signOf(/** @type {GraphNode} */ node) {
 }
 
 /** The lower part of a card, behind the gradient. */
-function band(/** @type {number} */ left, /** @type {number} */ top, /** @type {{ width: number, height: number }} */ size, /** @type {number} */ radius) {
+function band(
+  /** @type {number} */ left,
+  /** @type {number} */ top,
+  /** @type {{ width: number, height: number }} */ size,
+  /** @type {number} */ radius,
+) {
   const [right, bottom, start] = [left + size.width, top + size.height, top + 47];
   const corner = `A${radius} ${radius} 0 0 1`;
-  return `M${left} ${start}H${right}V${bottom - radius}${corner} ${right - radius} ${bottom}H${left + radius}${corner} ${left} ${bottom - radius}Z`;
+  const [low, inner, outer] = [bottom - radius, left + radius, right - radius];
+  return `M${left} ${start}H${right}V${low}${corner} ${outer} ${bottom}H${inner}${corner} ${left} ${low}Z`;
 }
 
 // Chips: short texts on a rounded ground.

@@ -4,15 +4,20 @@
 /**
  * @typedef {{ exact: string, text: string }} Num  a number as Python writes it, and a short form
  * @typedef {{ names: string, numbers: string }} Texts  a formula with names, and with numbers
- * @typedef {{ name: string, kind: "leaf" | "constant" | "result", op: string, operands: number[], data: Num, grad: Num | null, expression: Texts | null }} GraphNode
+ * @typedef {"leaf" | "constant" | "result"} Kind
+ * @typedef {{ name: string, kind: Kind, op: string, operands: number[], data: Num, grad: Num | null,
+ *   expression: Texts | null }} GraphNode
  * @typedef {{ kind: "start" | "end" }} Frame
  * @typedef {{ kind: "forward", node: number }} Forward
  * @typedef {{ kind: "seed", node: number, after: Num }} Seed
- * @typedef {{ kind: "backward", node: number, to: number, operand: number, grad: Num, partial: Num, formula: Texts | null, product: Num, before: Num, after: Num, sum: string, multiplication: string }} Backward
- * @typedef {{ kind: "handwritten", node: number, to: number, grad: Num, before: Num, after: Num, change: Num }} Handwritten
+ * @typedef {{ kind: "backward", node: number, to: number, operand: number, grad: Num, partial: Num,
+ *   formula: Texts | null, product: Num, before: Num, after: Num, sum: string, multiplication: string }} Backward
+ * @typedef {{ kind: "handwritten", node: number, to: number, grad: Num, before: Num, after: Num,
+ *   change: Num }} Handwritten
  * @typedef {Frame | Forward | Seed | Backward | Handwritten} Step
  * @typedef {{ root: number, nodes: GraphNode[], steps: Step[] }} Description
- * @typedef {{ position: number, step: Step, backward: boolean, computed: boolean[], grads: (Num | null)[], complete: boolean[] }} State
+ * @typedef {{ position: number, step: Step, backward: boolean, computed: boolean[], grads: (Num | null)[],
+ *   complete: boolean[] }} State
  * @typedef {{ term: string, math?: string, prose?: string }} Detail
  * @typedef {{ title: string, equation: string, details: Detail[], spoken: string }} Narration
  */
@@ -21,7 +26,7 @@ const ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth"];
 const MOST_LISTED = 6;
 
 /**
- * The state after each step: which values are there, what the gradients are, and which of them will not change any more.
+ * The state after each step: which values are there, what the gradients are, and which of those are complete.
  * @param {Description} graph
  * @returns {State[]}
  */
@@ -91,15 +96,24 @@ function narrateSeed(/** @type {Description} */ graph, /** @type {Seed} */ step)
     equation: one ? `${name}.grad = ∂${name}/∂${name} = 1` : `${name}.grad = ${step.after.text}`,
     details: [
       { term: "why", prose: one ? `${name} moves exactly as fast as itself.` : "This is the seed that was asked for." },
-      ...(kept ? [{ term: "kept", prose: "Leaves start from the gradients they hold, for nobody has set them to zero." }] : []),
-      { term: "next", prose: "The newest node passes its gradient to its operands, then the one before it, and so on." },
+      ...(kept
+        ? [{ term: "kept", prose: "Leaves start from the gradients they hold, for nobody has set them to zero." }]
+        : []),
+      {
+        term: "next",
+        prose: "The newest node passes its gradient to its operands, then the one before it, and so on.",
+      },
     ],
     spoken: `Backward starts. The gradient of ${name} is set to ${step.after.text}.`,
   };
 }
 
 /** @returns {Narration} */
-function narrateBackward(/** @type {Description} */ graph, /** @type {Backward} */ step, /** @type {number} */ position) {
+function narrateBackward(
+  /** @type {Description} */ graph,
+  /** @type {Backward} */ step,
+  /** @type {number} */ position,
+) {
   const [node, to] = [graph.nodes[step.node], graph.nodes[step.to]];
   const local = `∂${node.name}/∂${to.name}`;
   const formula = step.formula ?? { names: step.partial.text, numbers: step.partial.text };
@@ -121,7 +135,8 @@ function narrateBackward(/** @type {Description} */ graph, /** @type {Backward} 
     ],
     spoken:
       `Backward. ${node.name} passes its gradient to ${to.name}${use && `, through ${use}`}. ` +
-      `The gradient of ${node.name}, ${step.grad.text}, times the local derivative, ${step.partial.text}, is ${step.product.text}. ` +
+      `The gradient of ${node.name}, ${step.grad.text}, times the local derivative, ${step.partial.text}, ` +
+      `is ${step.product.text}. ` +
       `The gradient of ${to.name} goes from ${step.before.text} to ${step.after.text}.`,
   };
 }
@@ -153,9 +168,14 @@ function narrateHandwritten(/** @type {Description} */ graph, /** @type {Handwri
     title: `${node.name} runs its own _backward`,
     equation: `${to.name}.grad: ${step.before.text} → ${step.after.text}`,
     details: [
-      { term: "written by hand", prose: `Its code met ${node.name}.grad = ${step.grad.text} and changed ${to.name}.grad by ${step.change.text}.` },
+      {
+        term: "written by hand",
+        prose: `Its code met ${node.name}.grad = ${step.grad.text} and changed ${to.name}.grad by ${step.change.text}.`,
+      },
     ],
-    spoken: `Backward. The hand-written backward of ${node.name} changes the gradient of ${to.name} from ${step.before.text} to ${step.after.text}.`,
+    spoken:
+      `Backward. The hand-written backward of ${node.name} changes the gradient of ${to.name} ` +
+      `from ${step.before.text} to ${step.after.text}.`,
   };
 }
 

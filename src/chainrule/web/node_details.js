@@ -28,9 +28,14 @@ export class NodeDetails {
     const grad = state.grads[i];
     const lines = [line("data", state.computed[i] ? node.data.exact : "not yet", "cr-data")];
     if (grad) lines.push(line(state.backward && !state.complete[i] ? "grad so far" : "grad", grad.exact, "cr-grad"));
-    const note = grad === null ? "a plain number takes no gradient" : state.complete[i] ? nudge(this.graph, i, grad) : "";
+    const note =
+      grad === null ? "a plain number takes no gradient" : state.complete[i] ? nudge(this.graph, i, grad) : "";
     this.element.replaceChildren(
-      html("p", { class: "cr-what" }, node.expression ? `${node.name} = ${node.expression.names}` : `${node.name}, a ${node.kind}`),
+      html(
+        "p",
+        { class: "cr-what" },
+        node.expression ? `${node.name} = ${node.expression.names}` : `${node.name}, a ${node.kind}`,
+      ),
       html("dl", {}, ...lines, ...this.contributions(i, state.position)),
       html("p", {}, note && sentence(note)),
     );

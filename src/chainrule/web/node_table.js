@@ -20,7 +20,12 @@ export class NodeTable {
       const reading = html("td", { class: "cr-reading" });
       const made = node.expression?.names ?? (node.kind === "leaf" ? "given" : "a constant");
       const name = html("th", { scope: "row" }, node.name);
-      return { row: html("tr", { "data-node": String(i) }, name, html("td", {}, made), data, grad, reading), data, grad, reading };
+      return {
+        row: html("tr", { "data-node": String(i) }, name, html("td", {}, made), data, grad, reading),
+        data,
+        grad,
+        reading,
+      };
     });
     const head = ["node", "made by", "data", "grad", "reading"].map((name) => html("th", { scope: "col" }, name));
     const table = html(
@@ -34,7 +39,11 @@ export class NodeTable {
       "details",
       { class: "cr-table" },
       html("summary", {}, "All numbers as a table", html("span", { class: "cr-keys", "aria-hidden": "true" }, KEYS)),
-      html("div", { class: "cr-table-scroller", tabindex: "0", role: "group", "aria-label": "Table of all nodes" }, table),
+      html(
+        "div",
+        { class: "cr-table-scroller", tabindex: "0", role: "group", "aria-label": "Table of all nodes" },
+        table,
+      ),
     );
   }
 

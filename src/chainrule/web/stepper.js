@@ -20,7 +20,7 @@ import { NodeTable } from "./node_table.js";
 /**
  * @typedef {import("./narration.js").Description} Description
  * @typedef {import("./narration.js").Step} Step
- * @typedef {{ keyboard?: EventTarget, position?: number }} Options  `keyboard`: where to listen for keys, else in the element
+ * @typedef {{ keyboard?: EventTarget, position?: number }} Options  `keyboard`: where to listen for keys
  */
 
 const SPEEDS = [0.5, 1, 2, 4];
@@ -83,7 +83,8 @@ export class Stepper extends EventTarget {
     this.position = wanted;
     const { state } = this;
     this.view.show(state);
-    if (onward && state.step.kind === "backward" && !this.reducedMotion.matches) this.view.travel(state, state.step, this.speed);
+    if (onward && state.step.kind === "backward" && !this.reducedMotion.matches)
+      this.view.travel(state, state.step, this.speed);
     this.table.show(state);
     this.showWords();
     this.showLabels();
@@ -104,7 +105,11 @@ export class Stepper extends EventTarget {
   jump(/** @type {1 | -1} */ direction) {
     const turns = this.graph.steps.map(turnOf);
     let position = this.position + direction;
-    while (position > 0 && position < this.length - 1 && turns[position] === turns[direction > 0 ? this.position : position - 1]) {
+    while (
+      position > 0 &&
+      position < this.length - 1 &&
+      turns[position] === turns[direction > 0 ? this.position : position - 1]
+    ) {
       position += direction;
     }
     this.goTo(position);
@@ -177,7 +182,12 @@ export class Stepper extends EventTarget {
         html("header", { class: "cr-header" }, words.phase, words.count, zoom),
         this.view.element,
         this.controls.element,
-        html("div", { class: "cr-text" }, html("div", { class: "cr-explanation" }, words.title, words.equation, words.details), this.details.element),
+        html(
+          "div",
+          { class: "cr-text" },
+          html("div", { class: "cr-explanation" }, words.title, words.equation, words.details),
+          this.details.element,
+        ),
         words.spoken,
         this.table.element,
       ),
@@ -337,12 +347,24 @@ function buildControls(/** @type {Stepper} */ stepper) {
   ];
   const keys = ["Home", "ArrowLeft", "Space", "ArrowRight", "End"];
   [...back, play, ...on].forEach((each, i) => each.setAttribute("aria-keyshortcuts", keys[i]));
-  const range = { type: "range", min: "0", max: String(last), step: "1", value: "0", class: "cr-scrubber", "aria-label": "Step" };
+  const range = {
+    type: "range",
+    min: "0",
+    max: String(last),
+    step: "1",
+    value: "0",
+    class: "cr-scrubber",
+    "aria-label": "Step",
+  };
   const scrubber = /** @type {HTMLInputElement} */ (html("input", range));
   const turn = stepper.states.findIndex((state) => state.backward) - 0.5;
   scrubber.style.setProperty("--cr-turn", `${(100 * turn) / last}%`);
-  const speeds = SPEEDS.map((speed) => html("option", { value: String(speed), ...(speed === 1 && { selected: "" }) }, `${speed}×`));
-  const speed = /** @type {HTMLSelectElement} */ (html("select", { class: "cr-speed", "aria-label": "Speed" }, ...speeds));
+  const speeds = SPEEDS.map((speed) =>
+    html("option", { value: String(speed), ...(speed === 1 && { selected: "" }) }, `${speed}×`),
+  );
+  const speed = /** @type {HTMLSelectElement} */ (
+    html("select", { class: "cr-speed", "aria-label": "Speed" }, ...speeds)
+  );
   const buttons = html("div", { class: "cr-buttons" }, ...back, play, ...on);
   const element = html("div", { class: "cr-controls", role: "group", "aria-label": "Steps" }, buttons, scrubber, speed);
   return { element, back, play, on, scrubber, speed };

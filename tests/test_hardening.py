@@ -1,0 +1,248 @@
+"""The native engine under faults: no memory, threads, signals, closures that misbehave, and graphs without end."""
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+import chainrule
+from engines import ENGINES
+
+native_only = pytest.mark.skipif("native" not in ENGINES, reason="about the native engine")
+
+
+@pytest.fixture(params=ENGINES)
+def Value(request):
+    return ENGINES[request.param]
+
+
+def in_a_process(code, timeout=600):
+    """What the code prints, as JSON; a crash of the process is a failure with what it said."""
+    environment = {**os.environ, "CHAINRULE_ENGINE": "native", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], env=environment, capture_output=True, text=True, timeout=timeout
+    )
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return json.loads(done.stdout)
+
+
+@native_only
+def test_every_allocation_may_fail():
+    """Each allocation of a whole scenario fails once: that is a MemoryError, and afterwards everything works."""
+    pytest.importorskip("_testcapi")
+    found = in_a_process(
+        """
+        import json, _testcapi
+        import chainrule
+        from chainrule import Value, _native
+
+        @chainrule.op(lambda out, *x: 1.0, *[lambda out, *x: 2.0] * 4)
+        def five(a, b, c, d, e):
+            return a + 2.0 * (b + c + d + e)
+
+        def scenario():
+            x, y = Value(2.0, label="x"), Value(3.0)
+            node = Value(0.0, [x, y, x], "by hand", "node")
+            def backward():
+                x.grad += node.grad
+            node._backward = backward
+            total = x * y + five(x, y, 1.0, x, y) + node + x.tanh() ** y - chainrule.where(x, y, 2.0)
+            _native.trace(total), repr(total), f"{total:.3f}", total._prev, total._operands, x < y
+            total.backward()
+            return x.grad, y.grad
+
+        expected = scenario()
+        failures = successes = 0
+        for failing in range(400):
+            _testcapi.set_nomemory(failing, failing + 1)
+            try:
+                scenario()
+                successes += 1
+            except MemoryError:
+                failures += 1
+            finally:
+                _testcapi.remove_mem_hooks()
+            assert scenario() == expected, failing
+        print(json.dumps([failures, successes]))
+        """
+    )
+    failures, successes = found
+    assert failures > 30  # so many allocations there are
+    assert successes > 0  # and then none is left to fail
+
+
+@native_only
+@pytest.mark.slow
+def test_ten_million_nodes_leave_no_memory_behind():
+    before, after = in_a_process(
+        """
+        import json, resource
+        from chainrule import Value
+
+        def work(rounds):
+            for _ in range(rounds):
+                x, y = Value(0.5), Value(2.0)
+                v = x
+                for _ in range(20_000):
+                    v = (v * y + x).tanh()
+                    v = v - 0.1
+                labelled = Value(1.0, (v, y), "by hand", "label")
+                labelled._backward = lambda: None
+                (v + labelled).backward()
+                del labelled, v
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+        print(json.dumps([work(10), work(120)]))  # 120 rounds are 9.6 million nodes
+        """
+    )
+    assert after < 1.1 * before
+
+
+def test_two_threads_build_and_differentiate_graphs_of_their_own(Value):
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    shared, results, errors = Value(0.5), [], []
+
+    def work(seed):
+        try:
+            for _ in range(30):
+                x = Value(seed)
+                v = x
+                for k in range(200):
+                    v = v * 0.9 + x if k % 3 else (v * shared).tanh()
+                v.backward()
+                results.append((seed, v.data, x.grad))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(0.1 * (k + 1),)) for k in range(4)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not errors
+    assert len(results) == 120
+    assert len(set(results)) == 4  # each seed always gave the same
+
+
+@native_only
+def test_backward_passes_of_several_threads_add_up_on_a_shared_leaf():
+    """In C, a backward pass without closures is one step for other threads."""
+    Value = ENGINES["native"]
+    shared = Value(2.0)
+
+    def work():
+        for _ in range(500):
+            (shared * 3.0 + shared).backward()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert shared.grad == 4.0 * 2000
+
+
+def hand_made(Value, x, backward):
+    node = Value(x.data, (x,), "by hand")
+    node._backward = lambda: backward(node)
+    return node
+
+
+def test_ctrl_c_in_a_backward_pass_leaves_a_usable_state(Value):
+    x = Value(2.0)
+    interrupted = []
+
+    def backward(node):
+        if not interrupted:
+            interrupted.append(True)
+            signal.raise_signal(signal.SIGINT)
+        x.grad += node.grad
+
+    loss = hand_made(Value, x, backward) * 3.0 + x
+    for _ in range(100):
+        loss = loss + x
+    with pytest.raises(KeyboardInterrupt):
+        loss.backward()
+    x.grad = 0.0
+    loss.backward()
+    assert x.grad == 104.0
+
+
+def test_ctrl_c_comes_through_after_a_long_native_pass():
+    x = chainrule.Value(1.0)
+    v = x
+    for _ in range(50_000):
+        v = v * 1.0
+    timer = threading.Timer(0.0, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        timer.start()
+        while True:
+            v.backward()
+    timer.join()
+    x.grad = 0.0
+    v.backward()
+    assert x.grad == 1.0
+
+
+def test_a_closure_that_builds_raises_or_calls_backward_again(Value):
+    x = Value(3.0)
+    other = Value(2.0)
+
+    def builds(node):
+        extra = x * other
+        extra.backward()
+        x.grad += node.grad
+
+    loss = hand_made(Value, x, builds) * 2.0
+    loss.backward()
+    assert x.grad == 2.0 + other.data  # of this pass, and of the one inside it
+    assert other.grad == 3.0
+
+    def raises(node):
+        raise ValueError("planted")
+
+    loss = hand_made(Value, x, raises) * 2.0 + x
+    with pytest.raises(ValueError, match="planted"):
+        loss.backward()
+
+    calls = []
+
+    def again(node):
+        calls.append(node)
+        x.grad += node.grad
+        if len(calls) == 1:
+            loss.backward()
+
+    x.grad = 0.0
+    loss = hand_made(Value, x, again) * 2.0
+    loss.backward()
+    assert len(calls) == 2
+    assert x.grad == 4.0
+
+
+def test_a_closure_may_free_the_graph_that_it_runs_in(Value):
+    x = Value(1.0)
+    holder = {}
+
+    def drops(node):
+        holder.clear()
+        gc.collect()
+        x.grad += node.grad
+
+    v = hand_made(Value, x, drops)
+    for _ in range(100):
+        v = v + x
+    holder["loss"] = v * 1.0
+    del v
+    holder["loss"].backward()
+    assert x.grad == 101.0
