@@ -324,7 +324,7 @@ KILLERS = {
         "import sys\nsys.setrecursionlimit(10**9)\ndef f():\n    return f()\nf()",
         r"calls itself|so deeply|ended Python|memory|ran for more than",
     ),
-    "memory": ("kept = []\nwhile True:\n    kept.append(bytearray(10**9))", r"memory|ran for more than"),  # as fast as it is
+    "memory": ("kept = []\nwhile True:\n    kept.append(bytearray(10**9))", r"memory|ran for more than"),
 }
 
 
