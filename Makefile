@@ -2,20 +2,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check torture sanitize lint build stubs pictures docs wheels bench clean
+.PHONY: demo test check torture sanitize lint build stubs pictures docs lessons wheels bench clean
 
 # Train micrograd's moons demo and show the result.
 demo: $(VENV)/installed
 	$(BIN)/python examples/moons.py
 
 # The whole test suite, on the native engine and again on the Python one.
-test: $(VENV)/tests-installed lint
+test: $(VENV)/tests-installed lint lessons
 	CHAINRULE_ENGINE=native $(BIN)/python -m pytest -n 2 --doctest-modules src tests
 	CHAINRULE_ENGINE=python $(BIN)/python -m pytest -n 2 -m "not slow" -q tests
 	$(MAKE) torture
 
 # What to run before every commit: lint, types, core tests. Under two minutes.
-check: $(VENV)/tests-installed lint
+check: $(VENV)/tests-installed lint lessons
 	CHAINRULE_ENGINE=native $(BIN)/python -m pytest -n 2 -q -m "not slow" --doctest-modules src tests
 
 lint: $(VENV)/tests-installed
@@ -56,8 +56,17 @@ pictures: $(VENV)/docs-installed
 docs: pictures
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# Build the course's site; `chainrule learn` serves it. Needs Node.js.
+lessons: $(VENV)/installed lessons/node_modules/installed
+	cd lessons && node_modules/.bin/tsc
+	cd lessons && PYTHON=../$(BIN)/python node build.mjs
+
+lessons/node_modules/installed: lessons/package.json lessons/package-lock.json
+	cd lessons && npm ci --no-audit --no-fund
+	touch $@
+
 # A wheel with the native engine for this platform, and a pure one for all others.
-wheels: $(VENV)/installed
+wheels: $(VENV)/installed lessons
 	rm -rf build dist
 	$(BIN)/pip wheel -q --no-deps -w dist .
 	rm -rf build
@@ -68,7 +77,7 @@ bench: $(VENV)/bench-installed
 	$(BIN)/python benchmarks/compiler.py
 
 clean:
-	rm -rf $(VENV) build dist site src/*.egg-info src/chainrule/*.so src/chainrule/_native_ops.h
+	rm -rf $(VENV) build dist site src/*.egg-info src/chainrule/*.so src/chainrule/_native_ops.h src/chainrule/learn/site lessons/node_modules
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -127,7 +127,20 @@ def iris(folder):
 def test_help_lists_every_command_and_every_command_has_help(run):
     code, out, _ = run()
     assert code == 0
-    names = ["train", "predict", "grad", "draw", "step", "check", "compile", "bench", "info"]
+    names = [
+        "train",
+        "predict",
+        "grad",
+        "draw",
+        "step",
+        "check",
+        "compile",
+        "learn",
+        "grade",
+        "lessons",
+        "bench",
+        "info",
+    ]
     assert list(app.commands) == names
     assert re.findall(r"^  (\w+)  ", out, flags=re.MULTILINE) == names
     for name in names:

@@ -16,8 +16,10 @@ import click
 
 import chainrule
 from chainrule.cli.console import BadInput, Command, Settings, complain
+from chainrule.cli.course import grade, lessons
 from chainrule.cli.formulas import draw, grad, step
 from chainrule.cli.functions import check, compile_
+from chainrule.cli.learning import learn
 from chainrule.cli.machine import bench, info
 from chainrule.cli.models import predict, train
 
@@ -40,7 +42,20 @@ def app(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-COMMANDS: tuple[Command, ...] = (train, predict, grad, draw, step, check, compile_, bench, info)
+COMMANDS: tuple[Command, ...] = (
+    train,
+    predict,
+    grad,
+    draw,
+    step,
+    check,
+    compile_,
+    learn,
+    grade,
+    lessons,
+    bench,
+    info,
+)
 for command in COMMANDS:
     app.add_command(command)
 

@@ -1,0 +1,85 @@
+// A demonstration of `chainrule.learn.demonstrations`: started in Python, then advanced a little at a time while the
+// page draws. If Python was replaced meanwhile, it begins anew.
+
+import { python } from "./python";
+
+const MODULE = "chainrule.learn.demonstrations";
+const SLICE_SECONDS = 0.05; // so that checks and clicks never wait long
+
+export class Demonstration<State> {
+  state: State | null = null;
+  private name = "";
+  private playing = false;
+  private ended = false;
+
+  constructor(
+    private readonly kind: string,
+    private readonly settings: () => object,
+    private readonly show: (state: State) => void,
+    private readonly fail: (words: string) => void,
+  ) {}
+
+  get running(): boolean {
+    return this.playing;
+  }
+
+  get id(): string {
+    return this.name;
+  }
+
+  /** From the beginning; whether that went well. */
+  async start(): Promise<boolean> {
+    const answer = await python.call(MODULE, "start", [this.kind, JSON.stringify(this.settings())]);
+    if (this.ended) return false;
+    if (answer.kind !== "done") {
+      this.playing = false;
+      this.fail(answer.kind === "raised" ? lastLine(answer.text) : answer.text);
+      return false;
+    }
+    const { name, ...state } = JSON.parse(answer.text) as State & { name: string };
+    this.name = name;
+    this.state = state as State;
+    this.show(this.state);
+    return true;
+  }
+
+  async advance(steps = 1_000_000): Promise<void> {
+    const answer = await python.call(MODULE, "advance", [this.name, steps, SLICE_SECONDS]);
+    if (this.ended) return;
+    if (answer.kind !== "done") {
+      this.playing = false;
+      this.fail(answer.kind === "raised" ? lastLine(answer.text) : answer.text);
+    } else if (answer.text === "null") {
+      await this.start();
+    } else {
+      this.state = JSON.parse(answer.text) as State;
+      this.show(this.state);
+    }
+  }
+
+  /** Go on until `pause`, or until `enough` says so; at most `steps` at a time. */
+  async play(enough: (state: State) => boolean, steps?: number): Promise<void> {
+    if (this.playing) return;
+    this.playing = true;
+    if (!this.state && !(await this.start())) return;
+    while (this.playing && !this.ended && this.state && !enough(this.state)) {
+      await this.advance(steps);
+      await new Promise((resolve) => (document.hidden ? setTimeout(resolve, 200) : requestAnimationFrame(resolve)));
+    }
+    this.playing = false;
+  }
+
+  pause(): void {
+    this.playing = false;
+  }
+
+  destroy(): void {
+    this.playing = false;
+    this.ended = true;
+  }
+}
+
+/** Of a traceback: what happened. */
+function lastLine(traceback: string): string {
+  return traceback.trim().split("\n").at(-1) ?? "";
+}

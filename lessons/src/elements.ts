@@ -1,0 +1,75 @@
+// Elements that the parts of a lesson are made of. `html` and `svg` are the stepper's.
+
+import { html, svg } from "../../src/chainrule/web/elements.js";
+
+export { html, svg };
+
+export function button(words: string, act: () => void, style = ""): HTMLButtonElement {
+  const element = html("button", { type: "button", ...(style && { class: style }) }, words) as HTMLButtonElement;
+  element.addEventListener("click", act);
+  return element;
+}
+
+/** A text that screen readers read out whenever it changes. */
+export function liveText(style: string): HTMLElement {
+  return html("p", { class: style, role: "status" });
+}
+
+export interface SliderOptions {
+  label: string;
+  min: number;
+  max: number;
+  step: number;
+  value: number;
+  show?: (value: number) => string;
+}
+
+/** A slider with its label and the value in words. */
+export function slider({ label, min, max, step, value, show = String }: SliderOptions, act: (value: number) => void) {
+  const input = html("input", { type: "range", min: String(min), max: String(max), step: String(step), value: String(value) }) as HTMLInputElement;
+  const output = html("output", {}, show(value));
+  input.setAttribute("aria-valuetext", show(value));
+  const set = () => {
+    output.textContent = show(Number(input.value));
+    input.setAttribute("aria-valuetext", output.textContent);
+  };
+  input.addEventListener("input", () => {
+    set();
+    act(Number(input.value));
+  });
+  const element = html("label", { class: "slider" }, html("span", {}, label), input, output);
+  return { element, input, set: (to: number) => ((input.value = String(to)), set()) };
+}
+
+export function select(label: string, options: [value: string, words: string][], value: string, act: (value: string) => void) {
+  const input = html("select", {}, ...options.map(([key, words]) => html("option", { value: key, ...(key === value && { selected: "" }) }, words))) as HTMLSelectElement;
+  input.addEventListener("change", () => act(input.value));
+  return { element: html("label", { class: "select" }, html("span", {}, label), input), input };
+}
+
+let ids = 0;
+
+export function newId(stem: string): string {
+  return `${stem}-${++ids}`;
+}
+
+/** A number for reading: six significant digits at most. */
+export function spell(number: number): string {
+  if (!Number.isFinite(number)) return String(number);
+  const size = Math.abs(number);
+  if (size !== 0 && (size < 1e-4 || size >= 1e7)) return number.toExponential(2).replace("e+", "e");
+  return String(Number(number.toPrecision(6)));
+}
+
+export function prefersReducedMotion(): boolean {
+  return matchMedia("(prefers-reduced-motion: reduce)").matches;
+}
+
+/** A colour of the style sheet, as the canvas needs it. */
+export function colour(name: string, of: HTMLElement = document.body): string {
+  const probe = html("i", { style: `color: var(--${name}); display: none` });
+  of.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}

@@ -1,0 +1,85 @@
+// A lesson: its blocks in order, and the way to the next.
+
+import { type Block, type Course, type Exercise, type Lesson, inlineProse, prose } from "./course";
+import { html } from "./elements";
+import { exerciseGroup } from "./exercise";
+import type { Page } from "./main";
+import { predictView } from "./predict";
+import { quizSolved, quizView } from "./quiz";
+import { stepperView } from "./stepper_block";
+import { store } from "./store";
+import { widgetView } from "./widgets";
+
+/** Something with parts that run: they end when the page is left. */
+export interface Live {
+  element: HTMLElement;
+  destroy?: () => void;
+}
+
+export function lessonPage(course: Course, lesson: Lesson): Page {
+  store.progress.visited[lesson.id] = true;
+  store.save();
+  const place = course.lessons.indexOf(lesson);
+  const parts = inGroups(lesson.blocks).map((part) => (Array.isArray(part) ? { element: exerciseGroup(part) } : blockView(course, part)));
+  const element = html(
+    "article",
+    { class: "page lesson" },
+    html("p", { class: "kicker" }, `Lesson ${place + 1} of ${course.lessons.length}`),
+    inlineProse(lesson.title, "h1"),
+    html("p", { class: "lead" }, inlineProse(lesson.summary)),
+    ...parts.map((part) => part.element),
+    ways(course.lessons[place - 1], course.lessons[place + 1]),
+  );
+  return { title: lesson.title, element, destroy: () => parts.forEach((part) => part.destroy?.()) };
+}
+
+function blockView(course: Course, block: Exclude<Block, Exercise>): Live {
+  switch (block.type) {
+    case "prose":
+      return { element: prose(block.markdown) };
+    case "quiz":
+      return { element: quizView(block) };
+    case "stepper":
+      return stepperView(course, block.code, block.own);
+    case "predict":
+      return { element: predictView(block.name, block.code) };
+    case "widget":
+      return widgetView(course, block.name, block.attributes);
+  }
+}
+
+/** Exercises of one group, wherever they stand, come together where the first one is. */
+function inGroups(blocks: Block[]): (Exclude<Block, Exercise> | Exercise[])[] {
+  const groups = new Map<string, Exercise[]>();
+  const parts: (Exclude<Block, Exercise> | Exercise[])[] = [];
+  for (const block of blocks) {
+    if (block.type !== "exercise") {
+      parts.push(block);
+    } else if (block.group && groups.has(block.group)) {
+      groups.get(block.group)?.push(block);
+    } else {
+      const group = [block];
+      parts.push(group);
+      if (block.group) groups.set(block.group, group);
+    }
+  }
+  return parts;
+}
+
+function ways(before: Lesson | undefined, after: Lesson | undefined): HTMLElement {
+  const way = (lesson: Lesson | undefined, words: string, side: string) =>
+    lesson ? [html("a", { href: `#/${lesson.id}`, class: side }, html("span", {}, words), html("strong", {}, inlineProse(lesson.title)))] : [];
+  return html("nav", { class: "ways", "aria-label": "Other lessons" }, ...way(before, "Before", "before"), ...way(after, "Next", "after"));
+}
+
+/** How much of a lesson is done, from 0 to 1. One without tasks is done when it was seen. */
+export function lessonDone(lesson: Lesson): number {
+  const tasks = lesson.blocks.flatMap((block) => {
+    if (block.type === "exercise") return [store.progress.exercises[block.name]?.passed !== undefined];
+    if (block.type === "quiz") return [quizSolved(block)];
+    return [];
+  });
+  const seen = store.progress.visited[lesson.id] === true;
+  if (tasks.length === 0) return seen ? 1 : 0;
+  return Math.max(tasks.filter(Boolean).length / tasks.length, seen ? 0.01 : 0);
+}

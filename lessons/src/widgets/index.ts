@@ -1,0 +1,30 @@
+// The widgets that lessons can name.
+
+import type { Course } from "../course";
+import { html } from "../elements";
+import type { Live } from "../lesson";
+import { Playground } from "../playground";
+import { vanishing, xorCompare } from "./activations";
+import { arrayProgram } from "./array_program";
+import { nudge } from "./nudge";
+import { forgottenZero, training } from "./training";
+import { ucurve } from "./ucurve";
+
+type Widget = (course: Course, attributes: Record<string, string>) => Live;
+
+const WIDGETS: Record<string, Widget> = {
+  nudge,
+  ucurve,
+  training,
+  "forgotten-zero": forgottenZero,
+  "xor-compare": xorCompare,
+  vanishing,
+  "array-program": arrayProgram,
+  playground: (course, attributes) => new Playground(course, attributes, () => {}),
+};
+
+export function widgetView(course: Course, name: string, attributes: Record<string, string>): Live {
+  const widget = WIDGETS[name];
+  if (!widget) return { element: html("p", { class: "error" }, `There is no widget called ${name}.`) };
+  return widget(course, attributes);
+}

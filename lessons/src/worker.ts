@@ -1,0 +1,88 @@
+// Runs in a module worker: Python, and one call at a time into the package's own modules.
+//
+// In: {kind: "load", interrupts} once, then {kind: "call", id, module, name, args}.
+// Out: "ready", "done" (with what the call returned, a text, and the size of Python's memory), "raised" (a Python
+// exception that nobody caught), "broken" (Python itself is gone), "closed" (the code closed this worker), "unloadable".
+
+import type { PyodideInterface } from "pyodide";
+
+export type Incoming =
+  | { kind: "load"; interrupts: SharedArrayBuffer | null }
+  | { kind: "call"; id: number; module: string; name: string; args: unknown[] };
+
+export type Outgoing =
+  | { kind: "ready" }
+  | { kind: "unloadable"; text: string }
+  | { kind: "done"; id: number; text: string; memory: number }
+  | { kind: "raised"; id: number; text: string; type: string; memory: number }
+  | { kind: "broken"; id: number; text: string }
+  | { kind: "closed" };
+
+declare const self: {
+  onmessage: ((event: MessageEvent<Incoming>) => void) | null;
+  postMessage(message: Outgoing): void;
+  close(): void;
+  location: Location;
+};
+
+const HOME = "/lib/lessons";
+let python: PyodideInterface;
+let interrupts: Uint8Array | null = null;
+
+async function load(buffer: SharedArrayBuffer | null): Promise<void> {
+  const folder = new URL("pyodide/", self.location.href).href;
+  const { loadPyodide } = (await import(`${folder}pyodide.mjs`)) as typeof import("pyodide");
+  const [loaded, archive] = await Promise.all([
+    loadPyodide({ indexURL: folder, env: { HOME: "/home/pyodide", CHAINRULE_ENGINE: "python", PYTHONHASHSEED: "0" } }),
+    fetch(new URL("chainrule.zip", self.location.href)).then((answer) => {
+      if (!answer.ok) throw new Error(`chainrule.zip: ${answer.status} ${answer.statusText}`);
+      return answer.arrayBuffer();
+    }),
+  ]);
+  python = loaded;
+  python.unpackArchive(archive, "zip", { extractDir: HOME });
+  python.runPython(`import sys; sys.path.insert(0, ${JSON.stringify(HOME)})`);
+  python.setStdout({ batched: () => {} }); // what graded code prints is in its report
+  python.setStderr({ batched: () => {} });
+  if (buffer) {
+    interrupts = new Uint8Array(buffer);
+    python.setInterruptBuffer(interrupts);
+  }
+  python.pyimport("chainrule.learn.demonstrations");
+  python.pyimport("chainrule.learn.grading");
+}
+
+function call({ id, module, name, args }: Incoming & { kind: "call" }): Outgoing {
+  if (interrupts) interrupts[0] = 0;
+  try {
+    const text = String(python.pyimport(module)[name](...args));
+    return { kind: "done", id, text, memory: memory() };
+  } catch (error) {
+    if (error instanceof python.ffi.PythonError) {
+      return { kind: "raised", id, text: String(error.message), type: error.type, memory: memory() };
+    }
+    return { kind: "broken", id, text: String(error) };
+  }
+}
+
+function memory(): number {
+  return (python as unknown as { _module: { HEAP8: Int8Array } })._module.HEAP8.length;
+}
+
+// Python code can reach this by `js.close()`. The page is told, so that it need not wait in vain.
+const close = self.close.bind(self);
+self.close = () => {
+  self.postMessage({ kind: "closed" });
+  close();
+};
+
+self.onmessage = ({ data }) => {
+  if (data.kind === "call") {
+    self.postMessage(call(data));
+  } else {
+    load(data.interrupts).then(
+      () => self.postMessage({ kind: "ready" }),
+      (error) => self.postMessage({ kind: "unloadable", text: String(error) }),
+    );
+  }
+};

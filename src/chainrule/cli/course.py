@@ -1,0 +1,121 @@
+"""Commands on the course: `grade` a learner's file, and list and verify `lessons`.
+
+`chainrule.learn` is imported when a command runs, so that the others do not wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from chainrule.cli.console import BadInput, Command, input_errors, json_option, print_json
+
+if TYPE_CHECKING:
+    from chainrule.learn.course import Course
+    from chainrule.learn.submissions import Answer
+
+MOST_BYTES = 1_000_000
+
+
+@click.command(cls=Command)
+@click.argument("submission", metavar="SUBMISSION.py")
+@click.option(
+    "--exercise", default="", metavar="NAME", help="What the file answers, if no `# exercise: NAME` in it says."
+)
+@click.option(
+    "--lesson", default="", metavar="ID", help="The lesson that the exercise must be in, such as 03-closures."
+)
+@click.option("--lessons", "folder", metavar="DIR", help="Your own lessons, in place of chainrule's course.")
+@click.option(
+    "--seconds",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(0.0, 3600.0, min_open=True),
+    help="Time for each answer.",
+)
+@click.option(
+    "--memory", default=512, show_default=True, type=click.IntRange(64), metavar="MB", help="Memory for each answer."
+)
+def grade(submission: str, exercise: str, lesson: str, folder: str | None, seconds: float, memory: int) -> int:
+    """Grade a learner's file: one JSON object with a report for each answer in it.
+
+    Each answer runs in a process of its own with limits, which are for accidents: run strangers' code in a container.
+    The exit code is 1 if an answer did not pass.
+    """
+    from chainrule.learn.submissions import Limits, grade_answers
+
+    course = _course(folder)
+    answers = _answers(course, submission, exercise, lesson)
+    with input_errors():
+        results = list(grade_answers(course, answers, Limits(seconds=seconds, megabytes=memory)))
+    passed = all(result["passed"] for result in results)
+    print_json({"file": submission, "passed": passed, "results": results})
+    return 0 if passed else 1
+
+
+@click.command(cls=Command)
+@click.argument("folder", metavar="[DIR]", required=False)
+@json_option
+def lessons(folder: str | None, as_json: bool) -> int:
+    """List the lessons in a folder, or of chainrule's course, and verify them.
+
+    Every solution must pass, every starter fail, and every wrong answer fail with its own message. The exit code is
+    1 if one does not.
+    """
+    from chainrule.learn.grading import verify
+
+    course = _course(folder)
+    problems = verify(course)
+    if as_json:
+        listed = [
+            {"id": lesson.id, "title": lesson.title, "exercises": [e.name for e in lesson.exercises]}
+            for lesson in course.lessons
+        ]
+        print_json({"lessons": listed, "problems": problems})
+        return 1 if problems else 0
+    for lesson in course.lessons:
+        click.echo(f"{lesson.id}: {lesson.title}")
+        for exercise in lesson.exercises:
+            count = f"{len(exercise.wrong)} wrong answers" if len(exercise.wrong) != 1 else "1 wrong answer"
+            click.echo(f"    {exercise.name}: {exercise.title}, {count}")
+    for problem in problems:
+        click.echo(problem)
+    return 1 if problems else 0
+
+
+def _course(folder: str | None) -> Course:
+    from chainrule.learn.course import load_course
+
+    with input_errors():
+        return load_course(folder)
+
+
+def _answers(course: Course, path: str, exercise: str, lesson: str) -> list[Answer]:
+    from chainrule.learn.submissions import read_answers
+
+    known = {entry.id: [e.name for e in entry.exercises] for entry in course.lessons}
+    if lesson and lesson not in known:
+        raise BadInput(f"`--lesson` is {lesson!r}, which is not in the course: it has {', '.join(known)}")
+    if lesson and not exercise and len(known[lesson]) == 1:
+        exercise = known[lesson][0]
+    with input_errors(f"{path}: "):
+        answers = read_answers(_read(path), exercise)
+    for answer in answers:
+        if answer.name not in course.exercises:
+            raise BadInput(
+                f"{path}: there is no exercise {answer.name!r}; the course has {', '.join(course.exercises)}"
+            )
+        if lesson and answer.name not in known[lesson]:
+            raise BadInput(f"exercise {answer.name!r} is not in lesson {lesson}: that has {', '.join(known[lesson])}")
+    return answers
+
+
+def _read(path: str) -> str:
+    if not os.path.isfile(path):
+        raise BadInput(f"there is no file {path!r}")
+    if os.path.getsize(path) > MOST_BYTES:
+        raise BadInput(f"{path!r} is larger than a megabyte: a submission is a short Python file")
+    with open(path, encoding="utf-8-sig") as file:
+        return file.read()

@@ -1,0 +1,351 @@
+"""What the live parts of the lessons compute: trainings that advance a little at a time, and gradients layer by layer.
+
+The page calls these functions, JSON in and JSON out; it only draws. `start` makes a demonstration of a kind and keeps
+it; `advance` lets it work for so many seconds and says what became of it. Where a demonstration takes `own`, the source
+of a learner's class, that class does the work in place of chainrule's.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+from chainrule import data, losses, nn, optim
+from chainrule._value import Value
+from chainrule.learn.graphs import describe as describe_own
+from chainrule.stepping import describe
+
+MOST_KEPT = 12  # demonstrations of pages long gone
+
+
+class Network:
+    """Layers of neurons over any class of Value. A neuron is a list of weights, and a bias."""
+
+    def __init__(
+        self, make: Callable[[float], Any], sizes: Sequence[int], activation: str, output: str, rng: Random
+    ) -> None:
+        names = [activation] * (len(sizes) - 2) + [output]
+        self.layers = [
+            [([make(rng.uniform(-1.0, 1.0)) for _ in range(nin)], make(0.0)) for _ in range(nout)]
+            for nin, nout in pairwise(sizes)
+        ]
+        self.activations = [_ACTIVATIONS[name] for name in names]
+
+    def parameters(self) -> list[Any]:
+        return [p for layer in self.layers for weights, bias in layer for p in (*weights, bias)]
+
+    def by_layer(self, x: Sequence[Any]) -> list[list[Any]]:
+        """What every neuron says."""
+        found: list[list[Any]] = []
+        for layer, activate in zip(self.layers, self.activations, strict=True):
+            x = [activate(_weighted_sum(weights, x, bias)) for weights, bias in layer]
+            found.append(x)
+        return found
+
+    def __call__(self, x: Sequence[Any]) -> Any:
+        return self.by_layer(x)[-1][0]
+
+
+class Ours(Network):
+    """chainrule's `nn.MLP` in that form."""
+
+    def __init__(self, model: nn.MLP) -> None:
+        self.model = model
+        self.layers = [[(neuron.w, neuron.b) for neuron in layer.neurons] for layer in model.layers]
+
+    def by_layer(self, x: Sequence[Any]) -> list[list[Any]]:
+        found: list[list[Any]] = []
+        for layer in self.model.layers:
+            x = [neuron(x) for neuron in layer.neurons]
+            found.append(list(x))
+        return found
+
+
+_ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "linear": lambda x: x,
+    "relu": lambda x: x.relu(),
+    "sigmoid": lambda x: ((x * 0.5).tanh() + 1.0) * 0.5,  # of what every class has
+    "tanh": lambda x: x.tanh(),
+}
+
+
+class Training:
+    """Gradient descent on the lecture's four points, or on xor, with any class of Value that knows + * ** and tanh.
+
+    Without `zero`, the gradients of all steps pile up, as they do for whoever forgets to set them back.
+    """
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        make = _own_class(settings.get("own", ""))
+        self.examples = _EXAMPLES[settings.get("data", "four-points")]()
+        self.lr = float(settings.get("lr", 0.05))
+        self.zero = bool(settings.get("zero", True))
+        sizes = [len(self.examples.inputs[0]), *map(int, settings.get("hidden", [4, 4])), 1]
+        self.network = Network(make, sizes, "tanh", "tanh", Random(int(settings.get("seed", 1))))
+        self.losses: list[float] = []
+        self.outputs: list[float] = []
+        self.grads: list[float] = []
+
+    def step(self) -> None:
+        outputs = [self.network(x) for x in self.examples.inputs]
+        loss: Any = sum(
+            ((y + -target) ** 2 for y, target in zip(outputs, self.examples.targets, strict=True)), start=0.0
+        )
+        parameters = self.network.parameters()
+        if self.zero:
+            for parameter in parameters:
+                parameter.grad = 0.0
+        loss.backward()
+        self.grads = [float(parameter.grad) for parameter in parameters]
+        for parameter in parameters:
+            parameter.data -= self.lr * parameter.grad
+        self.losses.append(float(loss.data))
+        self.outputs = [float(y.data) for y in outputs]
+
+    def state(self) -> dict[str, Any]:
+        found = {"losses": self.losses, "outputs": self.outputs, "targets": self.examples.targets}
+        return found | {"grad": max(map(abs, self.grads), default=0.0)}
+
+
+class Comparison:
+    """The same network with two activations on xor, from several starts each."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.examples = data.xor()
+        hidden, seeds = int(settings.get("hidden", 4)), int(settings.get("seeds", 8))
+        self.lr = float(settings.get("lr", 0.1))
+        self.models = {
+            activation: [nn.MLP(2, [hidden, 1], activation=activation, rng=seed) for seed in range(seeds)]
+            for activation in ("tanh", "relu")
+        }
+        self.losses: dict[str, list[list[float]]] = {name: [[] for _ in range(seeds)] for name in self.models}
+
+    def step(self) -> None:
+        for activation, models in self.models.items():
+            for model, history in zip(models, self.losses[activation], strict=True):
+                loss = losses.sum_of_squares([model(x) for x in self.examples.inputs], self.examples.targets)
+                model.zero_grad()
+                loss.backward()
+                for parameter in model.parameters():
+                    parameter.data -= self.lr * parameter.grad
+                history.append(loss.data)
+
+    def state(self) -> dict[str, Any]:
+        return {"losses": self.losses}
+
+
+class Playground:
+    """A network that separates points of two classes, -1 and 1: hinge loss on small batches, Adam."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.points = _points(settings)
+        self.rng = Random(int(settings.get("seed", 1)))
+        sizes = [2, *(int(n) for n in settings.get("hidden", [6, 6])), 1]
+        activation, own = str(settings.get("activation", "tanh")), settings.get("own", "")
+        if own:
+            self.network: Network = Network(_own_class(own), sizes, activation, "linear", self.rng)
+        else:
+            self.network = Ours(nn.MLP(2, sizes[1:], activation=activation, rng=self.rng))
+        for name, parameter in zip(_names(self.network), self.network.parameters(), strict=True):
+            parameter.label = name
+        self.twins = [Value(parameter.data) for parameter in self.network.parameters()]  # the optimizer knows only ours
+        self.optimizer = optim.Adam(self.twins, lr=float(settings.get("lr", 0.03)))
+        self.batch = int(settings.get("batch", 20))
+        self.steps = 0
+        self.loss = float("nan")
+        self.queue: list[data.Dataset] = []
+
+    def step(self) -> None:
+        if not self.queue:
+            self.queue = data.batches(self.points, self.batch, self.rng)
+        batch = self.queue.pop()
+        parameters = self.network.parameters()
+        for parameter in parameters:
+            parameter.grad = 0.0
+        total: Any = sum((_hinge(self.network(x), y) for x, y in batch), start=0.0) * (1.0 / len(batch))
+        total.backward()
+        for twin, parameter in zip(self.twins, parameters, strict=True):
+            twin.grad = float(parameter.grad)
+        self.optimizer.step()
+        for twin, parameter in zip(self.twins, parameters, strict=True):
+            parameter.data = twin.data
+        self.steps += 1
+        self.loss = total.data if self.steps == 1 else 0.9 * self.loss + 0.1 * total.data
+
+    def state(self) -> dict[str, Any]:
+        layers = [[[*(w.data for w in weights), b.data] for weights, b in layer] for layer in self.network.layers]
+        return {
+            "steps": self.steps,
+            "loss": self.loss if self.steps else None,
+            "layers": layers,
+            "points": [[*x, y] for x, y in self.points],
+        }
+
+    def graph(self, x: Sequence[float], target: float) -> dict[str, Any]:
+        """The loss of one point, with every gradient, as the stepper shows it. The training is left as it is."""
+        make = type(self.network.parameters()[0])
+        inputs = [make(number) for number in x]
+        for i, value in enumerate(inputs, 1):
+            value.label = f"x{i}"
+        found = self.network.by_layer(inputs)
+        for depth, layer in enumerate(found, 1):
+            for i, value in enumerate(layer, 1):
+                value.label = "score" if depth == len(found) else f"h{depth},{i}"
+        loss = _hinge(found[-1][0], target)
+        loss.label = "loss"
+        return describe(loss) if isinstance(loss, Value) else describe_own(loss)
+
+
+def _hinge(score: Any, target: float) -> Any:
+    """max(0, 1 - target * score)."""
+    return (score * -float(target) + 1.0).relu()
+
+
+_KINDS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "training": Training,
+    "comparison": Comparison,
+    "playground": Playground,
+}
+_EXAMPLES: dict[str, Callable[[], data.Dataset]] = {
+    "four-points": data.four_points,
+    "xor": lambda: data.Dataset(data.xor().inputs, [2.0 * y - 1.0 for y in data.xor().targets]),
+}
+_kept: dict[str, Any] = {}
+
+
+def start(kind: str, settings: str) -> str:
+    """Make a demonstration; its name and how it begins.
+
+    >>> json.loads(start("training", '{"data": "xor"}'))["targets"]
+    [-1.0, 1.0, 1.0, -1.0]
+    """
+    if kind not in _KINDS:
+        raise ValueError(f"`kind` must be one of {', '.join(_KINDS)}, got {kind!r}")
+    demonstration = _KINDS[kind](json.loads(settings))
+    name = f"{kind}-{time.monotonic_ns()}"
+    _kept[name] = demonstration
+    while len(_kept) > MOST_KEPT:
+        del _kept[next(iter(_kept))]
+    return json.dumps({"name": name, **demonstration.state()})
+
+
+def advance(name: str, steps: int, seconds: float) -> str:
+    """Let a demonstration take `steps` steps, or as many as fit into `seconds`; null if it is no longer kept.
+
+    >>> name = json.loads(start("training", '{"data": "xor"}'))["name"]
+    >>> len(json.loads(advance(name, 3, 60.0))["losses"])
+    3
+    >>> advance("long gone", 1, 1.0)
+    'null'
+    """
+    demonstration = _kept.get(name)
+    if demonstration is None:
+        return "null"
+    end = time.monotonic() + seconds
+    for _ in range(steps):
+        demonstration.step()
+        if time.monotonic() > end:
+            break
+    return json.dumps(demonstration.state())
+
+
+def point_graph(name: str, x: float, y: float, target: float) -> str:
+    """The graph of one point's loss in a playground: {"graph": …} or {"error": …}; null if it is no longer kept."""
+    playground = _kept.get(name)
+    if playground is None:
+        return "null"
+    try:
+        return json.dumps({"graph": playground.graph([x, y], target)})
+    except ValueError as error:  # too large to be read
+        return json.dumps({"error": str(error)})
+
+
+def forgotten_zero(own: str = "") -> str:
+    """One backward pass after the other on the same graph's inputs, without a zero between: the gradient after each.
+
+    >>> json.loads(forgotten_zero())["grads"][:3]
+    [6.0, 12.0, 18.0]
+    """
+    x = _own_class(own)(3.0)
+    grads = []
+    for _ in range(10):
+        (x * x).backward()
+        grads.append(float(x.grad))
+    return json.dumps({"grads": grads})
+
+
+def layer_gradients(depth: int, activation: str, init: str, seed: int) -> str:
+    """The mean size of the weights' gradients, layer by layer, in a network as deep as wanted, before any training.
+
+    >>> len(json.loads(layer_gradients(5, "tanh", "uniform", 1))["layers"])
+    6
+    """
+    model = nn.MLP(2, [4] * depth + [1], activation=activation, init=init, rng=seed)
+    points = data.moons(n=12, seed=0)
+    losses.mean_square([model(x) for x in points.inputs], points.targets).backward()
+    return json.dumps({"layers": [_mean(abs(w.grad) for n in layer.neurons for w in n.w) for layer in model.layers]})
+
+
+def _own_class(source: str) -> Callable[[float], Any]:
+    """The class called `Value` in a learner's source; without one, chainrule's."""
+    if not source:
+        return Value
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(source, "your_code.py", "exec"), names)
+    made: Callable[[float], Any] = names["Value"]
+    return made
+
+
+def _weighted_sum(weights: Sequence[Any], x: Sequence[Any], bias: Any) -> Any:
+    total = bias
+    for w, xi in zip(weights, x, strict=True):
+        total = total + w * xi
+    return total
+
+
+def _points(settings: dict[str, Any]) -> data.Dataset:
+    drawn = settings.get("points")
+    if drawn:
+        return data.Dataset([[float(x), float(y)] for x, y, _ in drawn], [int(label) for _, _, label in drawn])
+    kind, n, seed = str(settings.get("data", "moons")), int(settings.get("n", 80)), int(settings.get("seed", 1))
+    noise = float(settings.get("noise", 0.1))
+    if kind == "moons":
+        return _centred(data.moons(n=n, noise=noise, seed=seed))
+    if kind == "circles":
+        return _scaled(data.circles(n=n, noise=noise, seed=seed), 1.2)
+    if kind == "spirals":
+        return _scaled(data.spirals(n=n, noise=noise / 4, seed=seed), 1.4)
+    if kind == "blobs":
+        return _scaled(data.blobs(n=n, noise=3 * noise, seed=seed, classes=2), 1.0)
+    if kind == "xor":
+        rng = Random(seed)
+        inputs = [[rng.uniform(-1.4, 1.4), rng.uniform(-1.4, 1.4)] for _ in range(n)]
+        return data.Dataset(inputs, [1 if x * y < 0 else -1 for x, y in inputs])
+    raise ValueError(f"`data` must be moons, circles, spirals, blobs or xor, got {kind!r}")
+
+
+def _centred(points: data.Dataset) -> data.Dataset:
+    return data.Dataset([[x - 0.5, 1.4 * (y - 0.25)] for x, y in points.inputs], points.targets)
+
+
+def _scaled(points: data.Dataset, by: float) -> data.Dataset:
+    return data.Dataset([[by * x, by * y] for x, y in points.inputs], points.targets)
+
+
+def _names(network: Network) -> list[str]:
+    """Short names for the parameters: `w2,1,3` is what neuron 1 of layer 2 has for its third input."""
+    return [
+        name
+        for depth, layer in enumerate(network.layers, 1)
+        for i, (weights, _) in enumerate(layer, 1)
+        for name in (*(f"w{depth},{i},{k}" for k in range(1, len(weights) + 1)), f"b{depth},{i}")
+    ]
+
+
+def _mean(numbers: Iterable[float]) -> float:
+    found = list(numbers)
+    return sum(found) / len(found)

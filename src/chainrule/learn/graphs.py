@@ -1,0 +1,251 @@
+"""A learner's own graph as the stepper shows it: nodes, and the backward pass as their own code does it.
+
+`describe(root)` takes a node of any class in the manner of micrograd (`data`, `grad`, `_prev`, `_op`, `_backward`,
+perhaps `label`) and gives the data of `chainrule.stepping`. The class does not say in which order its operands stood;
+its closures do, for they hold on to `self` and `other`. The order of the backward pass is the learner's as well:
+their `backward()` runs once more, and every `_backward` in it notes what it changed. All numbers are put back.
+Chainrule's own Values say all this themselves, so `stepping` describes them.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from chainrule import engine, ops, stepping
+from chainrule._value import Value
+from chainrule.formulas import Formula, show
+
+MOST_NODES = 300  # as in the stepper
+RULES = {"+": ops.add, "*": ops.mul, "-": ops.sub, "/": ops.div, "**": ops.pow_}
+
+
+def is_node(thing: Any) -> bool:
+    """Whether `thing` is a node of a graph, of any class.
+
+    >>> is_node(Value(1.0)), is_node(1.0)
+    (True, False)
+    """
+    return not isinstance(thing, type) and all(hasattr(thing, name) for name in ("data", "grad", "_prev"))
+
+
+def describe(root: Any, names: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What the stepper shows for `root`, as data for JSON; `names` are the variables that may hold nodes.
+
+    >>> from chainrule import closures
+    >>> x = closures.Value(3.0, label="x")
+    >>> [step["kind"] for step in describe(x * x)["steps"]]
+    ['start', 'forward', 'seed', 'handwritten', 'end']
+    """
+    if isinstance(root, (Value, engine.Value)):
+        return stepping.describe(root, names=names)
+    nodes, operands = _oldest_first(root)
+    index = {id(node): i for i, node in enumerate(nodes)}
+    numbers = [_float(node.data) for node in nodes]
+    names_of, constants = _names(nodes, operands, numbers, names or {})
+    steps: list[dict[str, Any]] = []
+    formulas = [
+        Formula(n) if fixed else Formula(n, name) for n, name, fixed in zip(numbers, names_of, constants, strict=True)
+    ]
+    with _put_back(nodes), suppress(Exception):  # a backward() that fails is shown as far as it came
+        steps += _backward_steps(root, nodes, index, constants)
+    return {
+        "root": index[id(root)],
+        "nodes": [
+            {
+                "name": name,
+                "kind": "result" if operands[i] else "constant" if constants[i] else "leaf",
+                "op": str(getattr(node, "_op", "")),
+                "operands": [index[id(operand)] for operand in operands[i]],
+                "data": _number(numbers[i]),
+                "grad": None if constants[i] else _number(0.0),
+                "expression": _expression(node, numbers[i], [formulas[index[id(o)]] for o in operands[i]]),
+            }
+            for i, (node, name) in enumerate(zip(nodes, names_of, strict=True))
+        ],
+        "steps": [
+            {"kind": "start"},
+            *({"kind": "forward", "node": i} for i in range(len(nodes)) if operands[i]),
+            *steps,
+            {"kind": "end"},
+        ],
+    }
+
+
+def steps_json(code: str, own: str = "") -> str:
+    """The graph that `code` builds, for the page: {"graph": …, "error": …}, one of them null.
+
+    `own` is the source of the learner's class; without it, `Value` is chainrule's.
+
+    >>> json.loads(steps_json("a = Value(2.0)\\na * 3"))["graph"]["nodes"][0]["name"]
+    'a'
+    """
+    from chainrule.learn.grading import explain
+
+    names: dict[str, Any] = {"__name__": "__main__", "Value": Value}
+    try:
+        exec(compile(own, "your_code.py", "exec"), names)
+        graph = describe(_last_value(code, names), names)
+    except BaseException as error:
+        return json.dumps({"graph": None, "error": explain(error).data()})
+    return json.dumps({"graph": graph, "error": None})
+
+
+def _last_value(code: str, names: dict[str, Any]) -> Any:
+    """Runs `code`; what its last line, an expression, gives."""
+    tree = ast.parse(code)
+    last = tree.body.pop() if tree.body else None
+    if not isinstance(last, ast.Expr):
+        raise ValueError("the last line must be the result to differentiate, such as `loss`")
+    exec(compile(tree, "<graph>", "exec"), names)
+    return eval(compile(ast.Expression(last.value), "<graph>", "eval"), names)
+
+
+def _oldest_first(root: Any) -> tuple[list[Any], list[list[Any]]]:
+    """The nodes below `root`, operands before results, and the operands of each."""
+    if not is_node(root):
+        kind = type(root).__name__
+        raise TypeError(f"`root` must be a node with `data`, `grad` and `_prev`; got {kind}")
+    order: list[Any] = []
+    operands = {id(root): _operands(root)}
+    pending = [(root, iter(operands[id(root)]))]
+    open_ = {id(root)}
+    while pending:
+        node, rest = pending[-1]
+        operand = next(rest, None)
+        if operand is None:
+            open_.discard(id(node))
+            order.append(node)
+            pending.pop()
+        elif id(operand) in open_:
+            raise ValueError("a node is among its own operands, so the graph has a circle")
+        elif id(operand) not in operands:
+            operands[id(operand)] = _operands(operand)
+            if len(operands) > MOST_NODES:
+                raise ValueError(f"`root` stands on more than {MOST_NODES} nodes: show a part of it")
+            open_.add(id(operand))
+            pending.append((operand, iter(operands[id(operand)])))
+    return order, [operands[id(node)] for node in order]
+
+
+def _operands(node: Any) -> list[Any]:
+    """The operands in the order in which they stood, as far as the closure tells; `x * x` has x twice."""
+    if hasattr(node, "_operands"):
+        return list(node._operands)
+    previous = {id(operand): operand for operand in node._prev}
+    held = _held_by(node)
+    found = [held[name] for name in ("self", "other") if id(held.get(name)) in previous]
+    return found + [operand for key, operand in previous.items() if all(key != id(other) for other in found)]
+
+
+def _held_by(node: Any) -> dict[str, Any]:
+    """What the node's closure holds, by name."""
+    backward = getattr(node, "_backward", None)
+    names = getattr(getattr(backward, "__code__", None), "co_freevars", ())
+    held = {}
+    for name, cell in zip(names, getattr(backward, "__closure__", None) or (), strict=False):
+        try:
+            held[name] = cell.cell_contents
+        except ValueError:  # never assigned
+            continue
+    return held
+
+
+def _names(
+    nodes: list[Any], operands: list[list[Any]], numbers: list[float], variables: Mapping[str, Any]
+) -> tuple[list[str], list[bool]]:
+    """A name for each node, and which are constants: leaves that nobody named, which go by their number."""
+    held = {id(value): name for name, value in reversed(list(variables.items())) if not name.startswith("_")}
+    wanted = [str(getattr(node, "label", "") or held.get(id(node), "")) for node in nodes]
+    constants = [not name and not below for name, below in zip(wanted, operands, strict=True)]
+    result: list[str] = []
+    taken = set(wanted)
+    for name, number, constant in zip(wanted, numbers, constants, strict=True):
+        if constant:
+            result.append(show(number))
+            continue
+        stem, k = (f"{name}_", 2) if name else ("v", 1)
+        while not name or name in result:
+            name, k = f"{stem}{k}", k + 1
+            name = "" if name in taken else name
+        taken.add(name)
+        result.append(name)
+    return result, constants
+
+
+def _expression(node: Any, number: float, operands: list[Formula]) -> dict[str, str] | None:
+    if not operands:
+        return None
+    tag = str(getattr(node, "_op", "")) or "f"
+    rule = RULES.get(tag) or ops.TABLE.get(tag)
+    if tag == "**" and len(operands) == 1:
+        exponent = _held_by(node).get("exponent")
+        if isinstance(exponent, (int, float)):
+            operands = [*operands, Formula(float(exponent))]
+    if rule is not None and len(rule.partials) == len(operands):
+        formula = Formula.of(rule, number, tuple(operands))
+        return {"names": formula.text(), "numbers": formula.text(numbers=True)}
+    names, values = (", ".join(operand.text(numbers=n) for operand in operands) for n in (False, True))
+    return {"names": f"{tag}({names})", "numbers": f"{tag}({values})"}
+
+
+def _backward_steps(
+    root: Any, nodes: list[Any], index: Mapping[int, int], constants: list[bool]
+) -> Iterator[dict[str, Any]]:
+    """The learner's `backward()`, call by call."""
+    calls: list[tuple[int, list[float], list[float]]] = []
+
+    def grads() -> list[float]:
+        return [_float(node.grad) for node in nodes]
+
+    def listening(i: int, backward: Any) -> Any:
+        def listen() -> None:
+            before = grads()
+            backward()
+            calls.append((i, before, grads()))
+
+        return listen
+
+    for i, node in enumerate(nodes):
+        node.grad = 0.0
+        node._backward = listening(i, node._backward)
+    try:
+        root.backward()
+    except Exception:
+        if not calls:
+            raise
+    seed = calls[0][1][index[id(root)]] if calls else _float(root.grad)
+    yield {"kind": "seed", "node": index[id(root)], "after": _number(seed)}
+    for i, before, after in calls:
+        for to, (old, grad) in enumerate(zip(before, after, strict=True)):
+            if repr(old) != repr(grad) and not constants[to]:
+                yield {
+                    "kind": "handwritten",
+                    "node": i,
+                    "to": to,
+                    "grad": _number(before[i]),
+                    "before": _number(old),
+                    "after": _number(grad),
+                    "change": _number(grad - old),
+                }
+
+
+@contextmanager
+def _put_back(nodes: list[Any]) -> Iterator[None]:
+    kept = [(node, node.data, node.grad, node._backward) for node in nodes]
+    try:
+        yield
+    finally:
+        for node, data, grad, backward in kept:
+            node.data, node.grad, node._backward = data, grad, backward
+
+
+def _float(number: Any) -> float:
+    return ops.as_float(number, "data or grad")
+
+
+def _number(number: float) -> dict[str, str]:
+    return {"exact": repr(number), "text": show(number)}
