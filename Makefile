@@ -11,12 +11,12 @@ demo: $(VENV)/installed
 # The whole test suite, on the native engine and again on the Python one.
 test: $(VENV)/tests-installed lint lessons
 	CHAINRULE_ENGINE=native $(BIN)/python -m pytest -n 2 --doctest-modules src tests
-	CHAINRULE_ENGINE=python $(BIN)/python -m pytest -n 2 -m "not slow" -q tests
+	CHAINRULE_ENGINE=python $(BIN)/python -m pytest -n 2 -m "not slow and not once" -q tests
 	$(MAKE) torture
 
 # What to run before every commit: lint, types, core tests. Under two minutes.
-check: $(VENV)/tests-installed lint lessons
-	CHAINRULE_ENGINE=native $(BIN)/python -m pytest -n 2 -q -m "not slow" --doctest-modules src tests
+check: $(VENV)/tests-installed lint
+	CHAINRULE_ENGINE=native $(BIN)/python -m pytest -n 2 -q -m "not slow and not once" --doctest-modules src tests
 
 lint: $(VENV)/tests-installed
 	$(BIN)/ruff check .

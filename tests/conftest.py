@@ -7,6 +7,19 @@ from chainrule import closures
 from engines import ENGINES
 
 
+# Modules whose tests take both engines in turn, or none: there is no need to run them again on the Python one.
+ONCE = (
+    "benchmarks course csv demonstrations examples expression_parser grade_command grading hardening kernels learn_server "
+    "lessons_page microgpt notebooks package plot site stepper_page torture uses"
+).split()
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.stem.removeprefix("test_") in ONCE:
+            item.add_marker(pytest.mark.once)
+
+
 @pytest.fixture(params=ENGINES)
 def Value(request):
     return ENGINES[request.param]
