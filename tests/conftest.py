@@ -6,12 +6,29 @@ from browser import browser_page, chromium, open_page, serve  # noqa: F401
 from chainrule import closures
 from engines import ENGINES
 
-
 # Modules whose tests take both engines in turn, or none: there is no need to run them again on the Python one.
-ONCE = (
-    "benchmarks course csv demonstrations examples expression_parser grade_command grading hardening kernels learn_server "
-    "lessons_page microgpt notebooks package plot site stepper_page torture uses"
-).split()
+ONCE = [
+    "benchmarks",
+    "course",
+    "csv",
+    "demonstrations",
+    "examples",
+    "expression_parser",
+    "grade_command",
+    "grading",
+    "hardening",
+    "kernels",
+    "learn_server",
+    "lessons_page",
+    "microgpt",
+    "notebooks",
+    "package",
+    "plot",
+    "site",
+    "stepper_page",
+    "torture",
+    "uses",
+]
 
 
 def pytest_collection_modifyitems(items):

@@ -451,7 +451,7 @@ class _Traced:
         except IrregularityError:  # examples then run node by node, one at a time
             numbers = len(self.graph)
         bytes_each = np.dtype(self.dtype).itemsize * (2 * numbers + 1)
-        return max(64, min(4096, CACHE // bytes_each // 64 * 64))
+        return max(16, min(4096, CACHE // bytes_each // 16 * 16))
 
     def parts(self, count: int) -> list[range]:
         """The runs for a batch of so many, given by the first example of each: some of equal size, one of the rest."""
