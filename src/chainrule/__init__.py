@@ -18,6 +18,7 @@ from chainrule.functions import dot, logsumexp, mean, op, softmax
 if TYPE_CHECKING:
     from chainrule import data, losses, nn, optim, plot, training
     from chainrule._signatures import *
+    from chainrule.anomalies import AnomalyError, detect_anomaly
     from chainrule.checks import gradcheck
     from chainrule.compiler import compile
     from chainrule.drawing import draw
@@ -31,8 +32,10 @@ globals().update(ops.TABLE)  # every row of the op table is a function: chainrul
 
 # Imported when first used, so that `import chainrule` stays light: name -> module, and the attribute in it if any.
 _LATER = {
+    "AnomalyError": ("anomalies", "AnomalyError"),
     "compile": ("compiler", "compile"),
     "data": ("data", ""),
+    "detect_anomaly": ("anomalies", "detect_anomaly"),
     "draw": ("drawing", "draw"),
     "fit": ("training", "fit"),
     "gradcheck": ("checks", "gradcheck"),
@@ -48,9 +51,11 @@ _LATER = {
 
 __all__ = [
     "ENGINE",
+    "AnomalyError",
     "Value",
     "compile",
     "data",
+    "detect_anomaly",
     "dot",
     "draw",
     "fit",

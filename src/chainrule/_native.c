@@ -50,6 +50,7 @@ static PyObject *as_float;  /* ops.as_float, for numbers that are neither float 
 static PyObject *code_name; /* "code", the attribute of a row that says its place in the table */
 static PyObject *backward_name; /* "_backward" */
 static PyObject *watcher;   /* while a function is traced: told of every look at a number; else NULL */
+static PyObject *node_observer, *pass_observer; /* told of every node that is made, of every backward pass; else NULL */
 
 static inline Node **operands_of(Node *node)
 {
@@ -185,6 +186,22 @@ static inline void track(Node *node)
     }
 }
 
+static int objected(Node *node) /* whether who observes nodes raised an error at this one */
+{
+    PyObject *asked = Py_NewRef(node_observer); /* it may end its observation meanwhile */
+    PyObject *answer = PyObject_CallOneArg(asked, (PyObject *)node);
+    Py_DECREF(asked);
+    Py_XDECREF(answer);
+    return answer == NULL;
+}
+
+static inline PyObject *made(Node *node) /* a node that is complete; steals it, and gives NULL on an objection */
+{
+    if (node_observer && objected(node))
+        Py_CLEAR(node);
+    return (PyObject *)node;
+}
+
 static inline PyObject *unary(int op, double data, PyObject *operand)
 {
     Node *node = new_node(data, op, 1);
@@ -193,7 +210,7 @@ static inline PyObject *unary(int op, double data, PyObject *operand)
     node->operands.few[0] = (Node *)Py_NewRef(operand);
     if (((Node *)operand)->flags & TRACKED)
         track(node);
-    return (PyObject *)node;
+    return made(node);
 }
 
 static inline PyObject *binary(int op, double data, Node *left, Node *right) /* steals both */
@@ -208,7 +225,7 @@ static inline PyObject *binary(int op, double data, Node *left, Node *right) /* 
     node->operands.few[1] = right;
     if ((left->flags | right->flags) & TRACKED)
         track(node);
-    return (PyObject *)node;
+    return made(node);
 }
 
 static int to_double(PyObject *number, const char *argument, double *result)
@@ -310,6 +327,7 @@ static PyObject *apply(PyObject *rule, int op, PyObject *const *operands, Py_ssi
     }
     if (tracked)
         track(node);
+    node = (Node *)made(node);
     goto done;
 failed:
     Py_CLEAR(node);
@@ -495,7 +513,7 @@ static int value_init(PyObject *self, PyObject *args, PyObject *names)
                  (label && PyUnicode_GET_LENGTH(label) && set_text(node, label, "label", offsetof(Extra, label)) < 0);
     drop(remains);
     Py_DECREF(children);
-    return failed ? -1 : 0;
+    return failed || (count && node_observer && objected(node)) ? -1 : 0;
 }
 
 /* Freeing: the dead wait in a list, so that a long chain is not a deep recursion. */
@@ -749,6 +767,16 @@ static int finish(Pending *pending)
     return failed;
 }
 
+/* Whether who observes backward passes saw to this one (1), leaves it to us (0) or raised an error (-1). */
+static int ask_pass_observer(PyObject *root, double seed)
+{
+    PyObject *asked = Py_NewRef(pass_observer), *answer = PyObject_CallFunction(asked, "Od", root, seed);
+    int done = answer ? PyObject_IsTrue(answer) : -1;
+    Py_DECREF(asked);
+    Py_XDECREF(answer);
+    return done;
+}
+
 static PyObject *value_backward(PyObject *self, PyObject *args, PyObject *names)
 {
     static char *keywords[] = {"seed", NULL};
@@ -757,6 +785,11 @@ static PyObject *value_backward(PyObject *self, PyObject *args, PyObject *names)
     if (!PyArg_ParseTupleAndKeywords(args, names, "|O:backward", keywords, &number) ||
         (number && to_double(number, "seed", &seed) < 0))
         return NULL;
+    int observed = pass_observer ? ask_pass_observer(self, seed) : 0;
+    if (observed < 0)
+        return NULL;
+    if (observed)
+        Py_RETURN_NONE;
     Pending pending = {NULL, 0, 0};
     ((Node *)self)->grad = seed;
     int failed = sweep(&pending, (Node *)self);
@@ -1318,9 +1351,22 @@ static PyObject *native_watch(PyObject *Py_UNUSED(module), PyObject *told)
     Py_RETURN_NONE;
 }
 
+static PyObject *native_observe(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *nodes, *passes, *old_nodes = node_observer, *old_passes = pass_observer;
+    if (!PyArg_ParseTuple(args, "OO:observe", &nodes, &passes))
+        return NULL;
+    node_observer = nodes == Py_None ? NULL : Py_NewRef(nodes);
+    pass_observer = passes == Py_None ? NULL : Py_NewRef(passes);
+    Py_XDECREF(old_nodes);
+    Py_XDECREF(old_passes);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef module_functions[] = {
     {"trace", native_trace, METH_O, PyDoc_STR("The nodes below a root, oldest first, their rules and operands.")},
     {"watch", native_watch, METH_O, PyDoc_STR("Have a function told of every look at a number; None ends it.")},
+    {"observe", native_observe, METH_VARARGS, PyDoc_STR("Have functions told of nodes and of backward passes; or None.")},
     {"replay", native_replay, METH_VARARGS, PyDoc_STR("Compute a list of nodes, oldest first, again.")},
     {"read_data", native_read_data, METH_VARARGS, PyDoc_STR("Copy the data of a list of Values into a buffer.")},
     {"write_data", native_write_data, METH_VARARGS, PyDoc_STR("Set the data of a list of Values from a buffer.")},

@@ -43,9 +43,10 @@ ENGINE, _module = _choose(os.environ.get("CHAINRULE_ENGINE", ""))
 
 if TYPE_CHECKING:
     from chainrule.engine import Value as Value
+    from chainrule.engine import observe as observe
     from chainrule.engine import watch as watch
 else:
-    Value, watch = _module.Value, _module.watch
+    Value, watch, observe = _module.Value, _module.watch, _module.observe
 
 
 def _repr_svg_(value: Value) -> str | None:

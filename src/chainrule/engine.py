@@ -25,6 +25,8 @@ else:
 
 _serial_numbers = count()
 _watcher: Callable[..., Any] | None = None  # while a function is traced: told of every look at a number
+_node_observer: Callable[[Any], object] | None = None  # told of every node that is made
+_pass_observer: Callable[[Any, float], object] | None = None  # told of every backward pass, which it may see to
 
 
 class Value(OpMethods):
@@ -67,13 +69,18 @@ class Value(OpMethods):
         self._compared = False
         self._serial = next(_serial_numbers)
         self._label = name
+        if children and _node_observer:
+            _node_observer(self)
 
     @staticmethod
     def _apply(rule: Op, operands: tuple[Any, ...]) -> Value:
         """The node `rule(*operands)`; plain numbers among the operands become constants."""
         nodes = tuple([o if isinstance(o, Value) else _constant(o) for o in operands])
         data = as_float(rule.forward(*[node._data for node in nodes]), "the op's result")
-        return _node(data, rule.symbol, nodes, rule)
+        node = _node(data, rule.symbol, nodes, rule)
+        if _node_observer:
+            _node_observer(node)
+        return node
 
     # The backward pass.
 
@@ -89,6 +96,8 @@ class Value(OpMethods):
         6.0
         """
         seed = as_float(seed, "seed")
+        if _pass_observer and _pass_observer(self, seed):
+            return
         newest_first = sorted(self._interior(), key=lambda node: node._serial, reverse=True)
         for node in newest_first:
             node._grad = 0.0
@@ -307,6 +316,16 @@ def watch(watcher: Callable[..., Any] | None) -> None:
     """
     global _watcher
     _watcher = watcher
+
+
+def observe(nodes: Callable[[Any], object] | None, passes: Callable[[Any, float], object] | None) -> None:
+    """Have `nodes` told of every node as it is made, constants and leaves apart, and `passes` of every backward pass.
+
+    Both may raise. `passes` gets the root and the seed before the pass, and answers whether it saw to the pass itself.
+    None ends it.
+    """
+    global _node_observer, _pass_observer
+    _node_observer, _pass_observer = nodes, passes
 
 
 def _text(text: Any, argument: str) -> str:

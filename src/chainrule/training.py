@@ -21,6 +21,7 @@ from random import Random
 from typing import Any
 
 from chainrule._arguments import whole_number
+from chainrule._observation import nodes_are_observed
 from chainrule._value import ENGINE, Value
 from chainrule.data import Dataset, batches
 from chainrule.nn import MLP, Layer, Module, Neuron, Sequential
@@ -201,6 +202,8 @@ Columns = Mapping[str, Sequence[float]]
 def _epochs(job: _Job, history: History, epochs: int, compiled: bool | str, watched: bool) -> Iterator[Columns]:
     """The columns of the history, epoch by epoch; many epochs at a time where nobody watches."""
     if compiled is True:
+        if nodes_are_observed():
+            raise ValueError("`compiled` steps are not watched by detect_anomaly(): leave `compiled` out in the block")
         yield from job.compiled(history, "as asked", epochs, watched)
         return
     left = epochs
@@ -317,6 +320,8 @@ class _Job:
     @property
     def why_eager(self) -> str:
         """Why the steps must not be compiled unasked; empty if they may."""
+        if nodes_are_observed():
+            return "eager, for compiled steps are not watched by detect_anomaly()"
         if self.batch_size < len(self.data):
             return "eager, for the batches differ from step to step"
         if not _is_known(self.model):
