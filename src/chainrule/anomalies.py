@@ -1,7 +1,8 @@
 """Where a NaN or an infinity comes from: `detect_anomaly`, and what the search in a finished graph finds.
 
-An anomaly is born in the forward pass, where an op makes of finite numbers one that is not, or in the backward pass, where
-a finite gradient times a partial derivative is not finite. Everything after that is consequence. The error names the birth.
+An anomaly is born in the forward pass, where an op makes of finite numbers one that is not, or in the backward pass,
+where a finite gradient times a partial derivative is not finite. Everything after that is consequence, and the error
+names the birth.
 """
 
 from __future__ import annotations
