@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+import safetensors.numpy  # noqa: F401  # loaded before the run, so that the first write is as quick as the others
+
 from chainrule import checkpoints, data, fit, losses, nn, optim
 
 EVERY = 3  # steps
@@ -55,29 +57,40 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder")
+    parser.add_argument("--clumsy", action="store_true", help="write in place, to see that it is noticed")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.clumsy:
+        checkpoints.write_whole = write_clumsily
     if options.child:
         train(options.child[0], options.kills, options.child[1])
         return 0
     folder = tempfile.mkdtemp(dir=options.folder)
     try:
-        return torment(folder, options.kills, random.Random(options.seed))
+        return torment(folder, options.kills, random.Random(options.seed), ["--clumsy"] if options.clumsy else [])
     finally:
         shutil.rmtree(folder)
 
 
-def torment(folder: str, kills: int, rng: random.Random) -> int:
+def write_clumsily(path: str, content: bytes) -> None:
+    """In place, piece by piece: the planted fault."""
+    with open(path, "wb", buffering=0) as file:
+        for k in range(0, len(content), 1000):
+            file.write(content[k : k + 1000])
+            time.sleep(0.0005)
+
+
+def torment(folder: str, kills: int, rng: random.Random, way: list[str]) -> int:
     path, report = os.path.join(folder, "run.safetensors"), os.path.join(folder, "steps")
     done, early, lost_most, processes, writing = 0, 0, 0, 0, 0
-    command = [sys.executable, __file__, "--kills", str(kills), "--child", path, report]
+    command = [sys.executable, __file__, "--kills", str(kills), *way, "--child", path, report]
     while done < kills:
         open(report, "w").close()
         child = subprocess.Popen(command)
         processes += 1
         while os.path.getsize(report) == 0 and child.poll() is None:  # it is still importing
             time.sleep(0.002)
-        time.sleep(rng.uniform(0.0, 0.15))
+        time.sleep(rng.uniform(0.0, 0.3))
         if child.poll() is not None:
             break
         child.send_signal(signal.SIGKILL)
@@ -90,7 +103,11 @@ def torment(folder: str, kills: int, rng: random.Random) -> int:
             early += 1
             held = 0
         else:
-            held = checkpoints.read(path).optimizer["steps"]
+            try:
+                held = checkpoints.read(path).optimizer["steps"]
+            except ValueError as error:
+                print(f"kill {done}: {error}")
+                return 1
         lost_most = max(lost_most, taken - held)
         if taken - held > EVERY:
             print(f"kill {done}: {taken} steps were taken and the checkpoint holds {held}")

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from chainrule.anomalies import AnomalyError, detect_anomaly
     from chainrule.checks import gradcheck
     from chainrule.compiler import compile
+    from chainrule.doctor import diagnose
     from chainrule.drawing import draw
     from chainrule.files import load, save
     from chainrule.stepping import stepper
+    from chainrule.supervision import supervise
     from chainrule.training import fit
 
 __version__ = "0.1.0"
@@ -36,6 +38,7 @@ _LATER = {
     "compile": ("compiler", "compile"),
     "data": ("data", ""),
     "detect_anomaly": ("anomalies", "detect_anomaly"),
+    "diagnose": ("doctor", "diagnose"),
     "draw": ("drawing", "draw"),
     "fit": ("training", "fit"),
     "gradcheck": ("checks", "gradcheck"),
@@ -46,6 +49,7 @@ _LATER = {
     "plot": ("plot", ""),
     "save": ("files", "save"),
     "stepper": ("stepping", "stepper"),
+    "supervise": ("supervision", "supervise"),
     "training": ("training", ""),
 }
 
@@ -56,6 +60,7 @@ __all__ = [
     "compile",
     "data",
     "detect_anomaly",
+    "diagnose",
     "dot",
     "draw",
     "fit",
@@ -71,6 +76,7 @@ __all__ = [
     "save",
     "softmax",
     "stepper",
+    "supervise",
     "training",
 ]
 __all__ += list(ops.TABLE)

@@ -90,6 +90,7 @@ class _Detector(Observer):
     def __init__(self, names: Mapping[int, str]) -> None:
         self.names = names
         self.places = _Places()
+        self.graph: list[Value] = []
 
     def made(self, node: Value) -> None:
         self.places.note(node._serial)
@@ -97,13 +98,17 @@ class _Detector(Observer):
             raise forward_anomaly(node, self.names, self.places.of(node))
 
     def before_backward(self, root: Value) -> None:
-        for leaf in graph_below(root):
+        self.graph = graph_below(root)
+        for leaf in self.graph:
             if not leaf._operands and not leaf._constant and not isfinite(leaf.grad):
                 name = _name(leaf, self.names)
                 message = f"backward: {name} holds a gradient of {leaf.grad} from before; set it to 0, with zero_grad()"
                 raise AnomalyError(message, "backward", leaf._op, [], "", [name])
 
     def after_backward(self, root: Value) -> None:
+        graph, self.graph = self.graph, []
+        if all(isfinite(node.grad) for node in graph if not node._constant):
+            return
         if (node := first_bad_push(root)) is not None:
             raise backward_anomaly(root, node, self.names, self.places.of(node))
 

@@ -100,7 +100,7 @@ class Diagnosis:
 
     def on_corner(self, node: Any, operands: list[Any]) -> bool:
         if getattr(node, "_rule", None) is not None:
-            return any(_local_slope(node, operand).corner for operand in operands)
+            return any(local_slope(node, operand).corner for operand in operands)
         parts = [self.movement(operand, self.index) for operand in operands]
         return self.movement(node, self.index).corner and not any(part.corner for part in parts)
 
@@ -139,7 +139,7 @@ class Diagnosis:
     def wrong_partial(self, node: Any, operands: list[Any], partials: list[float]) -> str:
         broken, slopes = "", []
         if getattr(node, "_rule", None) is not None:
-            slopes = [_local_slope(node, operand) for operand in operands]
+            slopes = [local_slope(node, operand) for operand in operands]
         elif broken := self.broken_chain_rule(node, operands, partials):
             slopes = self.slopes(node, operands, partials)
         wrong = [
@@ -278,7 +278,7 @@ def _listen(node: Any, heard: list[float]) -> None:
     node._backward = listening
 
 
-def _local_slope(node: Any, operand: Any) -> Derivative:
+def local_slope(node: Any, operand: Any) -> Derivative:
     """The derivative of a table op by one operand, wherever that stands, measured."""
 
     def moved(x: float) -> float:

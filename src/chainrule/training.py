@@ -179,7 +179,7 @@ def fit(
     >>> history.loss[-1] < history.loss[0]
     True
     """
-    _check(model, loss, data, validation, optimizer, epochs, batch_size, compiled)
+    check_run(model, loss, data, validation, optimizer, epochs, batch_size, compiled)
     _check_dtype(dtype, compiled)
     _check_checkpoint(checkpoint, every, resume)
     optimizer = optimizer or Adam(model.parameters(), lr=0.01)
@@ -569,9 +569,10 @@ def _iterable(things: Any, argument: str) -> Iterable[Any]:
     return things  # type: ignore[no-any-return]
 
 
-def _check(
+def check_run(
     model: Any, loss: Any, data: Any, validation: Any, optimizer: Any, epochs: Any, batch_size: Any, compiled: Any
 ) -> None:
+    """Refuse what cannot be trained, or not like that."""
     if not isinstance(model, Module) or not callable(model):
         raise TypeError(f"`model` must be an nn.Module that can be called, got {type(model).__name__}")
     if not callable(loss):
