@@ -1,5 +1,6 @@
 """`fit(checkpoint=…)`: a run that is interrupted goes on to the same numbers; a bad file is refused in a sentence."""
 
+import contextlib
 import json
 import math
 import os
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from safetensors.numpy import load_file, save_file
 
 from chainrule import Value, checkpoints, data, fit, load, losses, nn, optim, save
@@ -385,6 +386,22 @@ def test_hostile_files_are_refused_in_a_sentence(tmp_path, valid_files, examples
                 assert str(path) in str(error)  # noqa: PT017  # reading it may also be right
 
     attempt()
+
+
+def test_the_hostile_files_are_hostile_enough_for_a_careless_reader(valid_files):
+    def careless(content):
+        size = struct.unpack("<Q", content[:8].ljust(8, b"\0"))[0]
+        header = json.loads(content[8 : 8 + size])
+        return [part["shape"] for name, part in header.items() if name != "__metadata__"]
+
+    @settings(max_examples=300, deadline=None, database=None, phases=[Phase.generate])
+    @given(hostile_bytes(valid_files))
+    def attempt(content):
+        with contextlib.suppress(ValueError):
+            careless(content)
+
+    with pytest.raises((KeyError, TypeError, AttributeError, OverflowError, ExceptionGroup)):
+        attempt()
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from chainrule.training import Loss, check_run
 
 CHECKED = 6  # parameters whose derivatives are measured, to judge hand-written rules
 FEW = 4  # examples for that
-SMALL_RATE = 1e-2  # a learning rate with which most things learn something
+SMALL_RATE, LARGE_RATE = 0.01, 0.1  # learning rates with which most things learn something
 GAIN = 0.05  # share of the loss by which another learning rate must do better
 STILL = 0.01  # share of the loss that a learning rate must gain to be called alive
 
@@ -204,7 +204,9 @@ class _Trial:
         start, end = curve[0], ends(curve)[1]
         if abs(start - end) >= STILL * abs(start):
             return
-        others = [self.with_rate(factor) for factor in (10.0, 100.0, 1000.0, 10000.0)]
+        rate = self.optimizer.rate()
+        bold = [LARGE_RATE / rate] if 0.0 < 1e4 * rate < LARGE_RATE else []
+        others = [self.with_rate(factor) for factor in (10.0, 100.0, 1e3, 1e4, *bold)]
         best, lower, optimizer = min(others, key=lambda other: other[1])
         if lower < start - max(GAIN * abs(start), 10.0 * (start - end)):
             rates = self.optimizer.rate(), optimizer.rate()
