@@ -14,10 +14,6 @@ from chainrule.cli import main
 ROOT = Path(__file__).parent.parent
 
 
-def page():
-    return (ROOT / "README.md").read_text()
-
-
 def run_blocks(path):
     """Run the Python blocks of a page, one after the other; what they print."""
     names = {}
@@ -33,10 +29,7 @@ def test_the_readme(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "1 of 2 derivatives agree" in out
     assert "should be 12" in out
-    assert (
-        re.search(r"^learning rate too low: (.*\n)*?  → Use a learning rate of about 0.01\.$", page(), re.MULTILINE)[0]
-        in out
-    )
+    assert re.search(r"^learning rate too low:.*?  → [^\n]*", (ROOT / "README.md").read_text(), re.S | re.M)[0] in out
     assert "i<100,j<16: v2[16i+j] = layers[1].neurons[j].b + Σk<16 layers[1].neurons[j].w[k]·v1[16i+k]" in out
     assert names["history"]["validation_accuracy"][-1] > 0.9
     assert (tmp_path / "moons.safetensors").exists()
@@ -68,7 +61,8 @@ def untimed(text):
 def test_the_page_on_the_doctor(capsys):
     run_blocks("docs/doctor.md")
     out = capsys.readouterr().out
-    blocks = re.findall(r"^```\n(.*?)^```", (ROOT / "docs/doctor.md").read_text(), re.DOTALL | re.MULTILINE)
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / "docs/doctor.md").read_text(), re.DOTALL | re.MULTILINE)
+    blocks = [text for language, text in fenced if not language]
     assert blocks[0] in out
     assert blocks[1] in out
     assert blocks[2].partition(", at demo.py")[0] in out
