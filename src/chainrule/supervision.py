@@ -86,6 +86,7 @@ class Supervisor(Observer):
         self.outdated_passes = 0
         self.faults: dict[str, str] = {}  # what a rule written by hand does wrong, by the finding's name
         self.unreached: set[int] = set(self.names)  # parameters that no loss depended on
+        self.graph: list[Value] = []  # that of the pass under way, oldest first, if it is examined
         self.units: list[dict[str, bool]] = []  # whether a unit gave anything but 0, in each examination
         self.layers: list[dict[str, float]] = []  # root mean square of each layer's gradient, likewise
 
@@ -102,18 +103,19 @@ class Supervisor(Observer):
         self.data = data
         self.losses.append(root.data)
         self.passes += 1
-        self.graph: list[Value] = []
+        self.graph = []
         if not self.anomaly and (self.passes <= FIRST or self.passes % self.every == 0 or not math.isfinite(root.data)):
             self.graph = sorted(graph_below(root), key=lambda node: int(node._serial))
             self.largest = max(self.largest, len(self.graph))
             self.examine(root)
 
     def after_backward(self, root: Value) -> None:
+        examined, self.graph = bool(self.graph), []
         grads = [parameter.grad for parameter in self.parameters]
         if not all(map(math.isfinite, grads)):
             if not self.anomaly and (node := first_bad_push(root)) is not None:
                 self.anomaly = f"pass {self.passes}, {backward_anomaly(root, node, self.names)}"
-        elif self.graph and root.data:
+        elif examined and root.data:
             self.slopes.append(math.hypot(*grads) * math.hypot(*self.data) / abs(root.data))
             by_layer = gradients_by_layer(self.model)
             self.layers.append({name: math.hypot(*g) / math.sqrt(len(g)) for name, g in by_layer.items()})
