@@ -88,13 +88,13 @@ def test_a_truncated_file(tmp_path):
 
 def test_a_safetensors_file_of_something_else(tmp_path):
     save_file({"w": np.zeros((2, 2))}, tmp_path / "f")
-    with pytest.raises(ValueError, match=r"holds 'w' as float64 of shape \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"holds 'w' as F64 of shape \[2, 2\]"):
         load(tmp_path / "f")
     save_file({"w": np.zeros(2, dtype=np.float32)}, tmp_path / "f")
-    with pytest.raises(ValueError, match="holds 'w' as float32"):
+    with pytest.raises(ValueError, match="holds 'w' as F32"):
         load(tmp_path / "f", Line())
     save_file({"b": np.zeros(2)}, tmp_path / "f", metadata={"config": '{"nin": -1, "nouts": [1]}'})
-    with pytest.raises(ValueError, match="describes an MLP that cannot be built: `nin` must be"):
+    with pytest.raises(ValueError, match="describes an MLP that cannot be built: it takes `nin`, `nouts`"):
         load(tmp_path / "f")
 
 

@@ -30,6 +30,7 @@ def test_the_readme(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "1 of 2 derivatives agree" in out
     assert "should be 12" in out
+    assert re.search(r"^learning rate too low:.*?  → [^\n]*", (ROOT / "README.md").read_text(), re.S | re.M)[0] in out
     assert "i<100,j<16: v2[16i+j] = layers[1].neurons[j].b + Σk<16 layers[1].neurons[j].w[k]·v1[16i+k]" in out
     assert names["grad"](names["energy"])({"k": 3.0, "x": 2.0}) == {"k": 2.0, "x": 6.0}
     assert names["hessian"](names["energy"])({"k": 3.0, "x": 2.0})["x"] == {"k": 2.0, "x": 3.0}
@@ -92,6 +93,16 @@ def test_the_page_on_transforms():
     results = doctest.DocTestRunner().run(examples)
     assert results.attempted > 40
     assert results.failed == 0
+
+
+def test_the_page_on_the_doctor(capsys):
+    run_blocks("docs/doctor.md")
+    out = capsys.readouterr().out
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / "docs/doctor.md").read_text(), re.DOTALL | re.MULTILINE)
+    blocks = [text for language, text in fenced if not language]
+    assert blocks[0] in out
+    assert blocks[1] in out
+    assert blocks[2].partition(", at demo.py")[0] in out
 
 
 @pytest.mark.slow

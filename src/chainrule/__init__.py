@@ -18,13 +18,16 @@ from chainrule.functions import dot, logsumexp, mean, op, softmax
 if TYPE_CHECKING:
     from chainrule import data, losses, nn, optim, plot, training
     from chainrule._signatures import *
+    from chainrule.anomalies import AnomalyError, detect_anomaly
     from chainrule.checks import gradcheck
     from chainrule.compiler import compile
+    from chainrule.doctor import diagnose
     from chainrule.drawing import draw
     from chainrule.files import load, save
     from chainrule.objectives import objective
     from chainrule.recording import detach, no_grad
     from chainrule.stepping import stepper
+    from chainrule.supervision import supervise
     from chainrule.training import fit
     from chainrule.transforms import grad, grad_of, hessian, hvp, jacobian, jvp, value_and_grad, vjp
 
@@ -34,9 +37,12 @@ globals().update(ops.TABLE)  # every row of the op table is a function: chainrul
 
 # Imported when first used, so that `import chainrule` stays light: name -> module, and the attribute in it if any.
 _LATER = {
+    "AnomalyError": ("anomalies", "AnomalyError"),
     "compile": ("compiler", "compile"),
     "data": ("data", ""),
     "detach": ("recording", "detach"),
+    "detect_anomaly": ("anomalies", "detect_anomaly"),
+    "diagnose": ("doctor", "diagnose"),
     "draw": ("drawing", "draw"),
     "fit": ("training", "fit"),
     "grad": ("transforms", "grad"),
@@ -55,6 +61,7 @@ _LATER = {
     "plot": ("plot", ""),
     "save": ("files", "save"),
     "stepper": ("stepping", "stepper"),
+    "supervise": ("supervision", "supervise"),
     "training": ("training", ""),
     "value_and_grad": ("transforms", "value_and_grad"),
     "vjp": ("transforms", "vjp"),
@@ -62,10 +69,13 @@ _LATER = {
 
 __all__ = [
     "ENGINE",
+    "AnomalyError",
     "Value",
     "compile",
     "data",
     "detach",
+    "detect_anomaly",
+    "diagnose",
     "dot",
     "draw",
     "fit",
@@ -89,6 +99,7 @@ __all__ = [
     "save",
     "softmax",
     "stepper",
+    "supervise",
     "training",
     "value_and_grad",
     "vjp",

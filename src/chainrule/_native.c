@@ -62,6 +62,7 @@ static inline int forgets(void) /* whether an op gives a mere number; asks the t
 {
     return threads_without_graph && without_graph;
 }
+static PyObject *node_observer, *pass_observer; /* told of every node that is made, of every backward pass; else NULL */
 
 static inline Node **operands_of(Node *node)
 {
@@ -205,6 +206,22 @@ static PyObject *frozen_leaf(double data)
     return (PyObject *)node;
 }
 
+static int objected(Node *node) /* whether who observes nodes raised an error at this one */
+{
+    PyObject *asked = Py_NewRef(node_observer); /* it may end its observation meanwhile */
+    PyObject *answer = PyObject_CallOneArg(asked, (PyObject *)node);
+    Py_DECREF(asked);
+    Py_XDECREF(answer);
+    return answer == NULL;
+}
+
+static inline PyObject *made(Node *node) /* a node that is complete; steals it, and gives NULL on an objection */
+{
+    if (node_observer && objected(node))
+        Py_CLEAR(node);
+    return (PyObject *)node;
+}
+
 static inline PyObject *unary(int op, double data, PyObject *operand)
 {
     if (forgets())
@@ -215,7 +232,7 @@ static inline PyObject *unary(int op, double data, PyObject *operand)
     node->operands.few[0] = (Node *)Py_NewRef(operand);
     if (((Node *)operand)->flags & TRACKED)
         track(node);
-    return (PyObject *)node;
+    return made(node);
 }
 
 static inline PyObject *binary(int op, double data, Node *left, Node *right) /* steals both */
@@ -230,7 +247,7 @@ static inline PyObject *binary(int op, double data, Node *left, Node *right) /* 
     node->operands.few[1] = right;
     if ((left->flags | right->flags) & TRACKED)
         track(node);
-    return (PyObject *)node;
+    return made(node);
 }
 
 static int to_double(PyObject *number, const char *argument, double *result)
@@ -336,6 +353,7 @@ static PyObject *apply(PyObject *rule, int op, PyObject *const *operands, Py_ssi
     }
     if (tracked)
         track(node);
+    node = (Node *)made(node);
     goto done;
 failed:
     Py_CLEAR(node);
@@ -524,7 +542,7 @@ static int value_init(PyObject *self, PyObject *args, PyObject *names)
                  (label && PyUnicode_GET_LENGTH(label) && set_text(node, label, "label", offsetof(Extra, label)) < 0);
     drop(remains);
     Py_DECREF(children);
-    return failed ? -1 : 0;
+    return failed || (count && node_observer && objected(node)) ? -1 : 0;
 }
 
 /* Freeing: the dead wait in a list, so that a long chain is not a deep recursion. */
@@ -778,6 +796,16 @@ static int finish(Pending *pending)
     return failed;
 }
 
+/* Whether who observes backward passes saw to this one (1), leaves it to us (0) or raised an error (-1). */
+static int ask_pass_observer(PyObject *root, double seed)
+{
+    PyObject *asked = Py_NewRef(pass_observer), *answer = PyObject_CallFunction(asked, "Od", root, seed);
+    int done = answer ? PyObject_IsTrue(answer) : -1;
+    Py_DECREF(asked);
+    Py_XDECREF(answer);
+    return done;
+}
+
 static PyObject *value_backward(PyObject *self, PyObject *args, PyObject *names)
 {
     static char *keywords[] = {"seed", NULL};
@@ -786,6 +814,11 @@ static PyObject *value_backward(PyObject *self, PyObject *args, PyObject *names)
     if (!PyArg_ParseTupleAndKeywords(args, names, "|O:backward", keywords, &number) ||
         (number && to_double(number, "seed", &seed) < 0))
         return NULL;
+    int observed = pass_observer ? ask_pass_observer(self, seed) : 0;
+    if (observed < 0)
+        return NULL;
+    if (observed)
+        Py_RETURN_NONE;
     Pending pending = {NULL, 0, 0};
     ((Node *)self)->grad = seed;
     int failed = sweep(&pending, (Node *)self);
@@ -1509,6 +1542,18 @@ static PyObject *native_record(PyObject *Py_UNUSED(module), PyObject *wanted)
     return PyBool_FromLong(before);
 }
 
+static PyObject *native_observe(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *nodes, *passes, *old_nodes = node_observer, *old_passes = pass_observer;
+    if (!PyArg_ParseTuple(args, "OO:observe", &nodes, &passes))
+        return NULL;
+    node_observer = nodes == Py_None ? NULL : Py_NewRef(nodes);
+    pass_observer = passes == Py_None ? NULL : Py_NewRef(passes);
+    Py_XDECREF(old_nodes);
+    Py_XDECREF(old_passes);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef module_functions[] = {
     {"trace", native_trace, METH_O, PyDoc_STR("The nodes below a root, oldest first, their rules and operands.")},
     {"watch", native_watch, METH_O, PyDoc_STR("Have a function told of every look at a number; None ends it.")},
@@ -1517,6 +1562,7 @@ static PyMethodDef module_functions[] = {
     {"pull", native_pull, METH_VARARGS,
      PyDoc_STR("Derivatives of Σ seed · output by inputs into a buffer, touching no `grad`; False where Python must.")},
     {"record", native_record, METH_O, PyDoc_STR("Whether ops in this thread remember their operands; gives the old.")},
+    {"observe", native_observe, METH_VARARGS, PyDoc_STR("Have functions told of nodes and of backward passes; or None.")},
     {"replay", native_replay, METH_VARARGS, PyDoc_STR("Compute a list of nodes, oldest first, again.")},
     {"read_data", native_read_data, METH_VARARGS, PyDoc_STR("Copy the data of a list of Values into a buffer.")},
     {"write_data", native_write_data, METH_VARARGS, PyDoc_STR("Set the data of a list of Values from a buffer.")},

@@ -43,10 +43,11 @@ ENGINE, _module = _choose(os.environ.get("CHAINRULE_ENGINE", ""))
 
 if TYPE_CHECKING:
     from chainrule.engine import Value as Value
+    from chainrule.engine import observe as observe
     from chainrule.engine import record as record
     from chainrule.engine import watch as watch
 else:
-    Value, record, watch = _module.Value, _module.record, _module.watch
+    Value, observe, record, watch = _module.Value, _module.observe, _module.record, _module.watch
 
 
 def _repr_svg_(value: Value) -> str | None:

@@ -71,7 +71,7 @@ class Diagnosis:
     def not_finite(self) -> str:
         """The first node whose rule gives NaN or infinity, if the gradient came to that."""
         for node, operands in self.graph.interior() if not isfinite(self.row.analytic) else ():
-            for operand, partial in zip(operands, _push(node, operands), strict=True):
+            for operand, partial in zip(operands, push(node, operands), strict=True):
                 if not isfinite(partial):
                     name = self.graph.describe_operand(node, operand)
                     return f"{self.graph.describe(node)} is {node.data:.6g} here, and d out/d {name} is {partial:.6g}."
@@ -100,7 +100,7 @@ class Diagnosis:
 
     def on_corner(self, node: Any, operands: list[Any]) -> bool:
         if getattr(node, "_rule", None) is not None:
-            return any(_local_slope(node, operand).corner for operand in operands)
+            return any(local_slope(node, operand).corner for operand in operands)
         parts = [self.movement(operand, self.index) for operand in operands]
         return self.movement(node, self.index).corner and not any(part.corner for part in parts)
 
@@ -109,7 +109,7 @@ class Diagnosis:
     def wrong_rule(self) -> str:
         for node, operands in self.graph.interior():
             if id(node) in self.carriers:
-                partials = _push(node, operands)
+                partials = push(node, operands)
                 fault = (
                     self.not_accumulating(node, operands, partials)
                     or self.not_proportional(node, operands, partials)
@@ -121,25 +121,25 @@ class Diagnosis:
 
     def not_accumulating(self, node: Any, operands: list[Any], partials: list[float]) -> str:
         held = 1.0 + max((abs(partial) for partial in partials if isfinite(partial)), default=0.0)
-        for operand, partial, total in zip(operands, partials, _push(node, operands, held=held), strict=True):
+        for operand, partial, total in zip(operands, partials, push(node, operands, held=held), strict=True):
             if not _close(total, held + partial):
                 verb = "overwrites" if _close(total, partial) else "spoils"
                 name = self.graph.describe_operand(node, operand)
-                return f"{_backward_of(node)} {verb} the gradient that {name} holds; add to it, with `+=`"
+                return f"{backward_of(node)} {verb} the gradient that {name} holds; add to it, with `+=`"
         return ""
 
     def not_proportional(self, node: Any, operands: list[Any], partials: list[float]) -> str:
-        doubled = _push(node, operands, grad=2.0)
+        doubled = push(node, operands, grad=2.0)
         if all(_close(twice, 2.0 * once) for once, twice in zip(partials, doubled, strict=True)):
             return ""
         same = all(map(_close, partials, doubled))
         habit = "is the same whatever gradient it gets" if same else "is not proportional to the gradient it gets"
-        return f"what {_backward_of(node)} passes on {habit}; multiply by `out.grad`, once"
+        return f"what {backward_of(node)} passes on {habit}; multiply by `out.grad`, once"
 
     def wrong_partial(self, node: Any, operands: list[Any], partials: list[float]) -> str:
         broken, slopes = "", []
         if getattr(node, "_rule", None) is not None:
-            slopes = [_local_slope(node, operand) for operand in operands]
+            slopes = [local_slope(node, operand) for operand in operands]
         elif broken := self.broken_chain_rule(node, operands, partials):
             slopes = self.slopes(node, operands, partials)
         wrong = [
@@ -181,7 +181,7 @@ class Diagnosis:
         distinct = len(parts) == 2 and not about(*partials)
         swapped = distinct and about(movement.value, combine(part.value for part in reversed(parts)))
         hint = " (the partials look swapped)" if swapped else ""
-        return f"{rate}, but its operands' movements and {_backward_of(node)} make that {left:.6g}{hint}"
+        return f"{rate}, but its operands' movements and {backward_of(node)} make that {left:.6g}{hint}"
 
     def slopes(self, node: Any, operands: list[Any], partials: list[float]) -> list[Derivative]:
         """The partials that explain how the node moves under every input; none if several sets do."""
@@ -239,7 +239,7 @@ class Diagnosis:
         size = complete[:]
         for node, operands in reversed(self.graph.interior()):
             k = self.graph.position[id(node)]
-            for operand, partial in zip(operands, _push(node, operands), strict=True):
+            for operand, partial in zip(operands, push(node, operands), strict=True):
                 complete[self.graph.position[id(operand)]] += complete[k] * partial
                 size[self.graph.position[id(operand)]] += size[k] * abs(partial)
         return complete, size
@@ -258,7 +258,7 @@ class Diagnosis:
         )
 
 
-def _push(node: Any, operands: Sequence[Any], grad: float = 1.0, held: float = 0.0) -> list[float]:
+def push(node: Any, operands: Sequence[Any], grad: float = 1.0, held: float = 0.0) -> list[float]:
     """What the operands' gradients are after `node` passes on `grad`, if they held `held` before."""
     for operand in operands:
         operand.grad = held
@@ -278,7 +278,7 @@ def _listen(node: Any, heard: list[float]) -> None:
     node._backward = listening
 
 
-def _local_slope(node: Any, operand: Any) -> Derivative:
+def local_slope(node: Any, operand: Any) -> Derivative:
     """The derivative of a table op by one operand, wherever that stands, measured."""
 
     def moved(x: float) -> float:
@@ -324,14 +324,15 @@ def _hint(right: list[float], given: list[float]) -> str:
     return ""
 
 
-def _backward_of(node: Any) -> str:
+def backward_of(node: Any) -> str:
+    """How to refer to the node's `_backward`."""
     return f"its _backward{_definition(node._backward)}"
 
 
 def _rule_of(node: Any, operand: Any) -> str:
     rule = getattr(node, "_rule", None)
     if rule is None or _definition(node._backward):
-        return _backward_of(node)
+        return backward_of(node)
     rank = [other is operand for other in node._operands].index(True)
     return f"its rule{_definition(rule.partials[rank])}"
 

@@ -26,6 +26,8 @@ else:
 
 _serial_numbers = count()
 _watcher: Callable[..., Any] | None = None  # while a function is traced: told of every look at a number
+_node_observer: Callable[[Any], object] | None = None  # told of every node that is made
+_pass_observer: Callable[[Any, float], object] | None = None  # told of every backward pass, which it may see to
 _threads_without_graph = 0  # inside `no_grad()`; only if there are any, ops ask whether this thread is one
 
 
@@ -80,6 +82,8 @@ class Value(OpMethods):
         self._compared = False
         self._serial = next(_serial_numbers)
         self._label = name
+        if children and _node_observer:
+            _node_observer(self)
 
     @staticmethod
     def _apply(rule: Op, operands: tuple[Any, ...]) -> Value:
@@ -88,7 +92,10 @@ class Value(OpMethods):
         data = as_float(rule.forward(*[node._data for node in nodes]), "the op's result")
         if _threads_without_graph and not _this_thread.records:
             return _node(data, "", (), None, takes_gradient=False)
-        return _node(data, rule.symbol, nodes, rule)
+        node = _node(data, rule.symbol, nodes, rule)
+        if _node_observer:
+            _node_observer(node)
+        return node
 
     # The backward pass.
 
@@ -104,6 +111,8 @@ class Value(OpMethods):
         6.0
         """
         seed = as_float(seed, "seed")
+        if _pass_observer and _pass_observer(self, seed):
+            return
         newest_first = sorted(self._interior(), key=lambda node: node._serial, reverse=True)
         for node in newest_first:
             node._grad = 0.0
@@ -348,6 +357,16 @@ def record(wanted: bool) -> bool:
     with _counting:
         _threads_without_graph += before - wanted
     return before
+
+
+def observe(nodes: Callable[[Any], object] | None, passes: Callable[[Any, float], object] | None) -> None:
+    """Have `nodes` told of every node as it is made, constants and leaves apart, and `passes` of every backward pass.
+
+    Both may raise. `passes` gets the root and the seed before the pass, and answers whether it saw to the pass itself.
+    None ends it.
+    """
+    global _node_observer, _pass_observer
+    _node_observer, _pass_observer = nodes, passes
 
 
 def _text(text: Any, argument: str) -> str:

@@ -75,7 +75,7 @@ class Experiment:
                 raise ValueError(f"`f` gives {first} at these inputs; check it where its result is finite")
             if first != again:
                 raise ValueError(f"`f` gives {first}, then {again} for the same inputs; seed its random numbers inside")
-            with unchanged([*_graph_below(out), *leaves]):
+            with unchanged([*graph_below(out), *leaves]):
                 return backward_pass(out, leaves)
 
 
@@ -129,7 +129,8 @@ def operands_of(node: Any) -> tuple[Any, ...]:
     return tuple(node._operands if hasattr(node, "_operands") else node._prev)
 
 
-def _graph_below(out: Any) -> list[Any]:
+def graph_below(out: Any) -> list[Any]:
+    """The node and every one that it was made of, in no particular order."""
     found, pending = {id(out): out}, [out]
     while pending:
         for operand in operands_of(pending.pop()):
@@ -214,15 +215,20 @@ class Creations:
 
     def place(self, node: Any) -> str:
         """Where the user's code made `node`, as "demo.py:12 (`out = a * b`)"."""
-        import linecache  # slow to load
-
         k = bisect_left(self.lines, self.number(node), key=lambda line: line[0])
         if k == 0:
             return ""
         _, file, line = self.lines[k - 1]
-        text = linecache.getline(file, line).strip()
-        text = text if len(text) <= 60 else text[:57] + "..."
-        return f"{short_path(file)}:{line}" + (f" (`{text}`)" if text else "")
+        return quoted_line(file, line)
+
+
+def quoted_line(file: str, line: int) -> str:
+    """A line of code for people, as "demo.py:12 (`out = a * b`)"."""
+    import linecache  # slow to load
+
+    text = linecache.getline(file, line).strip()
+    text = text if len(text) <= 60 else text[:57] + "..."
+    return f"{short_path(file)}:{line}" + (f" (`{text}`)" if text else "")
 
 
 def short_path(file: str) -> str:
@@ -236,7 +242,7 @@ class Run:
     def __init__(self, experiment: Experiment, leaves: Sequence[Any], out: Any, made: Creations) -> None:
         self.out, self.leaves, self.made = out, leaves, made
         self.names = dict(zip(map(id, leaves), experiment.names, strict=True))
-        below = {id(node): node for node in (*leaves, *_graph_below(out))}
+        below = {id(node): node for node in (*leaves, *graph_below(out))}
         others = [node for key, node in below.items() if key not in self.names]
         before = sorted((node for node in others if made.number(node) <= 0), key=id)
         since = sorted((node for node in others if made.number(node) > 0), key=made.number)

@@ -1,17 +1,28 @@
-"""Models in files: safetensors, read and written without pickle, and written whole or not at all."""
+"""Models in files: safetensors, read and written without pickle, and written whole or not at all.
+
+What a file says is not believed: it must be a plain file that holds float64 numbers and vectors, as many as the model
+takes, and is compared with the model before anything as large as it claims to be is made.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from itertools import groupby
-from typing import TypeVar, overload
+from contextlib import suppress
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from chainrule.nn import MLP, Module
 
+if TYPE_CHECKING:
+    import numpy as np
+
 FORMAT = "chainrule/1"
+CHECKPOINT = "chainrule-checkpoint/1"  # a model and the training run that it is in: see `checkpoints.py`
+MODEL = "model."  # what the names of the model's tensors begin with in a checkpoint
 AnyModule = TypeVar("AnyModule", bound=Module)
 
 
@@ -28,17 +39,13 @@ def save(model: Module, path: str | os.PathLike[str], notes: Mapping[str, str] |
     ...     load(os.path.join(folder, "model.safetensors"))
     MLP(2, [3, 1], activation='relu', output='linear')
     """
-    import numpy as np
-    from safetensors.numpy import save as serialize
-
     if not isinstance(model, Module):
         raise TypeError(f"`model` must be an nn.Module, got {type(model).__name__}")
     metadata = {f"note:{name}": text for name, text in (notes or {}).items()}
     metadata |= {"format": FORMAT, "kind": type(model).__name__}
     if type(model) is MLP:
-        metadata["config"] = _config(model)
-    tensors = {name: np.array(numbers) for name, numbers in _tensors(model.state())}
-    write_whole(os.fspath(path), serialize(tensors, metadata))
+        metadata["config"] = config_text(model)
+    write_whole(os.fspath(path), as_bytes(dict(vectors(model.state())), metadata))
 
 
 @overload
@@ -46,7 +53,7 @@ def load(path: str | os.PathLike[str]) -> MLP: ...
 @overload
 def load(path: str | os.PathLike[str], model: AnyModule) -> AnyModule: ...
 def load(path: str | os.PathLike[str], model: Module | None = None) -> Module:
-    """Read a model from a file: into `model`, or into a new one if the file holds an MLP.
+    """Read a model from a file: into `model`, or into a new one if the file holds an MLP. A checkpoint will do.
 
     >>> load("missing.safetensors")
     Traceback (most recent call last):
@@ -54,17 +61,32 @@ def load(path: str | os.PathLike[str], model: Module | None = None) -> Module:
     FileNotFoundError: there is no file 'missing.safetensors'; save a model there with chainrule.save(model, path)
     """
     name = os.fspath(path)
-    metadata, state = _read(name)
+    metadata, tensors = read_tensors(name)
+    if metadata.get("format") == CHECKPOINT:
+        tensors = {key.removeprefix(MODEL): tensor for key, tensor in tensors.items() if key.startswith(MODEL)}
+    count = sum(tensor.size for tensor in tensors.values())
     if model is None:
         if "config" not in metadata:
             kind = metadata.get("kind", "unknown model")
             raise ValueError(f"{name!r} holds a {kind}, whose shape only you know: build it, then load(path, model)")
-        model = _build(name, metadata["config"])
+        model = _build(name, metadata["config"], count)
+    load_tensors(model, tensors, name)
+    return model
+
+
+def load_tensors(model: Module, tensors: Mapping[str, np.ndarray], path: str) -> None:
+    """Set the model's parameters to what a file holds."""
+    count, wanted = sum(tensor.size for tensor in tensors.values()), len(model.parameters())
+    if count > wanted:  # a name for each number would take far more memory than the file
+        raise ValueError(f"{path!r} holds another model: of {count:,} numbers, where this one has {wanted:,}")
+    state: dict[str, float] = {}
+    for name, tensor in tensors.items():
+        numbers = tensor.tolist()
+        state |= {f"{name}.{i}": number for i, number in enumerate(numbers)} if tensor.ndim else {name: numbers}
     try:
         model.load_state(state)
     except ValueError as error:
-        raise ValueError(f"{name!r} holds another model: {error}") from None
-    return model
+        raise ValueError(f"{path!r} holds another model: {error}") from None
 
 
 def notes(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -77,11 +99,11 @@ def notes(path: str | os.PathLike[str]) -> dict[str, str]:
     ...     notes(path)
     {'author': 'Ada'}
     """
-    metadata, _ = _read(os.fspath(path))
+    metadata, _ = read_tensors(os.fspath(path))
     return {name.removeprefix("note:"): text for name, text in metadata.items() if name.startswith("note:")}
 
 
-def _tensors(state: dict[str, float]) -> Iterator[tuple[str, float | list[float]]]:
+def vectors(state: dict[str, float]) -> Iterator[tuple[str, float | list[float]]]:
     """The numbers of a list, `w.0 w.1 …`, as one vector `w`; others one by one."""
 
     def list_name(name: str) -> str:
@@ -96,7 +118,8 @@ def _tensors(state: dict[str, float]) -> Iterator[tuple[str, float | list[float]
             yield from ((name, state[name]) for name in run)
 
 
-def _config(model: MLP) -> str:
+def config_text(model: MLP) -> str:
+    """What to build an MLP from, as a file holds it."""
     config = model.config()
     for argument in ("activation", "output"):
         if not isinstance(config[argument], str):
@@ -107,35 +130,57 @@ def _config(model: MLP) -> str:
     return json.dumps(config)
 
 
-def _build(path: str, config: str) -> MLP:
+def _build(path: str, config: str, count: int) -> MLP:
+    """The MLP that a file describes, if it has as many parameters as the file has numbers."""
     try:
-        return MLP(**json.loads(config), rng=0)  # the caller's sequence of random numbers is not ours to draw from
-    except (TypeError, ValueError) as error:
+        shape = json.loads(config)
+        sizes = [shape["nin"], *shape["nouts"]]
+        if set(shape) != {"nin", "nouts", "activation", "output"} or not isinstance(shape["nouts"], list):
+            raise ValueError("it takes `nin`, `nouts`, `activation` and `output`")
+        if not all(type(size) is int and size > 0 for size in sizes):
+            raise ValueError("`nin` and `nouts` must be whole numbers of at least 1")
+        wanted = sum((before + 1) * after for before, after in pairwise(sizes))
+        if wanted != count:
+            raise ValueError(f"it would have {wanted:,} parameters, and the file has {count:,}")
+        if not isinstance(shape["activation"], str) or not isinstance(shape["output"], str):
+            raise ValueError("`activation` and `output` must be the names of ops")
+        return MLP(**shape, rng=0)  # the caller's sequence of random numbers is not ours to draw from
+    except (TypeError, ValueError, KeyError, RecursionError) as error:
         raise ValueError(f"{path!r} describes an MLP that cannot be built: {error}") from None
 
 
-def _read(path: str) -> tuple[dict[str, str], dict[str, float]]:
+def read_tensors(path: str) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """A file's texts and its numbers, by name; all of them float64, and numbers or vectors."""
     from safetensors import SafetensorError, safe_open
 
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a device or a pipe would be read without end
+            raise ValueError(f"{path!r} is not a plain file; give the name of one that chainrule.save wrote")
+        tensors: dict[str, Any] = {}
         with safe_open(path, framework="np") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
-            metadata = file.metadata() or {}
+            for name in file.keys():  # noqa: SIM118  # not a dict
+                part = file.get_slice(name)
+                if part.get_dtype() != "F64" or len(part.get_shape()) > 1:
+                    raise ValueError(
+                        f"{path!r} holds {name!r} as {part.get_dtype()} of shape {part.get_shape()}; "
+                        "chainrule's files hold F64 numbers and vectors only"
+                    )
+                tensors[name] = file.get_tensor(name)
+            return file.metadata() or {}, tensors
     except FileNotFoundError:
         raise FileNotFoundError(
             f"there is no file {path!r}; save a model there with chainrule.save(model, path)"
         ) from None
     except (OSError, SafetensorError) as error:
         raise ValueError(f"{path!r} is not a safetensors file, or is damaged: {error}") from None
-    state: dict[str, float] = {}
-    for name, tensor in tensors.items():
-        if tensor.dtype != "float64" or tensor.ndim > 1:
-            raise ValueError(
-                f"{path!r} holds {name!r} as {tensor.dtype} of shape {tensor.shape}; "
-                "a chainrule model holds float64 numbers and vectors only"
-            )
-        state |= {f"{name}.{i}": float(n) for i, n in enumerate(tensor)} if tensor.ndim else {name: float(tensor)}
-    return metadata, state
+
+
+def as_bytes(tensors: Mapping[str, float | list[float]], metadata: Mapping[str, str]) -> bytes:
+    """A safetensors file of numbers and vectors."""
+    import numpy as np
+    from safetensors.numpy import save as serialize
+
+    return serialize({name: np.array(numbers, "float64") for name, numbers in tensors.items()}, dict(metadata))
 
 
 def check_writable(path: str) -> None:
@@ -164,6 +209,33 @@ def write_whole(path: str, content: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+    _sync_folder(os.path.dirname(os.path.abspath(path)))
+
+
+def remove_leftovers(path: str) -> None:
+    """Remove what a process that was killed while it wrote to `path` has left beside it."""
+    folder, prefix = os.path.dirname(os.path.abspath(path)), _temporary_prefix(path)
+    for name in os.listdir(folder):
+        if name.startswith(prefix) and name.endswith(TEMPORARY):
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(folder, name))
+
+
+TEMPORARY = ".part"
+
+
+def _temporary_prefix(path: str) -> str:
+    return f".{os.path.basename(path)[:100]}-"
+
+
+def _sync_folder(folder: str) -> None:
+    """Have the new name survive a power failure too."""
+    if hasattr(os, "O_DIRECTORY"):  # not on Windows
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _temporary_beside(path: str) -> tuple[int, str]:
@@ -173,7 +245,7 @@ def _temporary_beside(path: str) -> tuple[int, str]:
     if os.path.isdir(path):
         raise IsADirectoryError(f"`path` is a folder: {path!r}; give the name of a file")
     try:
-        return tempfile.mkstemp(prefix=".chainrule-", dir=folder)
+        return tempfile.mkstemp(TEMPORARY, _temporary_prefix(path), folder)
     except OSError as error:
         raise type(error)(f"`path` is in a folder that takes no files: {folder!r} ({error.strerror})") from None
 

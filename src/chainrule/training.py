@@ -12,18 +12,23 @@
 from __future__ import annotations
 
 import math
+import os
+import random
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from importlib.util import find_spec
 from random import Random
 from typing import Any
 
 from chainrule._arguments import whole_number
+from chainrule._observation import nodes_are_observed
 from chainrule._value import ENGINE, Value
 from chainrule.data import Dataset, batches
 from chainrule.nn import MLP, Layer, Module, Neuron, Sequential
+from chainrule.ops import as_float
 from chainrule.optim import Adam, Optimizer
 
 __all__ = ["EarlyStopping", "History", "Training", "fit"]
@@ -147,6 +152,9 @@ def fit(
     rng: Random | int | None = None,
     compiled: bool | str = "auto",
     dtype: str = "float64",
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: int | timedelta | None = None,
+    resume: bool = False,
 ) -> History:
     """Train `model` to make `loss(predictions, targets)` small over `data`; returns the history of the run.
 
@@ -161,24 +169,33 @@ def fit(
     networks and losses, when enough epochs are left to pay for compiling; `history.engine` says what ran, and why.
     Such a program can compute with `dtype="float32"`: about seven digits, and twice the numbers in a vector.
 
+    `checkpoint` is a file that the run is written to, whole or not at all, `every` so many steps or `timedelta`
+    (default: half a minute) and at the end. `resume=True` goes on from it, if it is there, and comes to the same
+    numbers as a run that was never interrupted: optimizer, history, `rng`, Python's global generator and callbacks that
+    have `state` and `load_state`, as EarlyStopping has, go along. `epochs` counts from the beginning of the run.
+
     >>> from chainrule import data, losses, nn
     >>> history = fit(nn.MLP(2, [4, 1], activation="tanh", rng=3), losses.mean_square, data.xor(), progress=False)
     >>> history.loss[-1] < history.loss[0]
     True
     """
-    _check(model, loss, data, validation, optimizer, epochs, batch_size, compiled)
+    check_run(model, loss, data, validation, optimizer, epochs, batch_size, compiled)
     _check_dtype(dtype, compiled)
+    _check_checkpoint(checkpoint, every, resume)
     optimizer = optimizer or Adam(model.parameters(), lr=0.01)
     run = Training(model, optimizer, History())
     callbacks, measures = list(_iterable(callbacks, "callbacks")), _by_name(metrics)
     rng = Random(rng) if isinstance(rng, int) else rng
     job = _Job(model, loss, penalty, optimizer, data, batch_size, rng, measures, validation, dtype)
     watched = bool(callbacks or measures or validation)
-    started = time.perf_counter()
     for callback in callbacks:
         getattr(callback, "start", _nothing)(run)
+    saver = _Saver(job, run, callbacks, checkpoint, every, resume) if checkpoint is not None else None
+    started = time.perf_counter() - run.history.seconds
     with _progress_bar(epochs, progress) as show:
-        for columns in _epochs(job, run.history, epochs, compiled, watched):
+        if len(run.history):
+            show(run.history.columns)
+        for columns in _epochs(job, run.history, epochs - len(run.history), compiled, watched):
             run.history.extend(columns)
             run.history.seconds = time.perf_counter() - started
             run.epoch = len(run.history) - 1
@@ -188,8 +205,12 @@ def fit(
                 warnings.warn(run.history.stopped, RuntimeWarning, stacklevel=2)
             for callback in callbacks:
                 callback(run)
+            if saver:
+                saver.save_if_due()
             if run.history.stopped:
                 break
+    if saver:
+        saver.save()
     for callback in callbacks:
         getattr(callback, "finish", _nothing)(run)
     return run.history
@@ -200,12 +221,21 @@ Columns = Mapping[str, Sequence[float]]
 
 def _epochs(job: _Job, history: History, epochs: int, compiled: bool | str, watched: bool) -> Iterator[Columns]:
     """The columns of the history, epoch by epoch; many epochs at a time where nobody watches."""
+    if epochs <= 0 or history.stopped:
+        return
     if compiled is True:
+        if nodes_are_observed():
+            raise ValueError("`compiled` steps are not watched by detect_anomaly(): leave `compiled` out in the block")
         yield from job.compiled(history, "as asked", epochs, watched)
         return
     left = epochs
     history.engine = "eager, as asked" if compiled is False else job.why_eager
-    if compiled == "auto" and not job.why_eager:
+    if compiled == "auto" and not job.why_eager and job.decided is not None:
+        if job.decided:
+            yield from job.compiled(history, "as the run was before it was interrupted", left, watched)
+            return
+        history.engine = "eager, as the run was before it was interrupted"
+    elif compiled == "auto" and not job.why_eager:
         started = time.perf_counter()
         yield job.epoch()
         left -= 1
@@ -215,6 +245,7 @@ def _epochs(job: _Job, history: History, epochs: int, compiled: bool | str, watc
             reason = f"for {left} epochs of {seconds:.2g} s are longer than the {cost:.2g} s that compiling takes"
             yield from job.compiled(history, reason, left, watched)
             return
+        job.decided = False
         history.engine = f"eager, for {left} epochs of {seconds:.2g} s are over before compiling would pay"
     for _ in range(left):
         yield job.epoch()
@@ -251,11 +282,25 @@ class _Job:
         self.metrics = metrics
         self.validation = validation
         self.dtype = dtype
+        self.rows: list[dict[str, float]] = []  # of the batches done in the epoch under way
+        self.random_at_start: Any = None  # the state of `rng` before it shuffled them
+        self.random_now: Any = None  # after a resumption in the middle of an epoch, until the batches are drawn again
+        self.decided: bool | None = None  # whether "auto" compiles
+        self.after_step: Callable[[], object] = _no_save
+        self.steps_left: Callable[[], float] = lambda: math.inf
 
     def epoch(self) -> Columns:
-        """An eager epoch."""
+        """An eager epoch, or what is left of it."""
+        self.random_at_start = self.rng.getstate() if self.rng else None
         parts = batches(self.data, self.batch_size, self.rng)
-        row = _average([self.step(part) for part in parts], parts)
+        if self.rng and self.random_now:
+            self.rng.setstate(self.random_now)
+            self.random_now = None
+        for part in parts[len(self.rows) :]:
+            self.rows.append(self.step(part))
+            if len(self.rows) < len(parts):
+                self.after_step()
+        row, self.rows = _average(self.rows, parts), []
         return self.columns(row)
 
     def step(self, part: Dataset) -> dict[str, float]:
@@ -277,6 +322,7 @@ class _Job:
 
         if self.batch_size < len(self.data):
             raise ValueError("`compiled` needs one batch, the same at every step: leave `batch_size` out")
+        self.decided = True
         steps = CompiledSteps(loss_of, self.data.inputs, self.optimizer, dtype=self.dtype)
         nodes, statements = steps.stats["scalar nodes"], steps.stats["array statements"]
         reason += f", in {self.dtype}" if self.dtype != "float64" else ""
@@ -284,7 +330,7 @@ class _Job:
         predict = CompiledFunction(self.model, dtype=self.dtype) if self.metrics else None
         at_once = 1
         while epochs:
-            count = min(epochs, at_once)
+            count = int(min(epochs, at_once, self.steps_left()))
             started = time.perf_counter()
             if watched:
                 predictions = _examples(predict.batch(self.data.inputs, reduce=None)) if predict else []
@@ -317,6 +363,8 @@ class _Job:
     @property
     def why_eager(self) -> str:
         """Why the steps must not be compiled unasked; empty if they may."""
+        if nodes_are_observed():
+            return "eager, for compiled steps are not watched by detect_anomaly()"
         if self.batch_size < len(self.data):
             return "eager, for the batches differ from step to step"
         if not _is_known(self.model):
@@ -327,6 +375,86 @@ class _Job:
         if not find_spec("llvmlite"):
             return "eager, for llvmlite is not installed"
         return ""
+
+
+class _Saver:
+    """Keeps a run's checkpoint: what to put into it, and how to go on from it."""
+
+    def __init__(
+        self,
+        job: _Job,
+        run: Training,
+        callbacks: list[Any],
+        path: str | os.PathLike[str],
+        every: int | timedelta | None,
+        resume: bool,
+    ) -> None:
+        from chainrule import checkpoints  # needs safetensors
+
+        self.job, self.run, self.callbacks, self.format = job, run, callbacks, checkpoints
+        name = os.fspath(path)
+        if os.path.lexists(name):
+            if not resume:
+                raise FileExistsError(
+                    f"`checkpoint` is there already: {name!r}; say resume=True to go on from it, or remove it first"
+                )
+            self.load(name)
+        self.file = checkpoints.Checkpoints(name, checkpoints.HALF_A_MINUTE if every is None else every, self.steps)
+        job.after_step, job.steps_left = self.save_if_due, lambda: self.file.steps_left(self.steps)
+
+    @property
+    def steps(self) -> int:
+        return self.run.optimizer.steps
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        job = self.job
+        columns = ["loss", *job.metrics]
+        columns += [f"validation_{name}" for name in columns] if job.validation is not None else []
+        return {"examples": len(job.data), "batch_size": job.batch_size, "dtype": job.dtype, "columns": columns}
+
+    def save_if_due(self) -> None:
+        if self.file.due(self.steps):
+            self.save()
+
+    def save(self) -> None:
+        job, history = self.job, self.run.history
+        snapshot = self.format.Snapshot(
+            **self.format.describe(self.run.model, self.run.optimizer, self.callbacks),
+            history=history.columns,
+            batches=job.rows,
+            seconds=history.seconds,
+            stopped=history.stopped,
+            compiled=job.decided,
+            shape=self.shape,
+            randoms={
+                "global": random.getstate(),
+                "rng": job.rng.getstate() if job.rng else None,
+                "epoch": job.random_at_start if job.rows else None,
+            },
+        )
+        self.file.write(snapshot)
+
+    def load(self, name: str) -> None:
+        job, run = self.job, self.run
+        saved = self.format.read(name)
+        if saved.shape != self.shape:
+            raise ValueError(f"{name!r} is of a run with {_words(saved.shape)}, and this one has {_words(self.shape)}")
+        if (saved.randoms["rng"] is None) != (job.rng is None):
+            raise ValueError(f"{name!r} is of a run {'without' if job.rng else 'with'} `rng`: go on as it began")
+        fits = all(set(row) == {"loss", *job.metrics} for row in saved.batches)
+        if not fits or set(saved.history) not in (set(), set(self.shape["columns"])):
+            raise ValueError(f"{name!r} is a damaged checkpoint: its columns are not those of such a run")
+        if len(saved.batches) * job.batch_size >= len(job.data):
+            raise ValueError(f"{name!r} is a damaged checkpoint: more batches are done than an epoch has")
+        self.format.restore(name, saved, run.model, run.optimizer, self.callbacks)
+        run.history.extend(saved.history)
+        run.history.seconds, run.history.stopped = saved.seconds, saved.stopped
+        job.rows, job.decided = saved.batches, saved.compiled
+        random.setstate(saved.randoms["global"] or random.getstate())
+        if job.rng:
+            job.rng.setstate(saved.randoms["epoch"] or saved.randoms["rng"] or ())
+            job.random_now = saved.randoms["rng"] if saved.randoms["epoch"] else None
 
 
 def _is_known(model: Any) -> bool:
@@ -386,6 +514,31 @@ class EarlyStopping:
         """Called after the last epoch."""
         training.model.load_state(self.best_state)
 
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        names = ("best", "best_epoch", "best_state", "before")
+        return {name: getattr(self, name) for name in names}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state()` gave."""
+        for states in (state["best_state"], state["before"]):
+            if states.keys() != self.before.keys():
+                raise ValueError("the states that EarlyStopping remembers are of another model")
+        self.best = as_float(state["best"], "best")
+        self.best_epoch = whole_number(state["best_epoch"], "best_epoch", 0)
+        self.best_state, self.before = (
+            {name: as_float(number, name) for name, number in state[which].items()}
+            for which in ("best_state", "before")
+        )
+
+
+def _no_save() -> None:
+    """What a run without a checkpoint does after a step."""
+
+
+def _words(shape: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in shape.items())
+
 
 def _nothing(training: Training) -> None:
     """What a callback without a `start` or a `finish` does there."""
@@ -416,9 +569,10 @@ def _iterable(things: Any, argument: str) -> Iterable[Any]:
     return things  # type: ignore[no-any-return]
 
 
-def _check(
+def check_run(
     model: Any, loss: Any, data: Any, validation: Any, optimizer: Any, epochs: Any, batch_size: Any, compiled: Any
 ) -> None:
+    """Refuse what cannot be trained, or not like that."""
     if not isinstance(model, Module) or not callable(model):
         raise TypeError(f"`model` must be an nn.Module that can be called, got {type(model).__name__}")
     if not callable(loss):
@@ -444,6 +598,13 @@ def _check_dtype(dtype: Any, compiled: Any) -> None:
         raise ValueError(f"`dtype` must be 'float64' or 'float32', got {dtype!r}")
     if dtype == "float32" and compiled is not True:
         raise ValueError("`dtype` 'float32' is for compiled steps, and eager ones are float64: say compiled=True too")
+
+
+def _check_checkpoint(checkpoint: Any, every: Any, resume: Any) -> None:
+    if checkpoint is None and (resume or every is not None):
+        raise ValueError(
+            "`every` and `resume` are about a checkpoint: give its file, as in checkpoint='run.safetensors'"
+        )
 
 
 def _check_optimizer(optimizer: Any, model: Module) -> None:

@@ -20,6 +20,7 @@ from chainrule.nn import Module
 
 if TYPE_CHECKING:
     from chainrule.checks import Report
+    from chainrule.checkups import Checkup
     from chainrule.training import History
 
 SMALL = 40  # nodes or statements that are shown unasked
@@ -124,6 +125,18 @@ def html_of_report(report: Report) -> str:
     lines += [report.diagnosis] if report.diagnosis else []
     notes = "".join(f"<p>{escape(line)}</p>" for line in lines)
     return f"<div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}</div>"
+
+
+def html_of_checkup(checkup: Checkup) -> str:
+    """The findings, each with its evidence in a list and its advice."""
+    if checkup.ok:
+        return f"<div>✓ {escape(str(checkup))}</div>"
+    parts = []
+    for finding in checkup:
+        evidence = "".join(f"<li><code>{escape(line)}</code></li>" for line in finding.evidence)
+        head = f'<b style="color:{NEGATIVE}">✗ {escape(finding.name)}</b> {escape(finding.summary)}'
+        parts.append(f"<div><p>{head}</p><ul>{evidence}</ul><p>→ {escape(finding.advice)}</p></div>")
+    return f"<div><p>{escape(str(checkup).splitlines()[0])}</p>{''.join(parts)}</div>"
 
 
 def _row(row: Any) -> str:

@@ -1,0 +1,88 @@
+"""Safetensors files as an enemy would make them: valid ones cut, flipped and edited, and plain noise."""
+
+import json
+import struct
+
+from hypothesis import strategies as st
+
+SIZES = [0, 1, 7, 2**16, 2**31, 2**40, 2**63, 2**64 - 1]
+NUMBERS = st.one_of(st.integers(-(2**70), 2**70), st.floats(), st.sampled_from(SIZES), st.booleans(), st.none())
+JSON = st.recursive(
+    NUMBERS | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+def parts(content):
+    size = struct.unpack("<Q", content[:8])[0]
+    return json.loads(content[8 : 8 + size]), content[8 + size :]
+
+
+def joined(header, body, size=None):
+    text = (header if isinstance(header, str) else json.dumps(header)).encode("utf-8", "surrogatepass")
+    return struct.pack("<Q", len(text) if size is None else size) + text + body
+
+
+@st.composite
+def cut(draw, contents):
+    content = draw(st.sampled_from(contents))
+    return content[: draw(st.integers(0, len(content)))] + draw(st.binary(max_size=9))
+
+
+@st.composite
+def flipped(draw, contents):
+    content = bytearray(draw(st.sampled_from(contents)))
+    for _ in range(draw(st.integers(1, 6))):
+        content[draw(st.integers(0, len(content) - 1))] = draw(st.integers(0, 255))
+    return bytes(content)
+
+
+@st.composite
+def resized(draw, contents):
+    header, body = parts(draw(st.sampled_from(contents)))
+    return joined(header, body, draw(st.sampled_from(SIZES) | st.integers(0, 2**64 - 1)))
+
+
+@st.composite
+def edited(draw, contents):
+    """Something in the header, however deep, replaced, removed or added; texts that hold JSON are gone into."""
+    header, body = parts(draw(st.sampled_from(contents)))
+    header = edit(draw, header)
+    return joined(header, body + draw(st.binary(max_size=16)))
+
+
+def edit(draw, thing):
+    if isinstance(thing, str) and thing[:1] in "{[" and draw(st.booleans()):
+        try:
+            return json.dumps(edit(draw, json.loads(thing)))
+        except ValueError:
+            return thing
+    if isinstance(thing, dict) and thing and draw(st.integers(0, 9)):
+        key = draw(st.sampled_from(sorted(thing)))
+        change = draw(st.sampled_from(["deeper", "deeper", "deeper", "remove", "rename", "add"]))
+        rest = {name: part for name, part in thing.items() if name != key}
+        if change == "remove":
+            return rest
+        if change == "rename":
+            return {**rest, draw(st.text(max_size=12)): thing[key]}
+        if change == "add":
+            return {**thing, draw(st.text(max_size=12) | st.just("__metadata__")): draw(JSON)}
+        return {**rest, key: edit(draw, thing[key])}
+    if isinstance(thing, list) and thing and draw(st.integers(0, 3)):
+        k = draw(st.integers(0, len(thing) - 1))
+        return [*thing[:k], edit(draw, thing[k]), *thing[k + 1 :]]
+    return draw(JSON)
+
+
+def hostile_bytes(contents):
+    """Files that may or may not be readable; reading one must give an object or a ValueError."""
+    return st.one_of(
+        edited(contents),
+        edited(contents),
+        flipped(contents),
+        cut(contents),
+        resized(contents),
+        st.binary(max_size=200),
+        st.builds(joined, JSON, st.binary(max_size=64)),
+    )
