@@ -3,6 +3,7 @@
 import csv
 import re
 import shlex
+import subprocess
 import textwrap
 from pathlib import Path
 
@@ -65,3 +66,20 @@ def test_the_page_on_the_compiler(capsys):
     printed = re.search(r"forward half:\n\n```\n(.*?)```", page, re.DOTALL).group(1)
     assert "<Program: 65,818 scalar nodes in 28 array statements>" in out
     assert printed in out
+
+
+def test_the_page_on_export(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run_blocks("docs/export.md")
+    expected = float(capsys.readouterr().out.splitlines()[-1])
+    page = (ROOT / "docs/export.md").read_text()
+    main, loop, prototypes = re.findall(r"^```c\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "main.c").write_text(main)
+    (command,) = re.findall(r"^gcc .*$", page, re.MULTILINE)
+    subprocess.run(shlex.split(command), check=True)
+    printed = subprocess.run(["./a.out"], capture_output=True, text=True, check=True).stdout
+    assert float(printed) == pytest.approx(expected, abs=1e-5)
+    assert loop in (tmp_path / "moons.h").read_text()
+    comment = " ".join((tmp_path / "loss.h").read_text().replace("\n *", " ").split())
+    for prototype in prototypes.splitlines():
+        assert prototype in comment

@@ -6,6 +6,7 @@ function ──call on Symbols──► Graph ──lift──► ArrayProgram o
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -19,10 +20,11 @@ from chainrule._tracing import is_tracing
 from chainrule._value import Value
 from chainrule.compiler.batch import batched, padded, size_of_an_example
 from chainrule.compiler.bulk import add_to_grad
+from chainrule.compiler.export import exported
 from chainrule.compiler.graph import Graph, trace
 from chainrule.compiler.lift import IrregularityError, lift
-from chainrule.compiler.machine import Clock, Machine, places
-from chainrule.compiler.naming import ArgumentNames, name_parameters
+from chainrule.compiler.machine import Clock, Machine, check_dtype, places
+from chainrule.compiler.naming import ArgumentNames, argument_spans, name_parameters
 from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Statement, Term
 from chainrule.compiler.strict import StrictMachine
 from chainrule.compiler.structure import NUMBER, Structure, build, difference, flatten
@@ -143,6 +145,26 @@ class CompiledFunction:
         if isinstance(found, ArrayProgram):
             self._name(found, traced, model)
         return str(found)
+
+    def to_c(self, name: str, *like: Any, dtype: str = "float64", freeze: bool = False) -> str:
+        """The program of one example as a C99 header: a function `name`, and `name_gradient` if the result is a number.
+
+        It is that of the last call, or for arguments `like` those given. Inputs are all their numbers, from left to
+        right, parameters are in the order of `wrt`, other captured Values in order of creation. With `freeze` the
+        present data of captured Values become constants, and there is no gradient.
+
+        >>> w = Value(3.0)
+        >>> header = CompiledFunction(lambda x: w * x * x).to_c("parabola", 2.0, freeze=True)
+        >>> "static inline void parabola(" in header, "parabola_gradient(" in header
+        (True, False)
+        """
+        from chainrule.compiler.c_header import header
+
+        check_dtype(dtype)
+        traced = self._trace(like)[0] if like else self._last_run[0]
+        gradient = bool(traced.wrt) and traced.result == NUMBER and not freeze
+        notes = {"input": argument_spans(self.function, traced.structure)}
+        return header(name, traced.exported(freeze), dtype, gradient, notes)
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -401,6 +423,7 @@ class _Traced:
         strict: bool,
     ) -> None:
         self.structure = structure
+        self.count = count
         self.dtype = dtype
         self.strict = strict  # as asked, or because nothing repeats
         self.clock = Clock()
@@ -442,6 +465,14 @@ class _Traced:
         """The program of one example."""
         program: ArrayProgram = self.clock("lift", lambda: _unpacked(lift(self.graph), self.outputs))
         return program
+
+    def exported(self, freeze: bool = False) -> ArrayProgram:
+        """The program of one example, as others call it."""
+        try:
+            lifted = self.lifted
+        except IrregularityError:
+            lifted = _unpacked(lift(self.graph, math.inf), self.outputs)
+        return exported(lifted, self.wrt, self.captured, (self.used.tolist(), self.count), freeze)
 
     @cached_property
     def most_examples(self) -> int:

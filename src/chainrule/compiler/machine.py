@@ -22,6 +22,12 @@ BACKENDS = ("llvm", "interpreter")
 DTYPES = ("float64", "float32")
 
 
+def check_dtype(dtype: str) -> None:
+    """Refuse a type of numbers that programs do not compute in."""
+    if dtype not in DTYPES:
+        raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}; got {dtype!r}")
+
+
 class Clock:
     """Seconds by stage. The garbage collector rests: passes make many objects, and no cycles."""
 
@@ -51,6 +57,7 @@ class Machine:
         then: Callable[[ArrayProgram], ArrayProgram] = lambda program: program,
         dtype: str = "float64",
     ) -> None:
+        self.lifted = lifted
         whole = clock("differentiate", lambda: differentiate(lifted)) if gradient else lifted
         self.found: ArrayProgram = then(whole)  # for people to read: that which runs, but for the layout
         self.arrays: ArrayProgram
