@@ -15,11 +15,12 @@ import numpy as np
 
 from chainrule._value import Value
 from chainrule.compiler.bulk import add_to_grad
+from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.export import exported
 from chainrule.compiler.function import CompiledFunction
 from chainrule.compiler.graph import Graph, trace
 from chainrule.compiler.lift import IrregularityError, lift
-from chainrule.compiler.machine import BACKENDS, Clock, Machine, check_dtype, places
+from chainrule.compiler.machine import BACKENDS, Clock, Machine, check_dtype, load_xla, places
 from chainrule.compiler.naming import name_parameters
 from chainrule.compiler.program import ArrayProgram
 from chainrule.compiler.strict import StrictMachine
@@ -120,6 +121,16 @@ class Program:
 
         check_dtype(dtype)
         return header(name, self._exported(freeze), dtype, bool(self.wrt) and not freeze)
+
+    def to_jax(self, *, gradient: bool = False) -> Callable[..., Any]:
+        """The program as a pure function of JAX arrays: `function(parameters, inputs)`, for `jax.jit` and the like.
+
+        Parameters are a vector in the order of `wrt`, the other leaves, the inputs, in order of creation; there is no
+        second argument if there are none. With `gradient` the result is a pair, with the gradient by the parameters
+        that chainrule computes. Numbers are of the type of those that come in.
+        """
+        program = differentiate(self._exported()) if gradient else self._exported()
+        return load_xla().function(program, len(self.wrt))  # type: ignore[no-any-return]
 
     def _exported(self, freeze: bool = False) -> ArrayProgram:
         machine = self.machine
