@@ -83,3 +83,12 @@ def test_the_page_on_export(tmp_path, monkeypatch, capsys):
     comment = " ".join((tmp_path / "loss.h").read_text().replace("\n *", " ").split())
     for prototype in prototypes.splitlines():
         assert prototype in comment
+
+
+def test_the_page_on_jax(capsys):
+    pytest.importorskip("jax")
+    names = run_blocks("docs/jax.md")
+    shown, by_hand = map(float, capsys.readouterr().out.splitlines()[-1].split())
+    assert shown == pytest.approx(by_hand, abs=1e-5)
+    assert shown == pytest.approx(names["value"], abs=1e-5)
+    assert float(names["one"]) == pytest.approx(names["loss"]([0.5, 0.25], 1.0), abs=1e-5)
