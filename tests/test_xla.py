@@ -236,6 +236,7 @@ class TestFunctions:
             wide = jnp.array(np.array(parameters, dtype=np.float64))
             value, gradient = program(wide, np.array([0.1, 0.2]), 1.0)
             assert gradient.dtype == jnp.float64
+            assert program(parameters, np.array([0.1, 0.2]), 1.0)[1].dtype == jnp.float64
             expected = f.value_and_grad([0.1, 0.2], 1.0)[0]
         assert float(value) == pytest.approx(expected, rel=1e-6)
 

@@ -215,8 +215,8 @@ def compile(
     With `dtype="float32"` memory and arithmetic are of single precision: about seven digits, and twice the numbers in a
     vector. Results and gradients come back as Python floats and float64 arrays all the same.
 
-    Programs run through LLVM; `backend="jax"` runs them through XLA, on the devices that JAX has, and "interpreter" with
-    NumPy, statement by statement.
+    Programs run through LLVM. `backend="jax"` runs them through XLA, on the devices that JAX has, and "interpreter"
+    with NumPy, statement by statement.
     """
     if backend not in BACKENDS:
         raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}; got {backend!r}")

@@ -242,8 +242,10 @@ class _Block:
 
     def _condition(self, piece: Any) -> str | None:
         """A comparison as C's own truth value, if it is one and has no name."""
-        text = self._text(piece)[0]
         cast = f"({self.element.name})("
+        if not isinstance(piece, Piece) or piece.op is None or not self.element.spelling(piece.op).startswith(cast):
+            return None
+        text = self._text(piece)[0]
         return text.removeprefix(cast).removesuffix(")") if text.startswith(cast) else None
 
 

@@ -73,8 +73,8 @@ def computation(program: ArrayProgram) -> Callable[[Memory], Memory]:
     """A pure function from the leaves to all arrays; it computes in the type of the leaves."""
 
     def run(leaves: Memory) -> Memory:
-        memory = dict(leaves)
-        dtype = jnp.result_type(*memory.values(), jnp.float32) if memory else jnp.result_type(float)
+        dtype = jnp.result_type(*leaves.values(), jnp.float32) if leaves else jnp.result_type(float)
+        memory = {array: jnp.asarray(numbers, dtype) for array, numbers in leaves.items()}
         memory |= {a: jnp.asarray(a.numbers, dtype) for a in program.arrays() if a.numbers is not None}
         for array in program.arrays():
             memory.setdefault(array, jnp.zeros(array.size, dtype))
