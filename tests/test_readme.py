@@ -4,6 +4,7 @@ import csv
 import doctest
 import re
 import shlex
+import subprocess
 import textwrap
 from pathlib import Path
 
@@ -133,3 +134,29 @@ def test_the_pages_on_uses(page, monkeypatch):
 
 def test_every_use_has_a_page():
     assert {path.stem for path in (ROOT / "docs/uses").glob("*.md")} == {"README", *PAGES}
+
+
+def test_the_page_on_export(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run_blocks("docs/export.md")
+    expected = float(capsys.readouterr().out.splitlines()[-1])
+    page = (ROOT / "docs/export.md").read_text()
+    main, loop, prototypes = re.findall(r"^```c\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "main.c").write_text(main)
+    (command,) = re.findall(r"^gcc .*$", page, re.MULTILINE)
+    subprocess.run(shlex.split(command), check=True)
+    printed = subprocess.run(["./a.out"], capture_output=True, text=True, check=True).stdout
+    assert float(printed) == pytest.approx(expected, abs=1e-5)
+    assert loop in (tmp_path / "moons.h").read_text()
+    comment = " ".join((tmp_path / "loss.h").read_text().replace("\n *", " ").split())
+    for prototype in prototypes.splitlines():
+        assert prototype in comment
+
+
+def test_the_page_on_jax(capsys):
+    pytest.importorskip("jax")
+    names = run_blocks("docs/jax.md")
+    shown, by_hand = map(float, capsys.readouterr().out.splitlines()[-1].split())
+    assert shown == pytest.approx(by_hand, abs=1e-5)
+    assert shown == pytest.approx(names["value"], abs=1e-5)
+    assert float(names["one"]) == pytest.approx(names["loss"]([0.5, 0.25], 1.0), abs=1e-5)

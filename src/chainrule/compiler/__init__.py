@@ -7,6 +7,7 @@ Each stage takes one thing and returns a new one, prints readably and can verify
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, overload
 
@@ -14,10 +15,12 @@ import numpy as np
 
 from chainrule._value import Value
 from chainrule.compiler.bulk import add_to_grad
+from chainrule.compiler.differentiate import differentiate
+from chainrule.compiler.export import exported
 from chainrule.compiler.function import CompiledFunction
 from chainrule.compiler.graph import Graph, trace
 from chainrule.compiler.lift import IrregularityError, lift
-from chainrule.compiler.machine import BACKENDS, DTYPES, Clock, Machine, places
+from chainrule.compiler.machine import BACKENDS, Clock, Machine, check_dtype, load_xla, places
 from chainrule.compiler.naming import name_parameters
 from chainrule.compiler.program import ArrayProgram
 from chainrule.compiler.strict import StrictMachine
@@ -58,6 +61,7 @@ class Program:
         if not allow_frozen_branches:
             _check_branches(graph)
         parameters = [graph.nodes[i] for i in graph.parameters]
+        self._graph = graph
         self.target = target
         self.wrt = parameters if wrt is None else list(wrt)
         self.machine = _machine(graph, bool(self.wrt), backend, strict, dtype, clock)
@@ -101,6 +105,37 @@ class Program:
         if isinstance(found, ArrayProgram):
             name_parameters(found, self._leaves, model)
         return str(found)
+
+    def to_c(self, name: str, *, dtype: str = "float64", freeze: bool = False) -> str:
+        """The program as a C99 header: a function `name`, and `name_gradient` if there is a `wrt`.
+
+        Parameters are in the order of `wrt`, and the other leaves, the inputs, in order of creation. With `freeze` the
+        parameters' present data become constants, and there is no gradient.
+
+        >>> x, w = Value(2.0), Value(0.5)
+        >>> header = compile((w * x).tanh(), wrt=[w]).to_c("neuron")
+        >>> "static inline void neuron(" in header, "neuron_gradient(" in header
+        (True, True)
+        """
+        from chainrule.compiler.c_header import header
+
+        check_dtype(dtype)
+        return header(name, self._exported(freeze), dtype, bool(self.wrt) and not freeze)
+
+    def to_jax(self, *, gradient: bool = False) -> Callable[..., Any]:
+        """The program as a pure function of JAX arrays: `function(parameters, inputs)`, for `jax.jit` and the like.
+
+        Parameters are a vector in the order of `wrt`, the other leaves, the inputs, in order of creation; there is no
+        second argument if there are none. With `gradient` the result is a pair, with the gradient by the parameters
+        that chainrule computes. Numbers are of the type of those that come in.
+        """
+        program = differentiate(self._exported()) if gradient else self._exported()
+        return load_xla().function(program, len(self.wrt))  # type: ignore[no-any-return]
+
+    def _exported(self, freeze: bool = False) -> ArrayProgram:
+        machine = self.machine
+        lifted = machine.lifted if isinstance(machine, Machine) else lift(self._graph, math.inf)
+        return exported(lifted, self.wrt, dict(self._leaves), freeze=freeze)
 
     def __repr__(self) -> str:
         scalars, arrays = self.stats["scalar nodes"], self.stats["array statements"]
@@ -180,11 +215,15 @@ def compile(
 
     With `dtype="float32"` memory and arithmetic are of single precision: about seven digits, and twice the numbers in a
     vector. Results and gradients come back as Python floats and float64 arrays all the same.
+
+    Programs run through LLVM. `backend="jax"` runs them through XLA, on the devices that JAX has, and "interpreter"
+    with NumPy, statement by statement.
     """
     if backend not in BACKENDS:
         raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}; got {backend!r}")
-    if dtype not in DTYPES:
-        raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}; got {dtype!r}")
+    check_dtype(dtype)
+    if backend == "jax":
+        load_xla()  # so that its absence is told here
     if strict and dtype != "float64":
         raise ValueError(f"a `strict` program repeats eager code, which is float64; got `dtype` {dtype!r}: give one up")
     chosen = None if wrt is None else _leaves(wrt)

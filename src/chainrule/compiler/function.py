@@ -6,6 +6,7 @@ function ──call on Symbols──► Graph ──lift──► ArrayProgram o
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -18,10 +19,12 @@ from chainrule._tracing import is_tracing
 from chainrule._value import Value
 from chainrule.compiler.batch import batched, padded, size_of_an_example
 from chainrule.compiler.bulk import add_to_grad
+from chainrule.compiler.differentiate import differentiate
+from chainrule.compiler.export import exported, frozen
 from chainrule.compiler.graph import Graph, trace
 from chainrule.compiler.lift import IrregularityError, lift
-from chainrule.compiler.machine import Clock, Machine, places
-from chainrule.compiler.naming import ArgumentNames, name_parameters
+from chainrule.compiler.machine import Clock, Machine, check_dtype, load_xla, places
+from chainrule.compiler.naming import ArgumentNames, argument_spans, name_parameters
 from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Statement, Term
 from chainrule.compiler.strict import StrictMachine
 from chainrule.compiler.symbols import Constant, Symbol, TracingError, next_serial, refuse_numbers, tracing
@@ -144,6 +147,50 @@ class CompiledFunction:
             self._name(found, traced, model)
         return str(found)
 
+    def to_c(self, name: str, *like: Any, dtype: str = "float64", freeze: bool = False) -> str:
+        """The program of one example as a C99 header: a function `name`, and `name_gradient` if the result is a number.
+
+        It is that of the last call, or for arguments `like` those given. Inputs are all their numbers, from left to
+        right, parameters are in the order of `wrt`, other captured Values in order of creation. With `freeze` the
+        present data of captured Values become constants, and there is no gradient.
+
+        >>> w = Value(3.0)
+        >>> header = CompiledFunction(lambda x: w * x * x).to_c("parabola", 2.0, freeze=True)
+        >>> "static inline void parabola(" in header, "parabola_gradient(" in header
+        (True, False)
+        """
+        from chainrule.compiler.c_header import header
+
+        check_dtype(dtype)
+        traced = self._trace(like)[0] if like else self._last_run[0]
+        gradient = bool(traced.wrt) and traced.result == NUMBER and not freeze
+        notes = {"input": argument_spans(self.function, traced.structure)}
+        return header(name, traced.exported(freeze), dtype, gradient, notes)
+
+    def to_jax(self, *like: Any, gradient: bool = False, examples: int | None = None) -> Callable[..., Any]:
+        """The program of one example as a pure function of JAX arrays: `function(parameters, *arguments)`.
+
+        It is that of the last call, or for arguments `like` those given. Parameters are a vector in the order of `wrt`;
+        arguments may be nested as they were or any other way, for their numbers count, from left to right. Other
+        captured Values are constants with their present data. With `gradient` the result is a pair, with the gradient
+        by the parameters that chainrule computes. Numbers are of the type of those that come in.
+
+        With `examples` it is a function of so many: each argument has a leading axis, and the result is the mean.
+        """
+        traced = self._trace(like)[0] if like else self._last_run[0]
+        if gradient or examples is not None:
+            self._check_scalar(traced)
+        if examples is not None and (type(examples) is not int or examples < 1):
+            raise ValueError(f"`examples` must be a whole number of at least 1, or None for one; got {examples!r}")
+        program = traced.exported(whole=examples is None)
+        program = frozen(program, "captured", [value.data for value in traced.captured["captured"]])
+        program = program if examples is None else batched(program, examples, total=True)
+        program = differentiate(program) if gradient else program
+        xla = load_xla()
+        if examples is None:
+            return xla.function(program, len(traced.wrt), traced.result)  # type: ignore[no-any-return]
+        return xla.batch_function(program, len(traced.wrt), examples, traced.used, traced.count)  # type: ignore[no-any-return]
+
     @property
     def stats(self) -> dict[str, Any]:
         """Figures of the program that the last call ran: scalar nodes, array statements, bytes, seconds of a pass."""
@@ -194,7 +241,9 @@ class CompiledFunction:
     def _traced_for(self, structure: Structure, count: int) -> _Traced:
         traced = self._traced.get(structure)
         if traced is None:
-            traced = _Traced(self.function, self.name, structure, count, self._wrt, self._dtype, self._strict)
+            traced = _Traced(
+                self.function, self.name, structure, count, self._wrt, self._dtype, self._strict, self._backend
+            )
             self._traced[structure] = traced
         return traced
 
@@ -399,8 +448,11 @@ class _Traced:
         wrt: Sequence[Value] | None,
         dtype: str,
         strict: bool,
+        backend: str,
     ) -> None:
         self.structure = structure
+        self.backend = backend
+        self.count = count
         self.dtype = dtype
         self.strict = strict  # as asked, or because nothing repeats
         self.clock = Clock()
@@ -443,14 +495,25 @@ class _Traced:
         program: ArrayProgram = self.clock("lift", lambda: _unpacked(lift(self.graph), self.outputs))
         return program
 
+    def exported(self, freeze: bool = False, whole: bool = True) -> ArrayProgram:
+        """The program of one example, as others call it; with the `whole` arguments, or with what is used of them."""
+        try:
+            lifted = self.lifted
+        except IrregularityError:
+            lifted = _unpacked(lift(self.graph, math.inf), self.outputs)
+        arguments = (self.used.tolist(), self.count) if whole else None
+        return exported(lifted, self.wrt, self.captured, arguments, freeze)
+
     @cached_property
     def most_examples(self) -> int:
-        """How many examples the cache holds at a time."""
+        """How many examples the cache holds at a time, or the device that JAX runs on."""
         try:
             numbers = size_of_an_example(self.lifted)
         except IrregularityError:  # examples then run node by node, one at a time
             numbers = len(self.graph)
         bytes_each = np.dtype(self.dtype).itemsize * (2 * numbers + 1)
+        if self.backend == "jax":
+            return max(64, int(load_xla().largest_batch()) // bytes_each // 64 * 64)
         return max(16, min(4096, CACHE // bytes_each // 16 * 16))
 
     def parts(self, count: int) -> list[range]:

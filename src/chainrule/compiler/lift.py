@@ -48,12 +48,12 @@ class IrregularityError(ValueError):
         )
 
 
-def lift(graph: Graph) -> ArrayProgram:
-    """The array program that computes the last node of `graph`."""
+def lift(graph: Graph, most_statements: float = MOST_STATEMENTS) -> ArrayProgram:
+    """The array program that computes the last node of `graph`, if it has no more statements than that."""
     classes = classify(graph)
     recurrences = find_recurrences(classes)
     statements = len(classes) - int(classes.inlined.sum()) - sum(run.period * (run.count - 1) for run in recurrences)
-    if statements > MOST_STATEMENTS:
+    if statements > most_statements:
         raise IrregularityError(statements)
     return _Lifter(graph, classes, recurrences).program()
 

@@ -16,7 +16,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from chainrule import ops
-from chainrule.compiler import kernels
+from chainrule.compiler import kernels, powers
 from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Number, Repeat, Statement, Term
 
 WIDEST = 32  # lanes of doubles: four 512-bit registers, enough to hide the latency of a fused multiply-add
@@ -464,21 +464,10 @@ class _Function:
         return Register(self, self.emit(text), lanes)
 
     def power(self, base: Register, exponent: float, lanes: int) -> Any:
-        """x ** a number: by multiplication where the exponent is a small whole number, by roots where it is a half."""
-        whole = abs(exponent)
-        if whole <= 16 and (2 * whole).is_integer():
-            root = self.apply(ops.sqrt, (base,)) if not whole.is_integer() else None
-            result: Any = root
-            square, bits = base, int(whole)
-            while bits:
-                if bits & 1:
-                    result = square if result is None else result * square
-                bits >>= 1
-                if bits:
-                    square = square * square
-            if result is None:
-                return 1.0
-            return result if exponent > 0 else self.apply(ops.div, (1.0, result))
+        """x ** a number."""
+        result = powers.power(base, exponent)
+        if result is not None:
+            return result
         return self.call("pow", [base, self.register(exponent, lanes)], lanes)
 
     # Elementary functions are computed in doubles, and floats widened and rounded around them: the error is then hardly

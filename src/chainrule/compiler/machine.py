@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from copy import copy
+from importlib import import_module
 from time import perf_counter
 from typing import Any
 
@@ -18,8 +19,23 @@ from chainrule.compiler.layout import lay_out
 from chainrule.compiler.lift import MOST_STATEMENTS, IrregularityError
 from chainrule.compiler.program import Array, ArrayProgram
 
-BACKENDS = ("llvm", "interpreter")
+BACKENDS = ("llvm", "jax", "interpreter")
 DTYPES = ("float64", "float32")
+
+
+def check_dtype(dtype: str) -> None:
+    """Refuse a type of numbers that programs do not compute in."""
+    if dtype not in DTYPES:
+        raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}; got {dtype!r}")
+
+
+def load_xla() -> Any:
+    """The module that imports jax, if there is a jax."""
+    try:
+        return import_module("chainrule.compiler.xla")
+    except ImportError as error:
+        remedy = "install it with pip install 'chainrule[jax]'"
+        raise ImportError(f"programs for JAX need the package jax, which does not load ({error}): {remedy}") from error
 
 
 class Clock:
@@ -51,16 +67,21 @@ class Machine:
         then: Callable[[ArrayProgram], ArrayProgram] = lambda program: program,
         dtype: str = "float64",
     ) -> None:
+        self.lifted = lifted
         whole = clock("differentiate", lambda: differentiate(lifted)) if gradient else lifted
         self.found: ArrayProgram = then(whole)  # for people to read: that which runs, but for the layout
         self.arrays: ArrayProgram
-        self.arrays, self._places = clock("lay out", lambda: lay_out(self.found))
+        self.arrays, self._places = (
+            (self.found, {}) if backend == "jax" else clock("lay out", lambda: lay_out(self.found))  # XLA has its own
+        )
         if len(self.arrays.statements) > MOST_STATEMENTS:
             raise IrregularityError(len(self.arrays.statements))
         if backend == "llvm":
             from chainrule.compiler.llvm import Native
 
             self._use(clock("llvm", lambda: Native(self.arrays, dtype)))
+        elif backend == "jax":
+            self._use(load_xla().Xla(self.arrays, dtype))
         else:
             self._use(Interpreted(self.arrays, dtype))
         self._twins: list[Machine] = []

@@ -60,6 +60,21 @@ class ArgumentNames(Sequence[str]):
         return f"{argument}.{example}{path}" if self.examples else f"{argument}{path}"
 
 
+def argument_spans(function: Callable[..., Any], structure: Structure) -> str:
+    """Which of all numbers in a function's arguments belong to which.
+
+    >>> argument_spans(lambda x, rows: x, (NUMBER, (list, (NUMBER, NUMBER))))
+    '0: x, 1 to 2: rows'
+    """
+    spans, start = [], 0
+    for name, part in zip(_parameters(function, len(structure)), structure, strict=True):
+        count = sum(1 for _ in _paths(part))
+        if count:
+            spans.append(f"{start}: {name}" if count == 1 else f"{start} to {start + count - 1}: {name}")
+        start += count
+    return ", ".join(spans)
+
+
 def _parameters(function: Callable[..., Any], count: int) -> list[str]:
     """The names of a function's first arguments; where it keeps them to itself, `input.0` and so on."""
     try:
