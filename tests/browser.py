@@ -57,7 +57,7 @@ def open_page(chromium):
     yield open_one
     for context in contexts:
         context.close()
-    assert problems == []
+    assert problems == [], "\n".join(problems)
 
 
 @pytest.fixture

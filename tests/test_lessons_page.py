@@ -349,7 +349,7 @@ def everything_said(body):
 @pytest.mark.slow
 @pytest.mark.parametrize("code", [ENDLESS, RESISTING], ids=["endless", "resisting"])
 @pytest.mark.parametrize("isolated", [True, False], ids=["interruptible", "plain host"])
-def test_loops_without_end_are_stopped(own_page, serve, site, code, isolated):
+def test_loops_without_end_are_stopped(serve, own_page, site, code, isolated):  # the page goes before its server
     address = site if isolated else f"{serve(site_folder())}/"
     page = own_page(address)
     assert page.evaluate("crossOriginIsolated") is isolated
@@ -736,6 +736,7 @@ def test_a_teachers_own_lesson_is_served_and_reread(open_page, tmp_path):
         page.reload()
         page.wait_for_selector(".notice")
         assert "01-mine.md, line" in page.locator(".notice").text_content()
+        page.close()  # before its server goes
     finally:
         server.shutdown()
         thread.join()
