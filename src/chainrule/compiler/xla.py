@@ -35,7 +35,7 @@ from chainrule.compiler.program import (
     Statement,
     Term,
 )
-from chainrule.compiler.structure import NUMBER, Structure
+from chainrule.structure import NUMBER, Structure
 
 JAX: dict[str, Callable[..., Any]] = {
     "add": jnp.add,
