@@ -35,7 +35,7 @@ from chainrule.compiler.program import (
     Statement,
     Term,
 )
-from chainrule.structure import NUMBER, Structure
+from chainrule.structure import ARRAY, NUMBER, Structure
 
 JAX: dict[str, Callable[..., Any]] = {
     "add": jnp.add,
@@ -159,7 +159,7 @@ def _arranged(structure: Structure, flat: Any, start: int) -> tuple[Any, int]:
     if structure == NUMBER:
         return flat[start], start + 1
     kind, parts = structure
-    if kind is np.ndarray:
+    if kind == ARRAY:
         count = int(np.prod(parts))
         return flat[start : start + count].reshape(parts), start + count
     entries = []
