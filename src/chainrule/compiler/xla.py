@@ -193,7 +193,8 @@ class Xla:
                     given[array] = lax.dynamic_update_slice(given[array], row, (0,))
                 return once(given)
 
-            return lax.scan(step, [leaves[array] for array in self.kept], rows)
+            state, results = lax.scan(step, [leaves[array] for array in self.kept], rows)
+            return state, results
 
         self.leaves = leaves
         self.once = jax.jit(lambda numbers: once(dict(zip(leaves, numbers, strict=True))))
