@@ -3,11 +3,14 @@
 import os
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 
 import chainrule
 from chainrule import engine, ops
+
+collect_ignore = [] if find_spec("jax") else ["src/chainrule/compiler/xla.py"]  # it needs the extra
 
 os.environ.setdefault("MPLBACKEND", "agg")  # pictures without a screen
 

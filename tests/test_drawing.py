@@ -280,7 +280,7 @@ class TestFiles:
         with pytest.raises(IsADirectoryError, match="`path` is a folder"):
             drawing.save(tmp_path / "folder.svg")
         with monkeypatch.context() as patch:
-            patch.setattr("tempfile.mkstemp", lambda **_: (_ for _ in ()).throw(PermissionError))
+            patch.setattr("tempfile.mkstemp", lambda *_: (_ for _ in ()).throw(PermissionError))
             with pytest.raises(PermissionError, match="a folder that takes no files"):
                 drawing.save(tmp_path / "a.svg")
         with monkeypatch.context() as patch:
@@ -643,9 +643,10 @@ def test_mistakes_are_named():
 
 def test_the_pictures_of_the_readme_are_those_that_are_drawn():
     names = runpy.run_path(str(ROOT / "tools" / "make_pictures.py"))
-    program, layers, network = names["moons"]()
-    pictures = {"program": program, "layers": layers, "network": network}
-    pictures |= {"expression": names["worked_expression"](), "diamond": names["diamond"](), "neuron": names["neuron"]()}
+    pictures, _ = names["moons"]()
+    for name in ("worked_expression", "diamond"):
+        pictures[name.removeprefix("worked_")] = draw(names[name](), local=True, flow=True)
+    pictures["neuron"] = names["neuron"]()
     readme = (ROOT / "README.md").read_text()
     for name, drawing in pictures.items():
         assert f"docs/pictures/{name}.svg" in readme

@@ -18,8 +18,8 @@ B = TypeVar("B")
 T = TypeVar("T")
 Pieces = TypeVar("Pieces", list[range], range)
 
-WORTH_A_THREAD = 12  # runs: about a millisecond
-AT_ONCE = 64  # runs in one call of compiled code, about: each call is a moment in which threads wait for each other
+WORTH_A_THREAD = 48  # runs: about a millisecond
+AT_ONCE = 256  # runs in one call of compiled code, about: each call is a moment in which threads wait for each other
 SECTIONS = 64  # at most, and of RUNS runs at least
 RUNS = 4
 
