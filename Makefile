@@ -12,7 +12,7 @@ demo: $(VENV)/installed
 test: $(VENV)/tests-installed lint lessons
 	CHAINRULE_ENGINE=native $(BIN)/python -m pytest -n 2 --doctest-modules src tests
 	CHAINRULE_ENGINE=python $(BIN)/python -m pytest -n 2 -m "not slow and not once" -q tests
-	$(MAKE) torture
+	$(MAKE) torture SEED=hour
 
 # What to run before every commit: lint, types, core tests. Under two minutes.
 check: $(VENV)/tests-installed lint
