@@ -176,7 +176,10 @@ def main() -> None:
     for name, drawing in drawings.items():
         drawing.save(FOLDER / f"{name}.svg")
     for name, figure in figures.items():
-        figure.savefig(FOLDER / f"{name}.svg", bbox_inches="tight", metadata=WITHOUT_DATE)
+        if name.endswith("_boundary"):  # mostly an image: as SVG it would be the same pixels, written out in letters
+            figure.savefig(FOLDER / f"{name}.png", bbox_inches="tight", dpi=160)
+        else:
+            figure.savefig(FOLDER / f"{name}.svg", bbox_inches="tight", metadata=WITHOUT_DATE)
     photograph(chainrule.stepper(expression), 9, FOLDER / "stepper.png")
 
 
