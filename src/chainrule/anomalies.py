@@ -12,13 +12,13 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf, isfinite
-from typing import Any
 
 from chainrule._observation import Observer, observed
 from chainrule._value import Value
 from chainrule.diagnosis import backward_of, push
 from chainrule.experiments import graph_below, is_ours, quoted_line, unchanged
 from chainrule.nn import Module
+from chainrule.recorded import is_hand_written
 
 REMEDIES = {  # by the name of the op that an anomaly was born in
     "log": "keep what goes in above 0, as in log(x + 1e-12), or compute the loss from logits (losses.cross_entropy)",
@@ -192,15 +192,6 @@ def contributions(node: Value) -> list[float]:
         node.grad * partial(node.data, *numbers) if partial and not operand._constant else 0.0
         for operand, partial in zip(node._operands, rule.partials, strict=True)
     ]
-
-
-def is_hand_written(node: Any) -> bool:
-    """Whether the user gave the node a `_backward` of its own.
-
-    >>> is_hand_written(Value(1.0) * 2.0)
-    False
-    """
-    return bool(node._backward != node._push)
 
 
 # Words.

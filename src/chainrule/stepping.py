@@ -25,6 +25,7 @@ from chainrule._value import Value
 from chainrule.formulas import Formula, formula, show
 from chainrule.ops import Rule, as_float
 from chainrule.pages import Page, page
+from chainrule.recorded import is_hand_written, oldest_first
 
 MOST_NODES = 300  # more do not help anybody to understand
 
@@ -61,7 +62,12 @@ def describe(
         raise TypeError(f"`root` must be a chainrule Value, the result to differentiate; got {kind}{other}")
     if not isinstance(names, Mapping | None):
         raise TypeError(f"`names` must be a mapping from names to Values, such as locals(), got {type(names).__name__}")
-    nodes = _oldest_first(root)
+    nodes = oldest_first(root)
+    if len(nodes) > MOST_NODES:
+        raise ValueError(
+            f"`root` stands on {len(nodes):,} nodes, and a page of more than {MOST_NODES} explains nothing: "
+            "step through a part of it, such as one neuron, or the loss of a small model on one example"
+        )
     names_of = _names(nodes, names or {})
     operands = [_formula(node, name) for node, name in zip(nodes, names_of, strict=True)]
     replay = _Backward(root, nodes, operands, as_float(seed, "seed"), keep_grads)
@@ -105,7 +111,7 @@ class _Backward:
         self.grads[root] = self.seed
         yield {"kind": "seed", "node": root, "after": _number(self.seed)}
         for i in reversed(range(len(self.nodes))):  # newest first, as the engine does
-            if _is_handwritten(self.nodes[i]):
+            if is_hand_written(self.nodes[i]):
                 yield from self._handwritten(i)
             elif self.nodes[i]._rule is not None:
                 yield from self._by_rule(i)
@@ -171,21 +177,6 @@ class _Backward:
                 node.data, node.grad = data, grad
 
 
-def _oldest_first(root: Value) -> list[Value]:
-    found, pending = {root}, [root]
-    while pending:
-        for operand in pending.pop()._operands:
-            if operand not in found:
-                found.add(operand)
-                pending.append(operand)
-    if len(found) > MOST_NODES:
-        raise ValueError(
-            f"`root` stands on {len(found):,} nodes, and a page of more than {MOST_NODES} explains nothing: "
-            "step through a part of it, such as one neuron, or the loss of a small model on one example"
-        )
-    return sorted(found, key=lambda node: node._serial)
-
-
 def _names(nodes: list[Value], variables: Mapping[str, Any]) -> list[str]:
     """A name for each node: its label, the variable that holds it, or v1 v2 …; for a constant, its number.
 
@@ -235,11 +226,7 @@ def _kind(node: Value) -> str:
 
 
 def _passes_on(node: Value) -> bool:
-    return bool(node._operands) or _is_handwritten(node)
-
-
-def _is_handwritten(node: Value) -> bool:
-    return getattr(node._backward, "__self__", None) is not node
+    return bool(node._operands) or is_hand_written(node)
 
 
 def _number(number: float) -> dict[str, str]:

@@ -22,7 +22,6 @@ from chainrule.anomalies import (
     first_bad_node,
     first_bad_push,
     forward_anomaly,
-    is_hand_written,
     names_of,
 )
 from chainrule.checkups import Checkup, Finding
@@ -30,6 +29,7 @@ from chainrule.diagnosis import backward_of, local_slope, push
 from chainrule.experiments import graph_below, is_ours, unchanged
 from chainrule.layer_statistics import FAR, gradients_by_layer
 from chainrule.nn import Module
+from chainrule.recorded import is_hand_written
 
 FIRST = 4  # passes that are examined, whatever `every` says
 LAST = 4  # examinations in which a unit must be dead, or a layer without gradient

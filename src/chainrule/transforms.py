@@ -24,6 +24,7 @@ from typing import Any
 from chainrule._tracing import is_tracing
 from chainrule._value import ENGINE
 from chainrule.ops import as_float
+from chainrule.recorded import is_hand_written
 from chainrule.recording import constant, detach, frozen, is_recording, recording
 from chainrule.structure import NUMBER, Structure, build, difference, flatten, nest, words
 
@@ -372,7 +373,7 @@ def _is_node(number: Any) -> bool:
 
 
 def _is_written_by_hand(node: Any) -> bool:
-    return node._rule is None or getattr(node._backward, "__self__", None) is not node
+    return node._rule is None or is_hand_written(node)
 
 
 def _called(node: Any, adjoint: float, as_graph: bool) -> list[tuple[Any, float]]:

@@ -12,8 +12,9 @@ from typing import Any
 import click
 
 import chainrule
-from chainrule import Value, data, losses, nn, optim
+from chainrule import data, losses, nn, optim
 from chainrule.cli.console import Command, json_option, print_json, print_table
+from chainrule.recorded import oldest_first
 
 OPTIONAL = ("matplotlib", "pygraphviz", "jax", "torch")
 NEEDED = ("click", "llvmlite", "numpy", "rich", "safetensors")
@@ -44,7 +45,7 @@ def bench(seconds: float, as_json: bool) -> None:
         optimizer.step()
 
     root = total(points.inputs)
-    nodes = _nodes(root)
+    nodes = len(oldest_first(root))
     works: dict[str, Callable[[], Any]] = {
         "build the graph": lambda: total(points.inputs),
         "backward": root.backward,
@@ -127,14 +128,3 @@ def _best(works: dict[str, Callable[[], Any]], seconds: float) -> dict[str, floa
             best[name] = min(best[name], time.perf_counter() - started)
         if time.perf_counter() > end:
             return best
-
-
-def _nodes(root: Value) -> int:
-    """How many Values the graph holds, constants and parameters included."""
-    found, pending = {root}, [root]
-    while pending:
-        for operand in pending.pop()._operands:
-            if operand not in found:
-                found.add(operand)
-                pending.append(operand)
-    return len(found)

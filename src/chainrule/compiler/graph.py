@@ -13,6 +13,7 @@ from typing import Any
 
 from chainrule._value import ENGINE, Value
 from chainrule.compiler.symbols import Constant, Symbol
+from chainrule.recorded import is_hand_written, oldest_first
 
 if ENGINE == "native":
     from chainrule._native import trace as lay_flat
@@ -85,25 +86,14 @@ def trace(root: Value | Symbol, wrt: Iterable[Value] | None = None) -> Graph:
 
 def _lay_flat(root: Node) -> tuple[list[Any], list[Any], list[tuple[int, ...]]]:
     """The nodes below `root`, oldest first, the rules that pass their gradients on, the places of their operands."""
-    found: set[Any] = {root}
-    pending: list[Any] = [root]
-    while pending:
-        for operand in pending.pop()._operands:
-            if operand not in found:
-                found.add(operand)
-                pending.append(operand)
-    nodes = sorted(found, key=lambda node: node._serial)
+    nodes = oldest_first(root)
     place = {node: i for i, node in enumerate(nodes)}
-    rules = [None if _is_written_by_hand(node) else node._rule for node in nodes]
+    rules = [None if is_hand_written(node) else node._rule for node in nodes]
     return nodes, rules, [tuple([place[operand] for operand in node._operands]) for node in nodes]
 
 
-def _is_written_by_hand(node: Any) -> bool:
-    return getattr(node._backward, "__self__", None) is not node
-
-
 def _kind(node: Any, parameters: set[Value] | None, others: str) -> str:
-    if _is_written_by_hand(node):
+    if is_hand_written(node):
         raise TypeError(f"{node!r} has a `_backward` written by hand, and only Python knows it: {REMEDY}")
     if isinstance(node, Symbol):
         return "input"
