@@ -39,7 +39,6 @@ sanitize: $(VENV)/tests-installed
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 		CHAINRULE_ENGINE=native PYTHONPATH=$(SANITIZED)/src $(BIN)/python -m pytest -q -p no:cacheprovider -m "not slow" $(SANITIZED_TESTS)
 
-
 # Rebuild the native engine after a change to ops.py or _native.c.
 build: $(VENV)/installed
 	$(BIN)/python setup.py -q build_ext --inplace --force
