@@ -233,6 +233,11 @@ class Xla:
             self.views[array][:] = numbers
 
 
+def _precision_of_products() -> lax.Precision | None:
+    """The one that the user chose by `jax.default_matmul_precision`; else the full one, where JAX may round to TF32."""
+    return None if jax.config.jax_default_matmul_precision else lax.Precision.HIGHEST
+
+
 def precision(dtype: np.dtype[Any]) -> AbstractContextManager[Any]:
     """JAX turns doubles into floats unless told otherwise, here and for this thread only."""
     return jax.enable_x64(True) if dtype == np.float64 else nullcontext()
@@ -287,7 +292,7 @@ class _Step:
         axes = {axis for _, labels in factors for axis in labels}
         kept = [axis for axis in range(len(outer)) if axis in axes]
         arguments = [part for factor in factors for part in factor]
-        value = jnp.einsum(*arguments, kept, precision=lax.Precision.HIGHEST)
+        value = jnp.einsum(*arguments, kept, precision=_precision_of_products())
         repeated = np.prod([n for d, n in enumerate(loops) if d >= len(outer) and d not in axes and n > 1])
         value = value if repeated == 1 else value * float(repeated)
         return value.reshape([n if d in kept else 1 for d, n in enumerate(outer)])
