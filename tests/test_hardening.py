@@ -1,5 +1,6 @@
 """The native engine under faults: no memory, threads, signals, closures that misbehave, and graphs without end."""
 
+import functools
 import gc
 import json
 import os
@@ -8,10 +9,12 @@ import subprocess
 import sys
 import textwrap
 import threading
+import weakref
 
 import pytest
 
 import chainrule
+from chainrule import engine
 from engines import ENGINES
 
 native_only = pytest.mark.skipif("native" not in ENGINES, reason="about the native engine")
@@ -246,3 +249,166 @@ def test_a_closure_may_free_the_graph_that_it_runs_in(Value):
     del v
     holder["loss"].backward()
     assert x.grad == 101.0
+
+
+def test_an_assignment_that_is_refused_changes_nothing(Value):
+    v = Value(2.0)
+    v.grad = 3.0
+    for attribute in ("data", "grad"):
+        with pytest.raises(OverflowError, match=f"`{attribute}` is too large for a float"):
+            setattr(v, attribute, 10**400)
+        with pytest.raises(TypeError, match=f"`{attribute}` must be a real number"):
+            setattr(v, attribute, "5")
+    for attribute in ("data", "grad", "requires_grad"):
+        with pytest.raises(AttributeError):
+            delattr(v, attribute)
+    assert (v.data, v.grad, v.requires_grad) == (2.0, 3.0, True)
+
+
+class Witness:
+    """Something to hold weakly, as Values are not to be."""
+
+
+def circles(Value):
+    """Ways in which a `_backward` holds what its node was made into: (name, a function that gives the witness)."""
+
+    def planted(make_closure):
+        def plant():
+            old, witness = Value(1.0), Witness()
+            y = old * 2.0 + 1.0
+            old._backward = make_closure(old, y, witness)
+            return weakref.ref(witness)
+
+        return plant
+
+    class Holder:
+        def __init__(self, *held):
+            self.held = held
+
+        def backward(self):
+            pass
+
+    def tracked_above(old, y, witness):
+        z = y + hand_made(Value, Value(1.0), print)
+        return lambda: (z, witness)
+
+    return {
+        "itself": planted(lambda old, y, witness: lambda: (old, witness)),
+        "a younger node": planted(lambda old, y, witness: lambda: (y, witness)),
+        "one in a list": planted(lambda old, y, witness: (lambda held: lambda: held)([{"node": y}, witness])),
+        "a default": planted(lambda old, y, witness: lambda node=y, witness=witness: None),
+        "a partial": planted(lambda old, y, witness: functools.partial(print, y, witness)),
+        "a bound method": planted(lambda old, y, witness: Holder(y, witness).backward),
+        "through a node that the collector sees": planted(tracked_above),
+    }
+
+
+@pytest.mark.parametrize("circle", circles(engine.Value))
+def test_a_backward_that_holds_its_own_result_is_collected(Value, circle):
+    plant = circles(Value)[circle]
+    witnesses = [plant() for _ in range(20)]
+    gc.collect()
+    assert not any(witness() for witness in witnesses)
+
+
+@native_only
+def test_a_label_that_refers_to_its_node_is_collected(Value):
+    class Text(str):
+        __slots__ = ("node", "witness")
+
+    text = Text("name")
+    text.node, text.witness = Value(1.0), Witness()
+    text.node.label = text
+    held = weakref.ref(text.witness)
+    assert text.node.label == "name"
+    del text
+    gc.collect()
+    assert held() is None
+
+
+@native_only
+def test_walks_over_a_graph_run_no_code_of_a_subclass():
+    """They hold nothing, so such code could free the nodes that they stand on."""
+    asked = []
+
+    class Curious(type):
+        def __getattribute__(cls, name):
+            asked.append(name)
+            return super().__getattribute__(name)
+
+    class Mine(ENGINES["native"], metaclass=Curious):
+        pass
+
+    x = Mine(2.0)
+    y = x * x + x
+    asked.clear()
+    y.backward()
+    assert chainrule.grad_of(y, x) == x.grad == 5.0
+    assert "_backward" not in asked
+
+
+@native_only
+def test_a_collection_in_a_trace_may_cut_the_graph():
+    """Making lists can start the collector, and that Python code, which here drops the nodes that are listed."""
+    found = in_a_process(
+        """
+        import gc, json
+        from chainrule import Value, _native
+
+        class Cutter:
+            def __init__(self):
+                self.circle = self
+            def __del__(self):
+                for node in cut:
+                    node.__init__(0.0)
+                cut.clear()
+
+        lengths = []
+        for threshold in range(1, 60):
+            x = Value(1.0)
+            v, cut = x, []
+            for k in range(50):
+                v = v * 1.5
+                if k % 10 == 0:
+                    cut.append(v)
+            gc.collect()
+            Cutter()
+            gc.set_threshold(threshold)
+            lengths.append([*map(len, _native.trace(v))])
+            gc.set_threshold(700)
+        print(json.dumps(lengths))
+        """
+    )
+    assert all(len(set(lengths)) == 1 for lengths in found)
+
+
+@native_only
+def test_a_rule_may_empty_the_list_that_is_computed_again():
+    Value = ENGINES["native"]
+    values = []
+
+    def forward(x):
+        values.clear()
+        return x
+
+    row = chainrule.ops.Op("emptying", forward, (None,))
+    values[:] = [Value._apply(row, (Value(1.0),)), Value(2.0) * 3.0]
+    assert chainrule._native.replay(values) is None
+    assert values == []
+
+
+@native_only
+def test_whether_to_record_may_be_decided_while_recording_is_changed():
+    record, x = chainrule._native.record, ENGINES["native"](1.0)
+
+    class Undecided:
+        def __bool__(self):
+            record(True)
+            return False
+
+    record(False)
+    try:
+        record(Undecided())
+        assert (x * x)._operands == ()
+    finally:
+        record(True)
