@@ -1,5 +1,6 @@
 """The native engine under faults: no memory, threads, signals, closures that misbehave, and graphs without end."""
 
+import contextlib
 import functools
 import gc
 import json
@@ -14,7 +15,7 @@ import weakref
 import pytest
 
 import chainrule
-from chainrule import engine
+from chainrule import _observation, _tracing, engine
 from engines import ENGINES
 
 native_only = pytest.mark.skipif("native" not in ENGINES, reason="about the native engine")
@@ -35,13 +36,57 @@ def in_a_process(code, timeout=600):
     return json.loads(done.stdout)
 
 
+SCENARIOS = {
+    "values": """
+            x, y = Value(2.0, label="x"), Value(3.0)
+            node = Value(0.0, [x, y, x], "by hand", "node")
+            def backward():
+                x.grad += node.grad
+            node._backward = backward
+            total = x * y + five(x, y, 1.0, x, y) + node + x.tanh() ** y - chainrule.where(x, y, 2.0)
+            x._backward = lambda: [total]  # late: a circle
+            repr(total), f"{total:.3f}", total._prev, total._operands, x < y
+            total.backward()
+            return x.grad, y.grad
+    """,
+    "walks": """
+            x, y = Value(2.0), Value(3.0)
+            total = (x * y).tanh() + five(x, y, 1.0, x, y)
+            nodes, rules, places = _native.trace(total)
+            _native.replay(nodes)
+            numbers = array("d", bytes(8 * len(nodes)))
+            _native.read_data(nodes, numbers)
+            slopes = array("d", [0.0, 0.0])
+            pulled = _native.pull([total._operands[0], x], array("d", [1.0, 2.0]), [x, y], slopes)
+            met = _native.meets_others([total], [x]), _native.meets_others([total], [x, y])
+            return rules, places, numbers.tolist(), slopes.tolist(), pulled, met
+    """,
+    "recording and observing": """
+            x, y, seen = Value(2.0), Value(3.0), []
+            _native.record(False)
+            try:
+                alone = [x * y, x.tanh(), x.clip(0.0, 1.0), five(x, y, 1.0, x, y), Value(1.0, (x, y, x))]
+            finally:
+                _native.record(True)
+            _native.observe(lambda node: seen.append(node._op), lambda root, seed: seen.append(seed))
+            try:
+                (x * y + five(x, y, 1.0, x, y) + Value(1.0, (x,), "by hand")).backward()
+            finally:
+                _native.observe(None, None)
+            return [(v.data, v._operands, v.requires_grad) for v in alone], seen, x.grad, y.grad
+    """,
+}
+
+
 @native_only
-def test_every_allocation_may_fail():
-    """Each allocation of a whole scenario fails once: that is a MemoryError, and afterwards everything works."""
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_allocation_may_fail(scenario):
+    """Each allocation of a scenario fails once: that is a MemoryError, and afterwards everything works."""
     pytest.importorskip("_testcapi")
     found = in_a_process(
-        """
+        f"""
         import json, _testcapi
+        from array import array
         import chainrule
         from chainrule import Value, _native
 
@@ -50,16 +95,7 @@ def test_every_allocation_may_fail():
             return a + 2.0 * (b + c + d + e)
 
         def scenario():
-            x, y = Value(2.0, label="x"), Value(3.0)
-            node = Value(0.0, [x, y, x], "by hand", "node")
-            def backward():
-                x.grad += node.grad
-            node._backward = backward
-            total = x * y + five(x, y, 1.0, x, y) + node + x.tanh() ** y - chainrule.where(x, y, 2.0)
-            _native.trace(total), repr(total), f"{total:.3f}", total._prev, total._operands, x < y
-            total.backward()
-            return x.grad, y.grad
-
+{SCENARIOS[scenario]}
         expected = scenario()
         failures = successes = 0
         for failing in range(400):
@@ -155,6 +191,61 @@ def test_backward_passes_of_several_threads_add_up_on_a_shared_leaf():
     assert shared.grad == 4.0 * 2000
 
 
+def test_threads_that_do_different_things_with_one_leaf():
+    """Plain passes, derivatives, `no_grad()`, `detect_anomaly()`, a compilation: each gives what it gives alone."""
+    shared = chainrule.Value(0.5)
+
+    def loss(x):
+        v = x * 1.0
+        for _ in range(20):
+            v = (v * shared + x).tanh()
+        return v
+
+    def plain(x):
+        leaf = chainrule.Value(x)
+        out = loss(leaf)
+        out.backward()
+        return out.data, leaf.grad
+
+    def derived(x):
+        with chainrule.no_grad():
+            return chainrule.grad(loss)(x).data
+
+    def forgotten(x):
+        with chainrule.no_grad():
+            out = loss(chainrule.Value(x))
+        return out.data, out._operands
+
+    def watched(x):
+        with chainrule.detect_anomaly():
+            return plain(x)
+
+    def compiled(x):
+        return chainrule.compile(loss, ())(x)
+
+    works = [plain, derived, forgotten, watched, compiled]
+    expected = {work: work(0.3) for work in works}
+    differing = []
+
+    def repeat(work):
+        try:
+            differing.extend(work for _ in range(1 if work is compiled else 20) if work(0.3) != expected[work])
+        except Exception as error:
+            differing.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=repeat, args=(work,)) for work in (*works, *works)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not differing
+
+
 def hand_made(Value, x, backward):
     node = Value(x.data, (x,), "by hand")
     node._backward = lambda: backward(node)
@@ -195,6 +286,72 @@ def test_ctrl_c_comes_through_after_a_long_native_pass():
     x.grad = 0.0
     v.backward()
     assert x.grad == 1.0
+
+
+def check_usable():
+    """Numbers can be read, nodes are recorded, functions compiled."""
+    x = chainrule.Value(3.0)
+    assert (x * x)._operands == (x, x)
+    assert (x * x).data == 9.0
+    assert chainrule.compile(lambda y: y * x)(2.0) == 6.0
+
+
+def test_ctrl_c_in_a_traced_function():
+    def interrupted(x):
+        signal.raise_signal(signal.SIGINT)
+        return x
+
+    with pytest.raises(KeyboardInterrupt):
+        chainrule.compile(interrupted)(0.5)
+    check_usable()
+
+
+def test_ctrl_c_at_moments_of_a_compilation():
+    interrupts = []
+
+    def interrupt(*_):
+        interrupts.append(True)
+        raise KeyboardInterrupt
+
+    def loss(x):
+        for k in range(300):
+            x = (x * 0.5 + k).tanh() + x
+        return x
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for delay in (0.001, 0.003, 0.01, 0.03, 0.1):
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, delay)
+                chainrule.compile(loss)(0.5)
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
+            check_usable()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupts
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "block"),
+    [
+        (_tracing, "watch", lambda: _tracing.traced(print)),
+        (_observation, "observe", lambda: _observation.observed(_observation.Observer())),
+    ],
+)
+def test_leaving_a_trace_or_an_observation_may_fail(monkeypatch, module, name, block):
+    def no_memory(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(_tracing, "_traces", 0)
+    monkeypatch.setattr(_observation, "_observations", {"nodes": 0, "passes": 0})
+    with monkeypatch.context() as patch, pytest.raises(MemoryError), block():
+        patch.setattr(module, name, no_memory)
+    assert not _tracing.is_tracing()
+    assert not _observation._this_thread.observers
+    check_usable()
+    _tracing.watch(None)
+    _observation.observe(None, None)
 
 
 def test_a_closure_that_builds_raises_or_calls_backward_again(Value):
