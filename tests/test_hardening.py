@@ -1,16 +1,19 @@
 """The native engine under faults: no memory, threads, signals, closures that misbehave, and graphs without end."""
 
 import contextlib
+import copy
 import functools
 import gc
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
 import weakref
+from array import array
 
 import pytest
 
@@ -306,6 +309,7 @@ def test_ctrl_c_in_a_traced_function():
     check_usable()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it may hit a destructor
 def test_ctrl_c_at_moments_of_a_compilation():
     interrupts = []
 
@@ -569,3 +573,148 @@ def test_whether_to_record_may_be_decided_while_recording_is_changed():
         assert (x * x)._operands == ()
     finally:
         record(True)
+
+
+def paths_through_the_engine():
+    """Calls of every kind that the native engine takes, right and wrong, by name."""
+    if "native" not in ENGINES:
+        return {}
+    native, Value = chainrule._native, ENGINES["native"]
+
+    def raises(*_):
+        raise ArithmeticError
+
+    @contextlib.contextmanager
+    def observing(nodes, passes):
+        native.observe(nodes, passes)
+        try:
+            yield
+        finally:
+            native.observe(None, None)
+
+    class Mine(Value):
+        def _backward(self):
+            raise ArithmeticError
+
+    class Odd:
+        __float__ = __bool__ = raises
+
+    x, y, other = Value(2.0), Value(3.0), engine.Value(1.0)
+    total = (x * y + x).tanh() + x.maximum(y)
+    row = chainrule.ops.Op("five", lambda a, b, c, d, e: a + b + c + d + e, (lambda out, *given: 1.0,) * 5)
+    broken = chainrule.ops.Op("broken", raises_float, (raises,))
+    short = chainrule.ops.Op("short", lambda x, y: x, (lambda out, *given: 1.0,))
+    five = Value._apply(row, (x, y, 1.0, x, y))
+    slopes, seeds, few = array("d", [0.0, 0.0]), array("d", [1.0]), array("d", [0.0])
+
+    def no_grad_call():
+        native.record(False)
+        try:
+            return [x * y, -x, x.clip(0.0, 1.0), Value._apply(row, (x, y, 1.0, x, y)), Value(1.0, (x, y, x))]
+        finally:
+            native.record(True)
+
+    def observed_calls(nodes, passes):
+        with observing(nodes, passes):
+            (x * y + 1.0 + x.tanh() + Value(1.0, (x,))).backward()
+
+    def circle():
+        node = Value(1.0)
+        result = node * 2.0
+        node._backward = lambda: result
+
+    def init_again():
+        node = Value(1.0, (x, y, x), "tag", "label")
+        node.__init__(2.0, (y,), "other", "name")
+        node.__init__(2.0, (y, 3.0))
+
+    def tangled():
+        node = hand_made(Value, x, raises)
+        (node * 2.0).backward()
+
+    return {
+        "arithmetic": lambda: (x + 1, 2.0 - x, x * y, x / y, x**2, -x, abs(x), +x),
+        "methods": lambda: (x.tanh(), x.clip(high=1.0, low=0.0), x.maximum(y), x.leaky_relu()),
+        "methods called wrongly": lambda: x.clip(1.0, 2.0, 3.0),
+        "methods with a bad operand": lambda: x.clip("a", 2.0),
+        "a bad operand": lambda: x + "a",
+        "a large operand": lambda: x + 10**400,
+        "an odd operand": lambda: x + Odd(),
+        "an op of one's own": lambda: Value._apply(row, (x, y, 1.0, x, y)).backward(),
+        "one that raises": lambda: Value._apply(broken, (x,)),
+        "one with too few partials": lambda: Value._apply(short, (x, y)).backward(),
+        "one called wrongly": lambda: Value._apply(row, (x, y, "a", x, y)),
+        "a table op called wrongly": lambda: Value._apply(chainrule.ops.add, (x,)),
+        "no row": lambda: Value._apply(3, (x,)),
+        "a constructor": lambda: Value(1.0, [x, y, x], "tag", "label"),
+        "a constructor with no Value": lambda: Value(1.0, [x, y, 3.0]),
+        "a constructor with no text": lambda: Value(1.0, [x], 3),
+        "a constructor with no number": lambda: Value("a"),
+        "a second constructor": init_again,
+        "a backward pass": lambda: total.backward(),
+        "one with a bad seed": lambda: total.backward("a"),
+        "one with a closure that raises": tangled,
+        "a subclass's method that raises": lambda: Value(1.0, (Mine(1.0, (x,)),)).backward(),
+        "a circle": circle,
+        "attributes": lambda: (total._prev, total._operands, x.label, total._op, total._rule, x._serial, x._backward),
+        "setting attributes": lambda: [setattr(x, *pair) for pair in (("label", "x"), ("_op", "t"), ("grad", 1))],
+        "setting them wrongly": lambda: setattr(x, "_backward", 3),
+        "a label that is no text": lambda: setattr(x, "label", 3),
+        "freezing what is no leaf": lambda: setattr(total, "requires_grad", False),
+        "text": lambda: (repr(x), f"{x:.3f}", str(total)),
+        "a bad format": lambda: f"{x:q}",
+        "copies": lambda: (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(Value(1.0, label="x")))),
+        "a copy of what was computed": lambda: copy.copy(total),
+        "a bad state": lambda: x.__setstate__((1.0, 2.0, 3, None, 1)),
+        "comparisons": lambda: (x < y, x >= 2.0, x == y, bool(x)),
+        "a comparison with text": lambda: x < "a",
+        "a float": lambda: float(x),
+        "without a graph": no_grad_call,
+        "whether to record": lambda: native.record(Odd()),
+        "observed": lambda: observed_calls(lambda node: None, lambda root, seed: False),
+        "observers that raise at a node": lambda: observed_calls(raises, None),
+        "observers that raise at a pass": lambda: observed_calls(None, raises),
+        "observed wrongly": lambda: native.observe(1),
+        "a trace": lambda: native.trace(total * five),
+        "a trace of no Value": lambda: native.trace(other),
+        "derivatives": lambda: native.pull([total], seeds, [x, y], slopes),
+        "derivatives that Python must find": lambda: native.pull([five], seeds, [x, y], slopes),
+        "derivatives of no Value": lambda: native.pull([other], seeds, [x, y], slopes),
+        "derivatives into too small a buffer": lambda: native.pull([total], seeds, [x, y], few),
+        "derivatives called wrongly": lambda: native.pull([total], seeds, (x, y), slopes),
+        "other leaves": lambda: (native.meets_others([total], [x]), native.meets_others([other], [x])),
+        "computed again": lambda: native.replay([x, total._operands[1], five]),
+        "computed again, no Value": lambda: native.replay([x, other]),
+        "numbers in bulk": lambda: (native.read_data([x, y], slopes), native.add_to_grad([x, y], slopes)),
+        "numbers of no Values": lambda: native.write_grad([x, other], slopes),
+        "numbers of too many Values": lambda: native.read_grad([x, y], few),
+    }
+
+
+def raises_float(x):
+    raise ArithmeticError
+
+
+def growth(call):
+    """How many more blocks of memory there are after 2,000 calls."""
+
+    def blocks_after(rounds):
+        for _ in range(rounds):
+            with contextlib.suppress(ArithmeticError, TypeError, ValueError, AttributeError):
+                call()
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    before = blocks_after(300)
+    return blocks_after(2000) - before
+
+
+@native_only
+@pytest.mark.parametrize("path", paths_through_the_engine())
+def test_no_call_leaves_memory_behind(path):
+    assert growth(paths_through_the_engine()[path]) < 200
+
+
+def test_a_call_that_does_is_noticed():
+    kept = []
+    assert growth(lambda: kept.append(chainrule.Value(1.0))) > 1900
