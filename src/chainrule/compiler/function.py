@@ -17,8 +17,8 @@ import numpy as np
 
 from chainrule._tracing import is_tracing
 from chainrule._value import Value
+from chainrule.bulk import add_to_grad
 from chainrule.compiler.batch import batched, padded, size_of_an_example
-from chainrule.compiler.bulk import add_to_grad
 from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.export import exported, frozen
 from chainrule.compiler.graph import Graph, trace
