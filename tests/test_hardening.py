@@ -55,7 +55,7 @@ SCENARIOS = {
     "walks": """
             x, y = Value(2.0), Value(3.0)
             total = (x * y).tanh() + five(x, y, 1.0, x, y)
-            nodes, rules, places = _native.trace(total)
+            nodes, rules, places = _native.trace([total], 0)
             _native.replay(nodes)
             numbers = array("d", bytes(8 * len(nodes)))
             _native.read_data(nodes, numbers)
@@ -535,7 +535,7 @@ def test_a_collection_in_a_trace_may_cut_the_graph():
             gc.collect()
             Cutter()
             gc.set_threshold(threshold)
-            lengths.append([*map(len, _native.trace(v))])
+            lengths.append([*map(len, _native.trace([v], 0))])
             gc.set_threshold(700)
         print(json.dumps(lengths))
         """
@@ -675,8 +675,8 @@ def paths_through_the_engine():
         "observers that raise at a node": lambda: observed_calls(raises, None),
         "observers that raise at a pass": lambda: observed_calls(None, raises),
         "observed wrongly": lambda: native.observe(1),
-        "a trace": lambda: native.trace(total * five),
-        "a trace of no Value": lambda: native.trace(other),
+        "a trace": lambda: native.trace([total * five], 0),
+        "a trace of no Value": lambda: native.trace([total, other], 0),
         "derivatives": lambda: native.pull([total], seeds, [x, y], slopes),
         "derivatives that Python must find": lambda: native.pull([five], seeds, [x, y], slopes),
         "derivatives of no Value": lambda: native.pull([other], seeds, [x, y], slopes),

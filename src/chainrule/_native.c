@@ -1385,25 +1385,34 @@ static PyObject *native_replay(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* Everything below a root, oldest first. */
-static int collect(Pending *found, Node *root)
+/* Values of a list, where all are Values: 1 if so, 0 if not, -1 for an error. */
+static int add_list(Pending *found, PyObject *values)
 {
-    int failed = add_unseen(found, root);
+    int state = 1;
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(values) && state > 0; k++) {
+        PyObject *value = PyList_GET_ITEM(values, k);
+        state = !is_value(value) ? 0 : add_unseen(found, (Node *)value) < 0 ? -1 : 1;
+    }
+    return state;
+}
+
+/* Whatever lies below what was found, down to a serial number: no younger node is left out. */
+static int add_below(Pending *found, uint64_t since)
+{
+    int failed = 0;
     for (size_t done = 0; done < found->count && !failed; done++) {
         Node *node = found->nodes[done];
-        for (uint32_t k = 0; k < node->count && !failed; k++)
+        for (uint32_t k = 0; node->serial > since && k < node->count && !failed; k++)
             failed = add_unseen(found, operands_of(node)[k]);
     }
-    unmark(found);
-    if (!failed)
-        qsort(found->nodes, found->count, sizeof(Node *), older_first);
     return failed;
 }
 
-static PyObject *places_of_operands(const Pending *found, Node *node)
+static PyObject *places_of_operands(const Pending *found, Node *node, uint64_t since)
 {
-    PyObject *places = PyTuple_New(node->count);
-    for (uint32_t k = 0; places && k < node->count; k++) {
+    uint32_t count = node->serial > since ? node->count : 0;
+    PyObject *places = PyTuple_New(count);
+    for (uint32_t k = 0; places && k < count; k++) {
         uint64_t serial = operands_of(node)[k]->serial;
         size_t low = 0, high = found->count;
         while (high - low > 1) { /* serials rise */
@@ -1422,20 +1431,27 @@ static PyObject *places_of_operands(const Pending *found, Node *node)
     return places;
 }
 
-/* The nodes below a root, oldest first; the rule of each, None if it has none or is not what passes gradients on; the
-   places of its operands. */
-static PyObject *native_trace(PyObject *Py_UNUSED(module), PyObject *root)
+/* The nodes below roots, oldest first; the rule of each, None if it has none or is not what passes gradients on; the
+   places of its operands. Nodes that are not younger than `since` count as leaves. */
+static PyObject *native_trace(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    if (!is_value(root))
-        return PyErr_Format(PyExc_TypeError, "`root` must be a Value, got %s", Py_TYPE(root)->tp_name);
+    PyObject *roots, *nodes = NULL, *rules = NULL, *operands = NULL, *result = NULL;
+    unsigned long long since;
     Pending found = {NULL, 0, 0};
-    PyObject *nodes = NULL, *rules = NULL, *operands = NULL, *result = NULL;
-    int failed = collect(&found, (Node *)root);
+    if (!PyArg_ParseTuple(args, "O!K", &PyList_Type, &roots, &since))
+        return NULL;
+    int state = add_list(&found, roots);
+    int failed = state <= 0 || add_below(&found, since) < 0;
+    unmark(&found);
     Py_ssize_t count = (Py_ssize_t)found.count;
     for (Py_ssize_t k = 0; k < count; k++)
         Py_INCREF(found.nodes[k]); /* each list that is made can start the collector, and so Python code */
+    if (state == 0)
+        PyErr_SetString(PyExc_TypeError, "`roots` must be Values of the native engine");
     if (failed)
         goto end;
+    if (count)
+        qsort(found.nodes, found.count, sizeof(Node *), older_first);
     nodes = PyList_New(count);
     rules = PyList_New(count);
     operands = PyList_New(count);
@@ -1446,11 +1462,11 @@ static PyObject *native_trace(PyObject *Py_UNUSED(module), PyObject *root)
         PyObject *rule = node->op == USER_RULE ? node->extra->rule : Py_None;
         if (node->op < BUILTIN_OPS)
             rule = PyList_GET_ITEM(table, node->op);
-        if (closure_of(node) || overrides_backward(node))
+        if (closure_of(node) || overrides_backward(node) || node->serial <= since)
             rule = Py_None;
         PyList_SET_ITEM(nodes, k, Py_NewRef(node));
         PyList_SET_ITEM(rules, k, Py_NewRef(rule));
-        PyObject *places = places_of_operands(&found, node);
+        PyObject *places = places_of_operands(&found, node, since);
         if (places == NULL)
             goto end;
         PyList_SET_ITEM(operands, k, places);
@@ -1472,25 +1488,15 @@ end:
    1 if all is well, 0 if some are not Values of this engine. */
 static int collect_between(Pending *found, PyObject *outputs, PyObject *inputs, uint64_t *oldest)
 {
-    int state = 1;
+    int state = add_list(found, inputs);
     *oldest = UINT64_MAX;
-    PyObject *lists[] = {inputs, outputs};
-    for (int which = 0; which < 2; which++)
-        for (Py_ssize_t k = 0; k < PyList_GET_SIZE(lists[which]) && state > 0; k++) {
-            PyObject *value = PyList_GET_ITEM(lists[which], k);
-            if (!is_value(value))
-                state = 0;
-            else if (add_unseen(found, (Node *)value) < 0)
-                state = -1;
-            else if (lists[which] == inputs && ((Node *)value)->serial < *oldest)
-                *oldest = ((Node *)value)->serial;
-        }
-    for (size_t done = 0; done < found->count && state > 0; done++) {
-        Node *node = found->nodes[done];
-        for (uint32_t k = 0; node->serial > *oldest && k < node->count && state > 0; k++)
-            if (add_unseen(found, operands_of(node)[k]) < 0)
-                state = -1;
-    }
+    for (size_t k = 0; k < found->count; k++)
+        if (found->nodes[k]->serial < *oldest)
+            *oldest = found->nodes[k]->serial;
+    if (state > 0)
+        state = add_list(found, outputs);
+    if (state > 0 && add_below(found, *oldest) < 0)
+        state = -1;
     unmark(found);
     return state;
 }
@@ -1539,7 +1545,7 @@ static PyObject *native_pull(PyObject *Py_UNUSED(module), PyObject *args)
     for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs) && state > 0; k++)
         if (!takes_gradient((Node *)PyList_GET_ITEM(inputs, k)))
             state = 0;
-    if (state > 0) {
+    if (state > 0 && found.count) {
         qsort(found.nodes, found.count, sizeof(Node *), younger_first);
         if (pull(&found, oldest, outputs, seeds.buf, inputs, results.buf) < 0)
             state = -1;
@@ -1606,7 +1612,7 @@ static PyObject *native_observe(PyObject *Py_UNUSED(module), PyObject *args)
 }
 
 static PyMethodDef module_functions[] = {
-    {"trace", native_trace, METH_O, PyDoc_STR("The nodes below a root, oldest first, their rules and operands.")},
+    {"trace", native_trace, METH_VARARGS, PyDoc_STR("The nodes below roots, oldest first, their rules and operands.")},
     {"watch", native_watch, METH_O, PyDoc_STR("Have a function told of every look at a number; None ends it.")},
     {"meets_others", native_meets_others, METH_VARARGS,
      PyDoc_STR("Whether outputs depend on leaves besides the inputs; None where Python must find out.")},

@@ -10,23 +10,26 @@ if ENGINE == "native":
     from chainrule import _native
 
 
-def oldest_first(root: Any) -> list[Any]:
-    """`root` and every node that it was made of, in order of creation.
+def oldest_first(*roots: Any, since: int = 0) -> list[Any]:
+    """The nodes that roots were made of, and these themselves, in order of creation.
+
+    With `since`, a serial number, nodes that are not younger count as leaves.
 
     >>> a = Value(2.0)
     >>> [node.data for node in oldest_first(a * a + a)]
     [2.0, 4.0, 6.0]
     """
-    found, pending = {root}, [root]
+    found, pending = set(roots), list(roots)
     while pending:
-        for operand in pending.pop()._operands:
+        node = pending.pop()
+        for operand in node._operands if node._serial > since else ():
             if operand not in found:
                 found.add(operand)
                 pending.append(operand)
     return sorted(found, key=lambda node: node._serial)
 
 
-def lay_flat(root: Any) -> tuple[list[Any], list[Any], list[tuple[int, ...]]]:
+def lay_flat(*roots: Any, since: int = 0) -> tuple[list[Any], list[Any], list[tuple[int, ...]]]:
     """The nodes, oldest first; the rules that pass their gradients on, None where there is none; operands' places.
 
     >>> a = Value(2.0)
@@ -34,12 +37,13 @@ def lay_flat(root: Any) -> tuple[list[Any], list[Any], list[tuple[int, ...]]]:
     >>> [rule and rule.name for rule in rules], operands
     ([None, 'mul', 'add'], [(), (0, 0), (1, 0)])
     """
-    if ENGINE == "native" and isinstance(root, Value):
-        return _native.trace(root)
-    nodes = oldest_first(root)
-    place = {node: i for i, node in enumerate(nodes)}
-    rules = [None if is_hand_written(node) else node._rule for node in nodes]
-    return nodes, rules, [tuple([place[operand] for operand in node._operands]) for node in nodes]
+    if ENGINE == "native" and all(isinstance(root, Value) for root in roots):
+        return _native.trace([*roots], since)
+    nodes = oldest_first(*roots, since=since)
+    place = {node: k for k, node in enumerate(nodes)}
+    rules = [None if node._serial <= since or is_hand_written(node) else node._rule for node in nodes]
+    operands = [node._operands if node._serial > since else () for node in nodes]
+    return nodes, rules, [tuple([place[operand] for operand in few]) for few in operands]
 
 
 def is_hand_written(node: Any) -> bool:
