@@ -13,6 +13,7 @@ Value that knows where it came from, so that no gradient is lost on the way.
 
 from __future__ import annotations
 
+import operator
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
@@ -196,7 +197,7 @@ class _Call:
                 self.inputs += fresh
                 are_nodes = are_nodes or any(map(_is_node, numbers))
             self.result = flatten(function(*given, **named), self.outputs, self._output)
-        self.structure: Structure = structures[0] if isinstance(argnums, int) else (tuple, tuple(structures))
+        self.structure: Structure = (tuple, tuple(structures)) if isinstance(argnums, Iterable) else structures[0]
         self.path = _Path(self.outputs, self.inputs)
         self.gives_values = are_nodes or self.path.meets_others() or is_tracing()
 
@@ -439,10 +440,14 @@ def _sequence(given: Any, argument: str) -> Sequence[Any]:
 
 
 def _places(argnums: Argnums, count: int, name: str) -> list[int]:
-    wanted = [argnums] if isinstance(argnums, int) else list(argnums)
+    wanted = list(argnums) if isinstance(argnums, Iterable) else [argnums]
     for k in wanted:
-        if not isinstance(k, int) or not -count <= k < count:
+        if not hasattr(k, "__index__") or not -count <= k < count:
             raise ValueError(
-                f"`argnums` must be places among the arguments, and {k!r} is none: `{name}` was given {count}"
+                f"`argnums` must be places among the arguments, and {k!r} is none: "
+                f"`{name}` was given {count} by their places"
             )
-    return [k % count for k in wanted]
+    places = [operator.index(k) % count for k in wanted]
+    if len(set(places)) < len(places):
+        raise ValueError(f"`argnums` must name each argument once, got {argnums!r}")
+    return places
