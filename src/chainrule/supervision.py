@@ -48,7 +48,7 @@ def supervise(model: Module, every: int = 10) -> Iterator[Checkup]:
     """Watch a training loop; what is wrong with it stands in the report when the block ends.
 
     Every backward pass is looked at; the first four and then each `every`-th graph are gone through node by node, which
-    takes about as long as the Python engine's backward pass.
+    takes a few times as long as building it (native engine).
 
     >>> from chainrule.nn import MLP
     >>> from chainrule.optim import SGD
