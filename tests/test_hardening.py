@@ -43,11 +43,9 @@ SCENARIOS = {
     "values": """
             x, y = Value(2.0, label="x"), Value(3.0)
             node = Value(0.0, [x, y, x], "by hand", "node")
-            def backward():
-                x.grad += node.grad
-            node._backward = backward
+            node._backward = Push(x, node)
             total = x * y + five(x, y, 1.0, x, y) + node + x.tanh() ** y - chainrule.where(x, y, 2.0)
-            x._backward = lambda: [total]  # late: a circle
+            x._backward = Push(x, total)  # late: a circle
             repr(total), f"{total:.3f}", total._prev, total._operands, x < y
             total.backward()
             return x.grad, y.grad
@@ -65,18 +63,19 @@ SCENARIOS = {
             return rules, places, numbers.tolist(), slopes.tolist(), pulled, met
     """,
     "recording and observing": """
-            x, y, seen = Value(2.0), Value(3.0), []
+            x, y = Value(2.0), Value(3.0)
+            seen.clear()
             _native.record(False)
             try:
                 alone = [x * y, x.tanh(), x.clip(0.0, 1.0), five(x, y, 1.0, x, y), Value(1.0, (x, y, x))]
             finally:
                 _native.record(True)
-            _native.observe(lambda node: seen.append(node._op), lambda root, seed: seen.append(seed))
+            _native.observe(see_node, see_pass)
             try:
                 (x * y + five(x, y, 1.0, x, y) + Value(1.0, (x,), "by hand")).backward()
             finally:
                 _native.observe(None, None)
-            return [(v.data, v._operands, v.requires_grad) for v in alone], seen, x.grad, y.grad
+            return [(v.data, v._operands, v.requires_grad) for v in alone], [*seen], x.grad, y.grad
     """,
 }
 
@@ -96,6 +95,15 @@ def test_every_allocation_may_fail(scenario):
         @chainrule.op(lambda out, *x: 1.0, *[lambda out, *x: 2.0] * 4)
         def five(a, b, c, d, e):
             return a + 2.0 * (b + c + d + e)
+
+        # Functions are made here: CPython 3.12.1 crashes by itself where there is no memory for one.
+        seen = []
+        def see_node(node): seen.append(node._op)
+        def see_pass(root, seed): seen.append(seed)
+
+        class Push:
+            def __init__(self, operand, node): self.operand, self.node = operand, node
+            def __call__(self): self.operand.grad += self.node.grad
 
         def scenario():
 {SCENARIOS[scenario]}
