@@ -31,7 +31,8 @@ torture: $(VENV)/tests-installed
 # The tests with the native engine built to notice wrong memory accesses and undefined behaviour.
 SANITIZED := build/sanitized
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1
-SANITIZED_TESTS := $(addprefix tests/test_,value.py engines_agree.py hardening.py ops.py nn.py optim.py losses.py training.py compiler.py checks.py figures.py)
+SANITIZED_TESTS := $(patsubst %,tests/test_%.py,value engines_agree hardening ops nn optim losses training compiler checks figures \
+	transforms recording anomalies doctor recurrence ragged_sums compile_functions compiled_training objectives checkpoints kernels)
 sanitize: $(VENV)/tests-installed
 	rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
 	cp -r src setup.py pyproject.toml README.md LICENSE $(SANITIZED) && rm -f $(SANITIZED)/src/chainrule/*.so

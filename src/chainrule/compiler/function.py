@@ -17,8 +17,8 @@ import numpy as np
 
 from chainrule._tracing import is_tracing
 from chainrule._value import Value
+from chainrule.bulk import add_to_grad
 from chainrule.compiler.batch import batched, padded, size_of_an_example
-from chainrule.compiler.bulk import add_to_grad
 from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.export import exported, frozen
 from chainrule.compiler.graph import Graph, trace
@@ -557,6 +557,11 @@ def _node_or_constant(k: int, given: Any) -> Any:
 
 
 def _number(k: int, given: Any) -> float:
+    if isinstance(given, Value):
+        raise TypeError(
+            f"`argument {k}` must be a number, got a Value, to which a compiled function passes no gradient: give its "
+            ".data, or compile what differentiates, as in compile(grad(f))"
+        )
     return as_float(given, f"argument {k}")
 
 
