@@ -10,7 +10,7 @@ from pathlib import Path
 
 import chainrule
 from chainrule import data, losses, nn
-from chainrule.learn.course import load_course
+from chainrule.learn.lesson_files import load_course
 
 PACKAGE = Path(chainrule.__file__).parent
 LEFT_OUT = ("cli", "compiler", "drawing")  # they need other packages

@@ -9,20 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from chainrule.learn.course import (
-    Exercise,
-    LessonError,
-    Predict,
-    Prose,
-    Quiz,
-    Stepper,
-    Widget,
-    exercise_data,
-    exercise_from,
-    fill,
-    load_course,
-    read_course,
-)
+from chainrule.learn.course import Exercise, Predict, Prose, Quiz, Stepper, Widget, exercise_data, exercise_from
+from chainrule.learn.lesson_files import load_course, read_course
+from chainrule.learn.lesson_text import LessonError
+from chainrule.learn.templates import fill
 
 ROOT = Path(__file__).parent.parent
 FRONT = "---\ntitle: A lesson\nsummary: What it is about.\n---\n"
@@ -190,6 +180,18 @@ BAD = {
     "a quiz without question": (FRONT + "```quiz name=q\n- [x] a | b\n- [ ] c | d\n```", 6, "begin with `question: `"),
     "a stepper without result": (FRONT + "```stepper\na = 1\n```", 6, "must be the result"),
     "an unknown widget": (FRONT + "```widget name=nudgee\n```", 5, "there is no widget 'nudgee'"),
+    "an unknown setting of a widget": (
+        FRONT + "```widget name=ucurve step=1\n```",
+        5,
+        "`step` is not an attribute of the widget ucurve: it takes `name`, `function`, `at`",
+    ),
+    "a part of an exercise without solution": (
+        FRONT
+        + EXERCISE.replace("import math", "# --- code of later ---")
+        + "```exercise name=later\nprompt: x\n```\n```starter\n...\n```",
+        37,
+        "exercise 'later' has no solution",
+    ),
 }
 
 
@@ -284,8 +286,8 @@ def test_exercises_survive_json(course):
 
 def test_the_course_needs_no_other_package():
     code = (
-        "import sys; before = set(sys.modules); from chainrule.learn import course, grading, graphs;"
-        "e = course.load_course().exercises['bug-one']; assert grading.grade(e, e.solution).passed;"
+        "import sys; before = set(sys.modules); from chainrule.learn import grading, graphs, lesson_files;"
+        "e = lesson_files.load_course().exercises['bug-one']; assert grading.grade(e, e.solution).passed;"
         "loaded = {name.partition('.')[0] for name in set(sys.modules) - before};"
         "print(sorted(loaded - sys.stdlib_module_names - {'chainrule'}))"
     )

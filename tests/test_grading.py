@@ -14,9 +14,11 @@ import torch
 import chainrule
 from chainrule import closures, data, stepping
 from chainrule.learn import grading
-from chainrule.learn.course import Predict, Stepper, fill, load_course, read_course
-from chainrule.learn.grading import UNCHANGED, explain, grade, grade_json, own_source, verify, with_fingerprints
+from chainrule.learn.course import Predict, Stepper
+from chainrule.learn.grading import UNCHANGED, explain, grade, grade_json, verify, with_fingerprints
 from chainrule.learn.graphs import describe, steps_json
+from chainrule.learn.lesson_files import load_course, read_course
+from chainrule.learn.templates import fill
 
 COURSE = load_course()
 EXERCISES = COURSE.exercises
@@ -448,18 +450,22 @@ def test_json_in_and_out(course_json):
         grade_json(course, "nope", "")
 
 
-def test_the_learners_whole_class_as_source(course_json):
-    code = "def _backward():\n    self.grad += 0.5 * out.grad"
-    source = own_source(course_json, "Value", json.dumps({"exp": code}))
+def own_class(**codes):
+    """The source of a learner's class, with the course's solutions where they have not written their own."""
+    solutions = {name: exercise.solution for name, exercise in EXERCISES.items()}
+    return fill(COURSE.templates["Value"], "", solutions | codes).text
+
+
+def test_the_learners_whole_class_as_source():
     names = {}
-    exec(source, names)
+    exec(own_class(exp="def _backward():\n    self.grad += 0.5 * out.grad"), names)
     x = names["Value"](0.0)
     x.exp().backward()
     assert x.grad == 0.5
 
 
-def test_steps_of_a_learners_class(course_json):
-    own = own_source(course_json)
+def test_steps_of_a_learners_class():
+    own = own_class()
     code = "a = Value(2.0)\nb = a + 1\nc = a * 3\nd = b * c\nd"
     graph = json.loads(steps_json(code, own))["graph"]
     names = [node["name"] for node in graph["nodes"]]
@@ -553,8 +559,8 @@ def test_exceptions_without_a_source():
 
 
 @pytest.mark.parametrize("lesson", COURSE.lessons, ids=lambda lesson: lesson.id)
-def test_every_graph_of_a_lesson_can_be_stepped_through(lesson, course_json):
-    own = own_source(course_json)
+def test_every_graph_of_a_lesson_can_be_stepped_through(lesson):
+    own = own_class()
     for block in lesson.blocks:
         if isinstance(block, (Stepper, Predict)):
             for source in ("", own):

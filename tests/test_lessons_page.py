@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from browser import watch
-from chainrule.learn.course import Exercise, Quiz, load_course
+from chainrule.learn.course import Exercise, Quiz
+from chainrule.learn.lesson_files import load_course
 from chainrule.learn.server import make_server, site_folder
 
 AXE = Path(__file__).parent.parent / "lessons" / "node_modules" / "axe-core" / "axe.min.js"

@@ -33,8 +33,9 @@ from functools import lru_cache
 from types import FrameType, TracebackType
 from typing import Any
 
-from chainrule.learn.course import Course, Exercise, Source, Wrong, exercise_from, fill
+from chainrule.learn.course import Course, Exercise, Wrong, exercise_from
 from chainrule.learn.graphs import describe
+from chainrule.learn.templates import Source, fill
 
 FILE = "your_code.py"  # the learner's code in tracebacks
 CHECK = "<check>"
@@ -97,7 +98,7 @@ class Report:
 def grade(exercise: Exercise, code: str, codes: Mapping[str, str] | None = None) -> Report:
     """The report on `code` as an answer to `exercise`. `codes` are the learner's answers to others, by name.
 
-    >>> from chainrule.learn.course import load_course
+    >>> from chainrule.learn.lesson_files import load_course
     >>> add = load_course().exercises["add"]
     >>> grade(add, add.solution).passed
     True
@@ -114,7 +115,7 @@ def grade(exercise: Exercise, code: str, codes: Mapping[str, str] | None = None)
 def grade_json(course: str, name: str, code: str, codes: str = "{}") -> str:
     """`grade` for the page, JSON to JSON: `course` is what `Course.to_json` gave, or one exercise of it.
 
-    >>> from chainrule.learn.course import load_course
+    >>> from chainrule.learn.lesson_files import load_course
     >>> json.loads(grade_json(load_course().to_json(), "add", "oops("))["error"]["kind"]
     'SyntaxError'
     """
@@ -124,22 +125,11 @@ def grade_json(course: str, name: str, code: str, codes: str = "{}") -> str:
     return json.dumps(grade(exercises[name], code, json.loads(codes)).data())
 
 
-def own_source(course: str, template: str = "Value", codes: str = "{}") -> str:
-    """The learner's own class for the page: a named template with their answers, or solutions, in their places."""
-    data = json.loads(course)
-    solutions = {e["name"]: e["solution"] for e in _blocks(data) if e["type"] == "exercise"}
-    return fill(data["templates"][template], "", solutions | json.loads(codes)).text
-
-
 @lru_cache(maxsize=2)
 def _exercises(course: str) -> dict[str, Exercise]:
     data = json.loads(course)
-    found = _blocks(data) if "lessons" in data else [data]
+    found = [block for lesson in data["lessons"] for block in lesson["blocks"]] if "lessons" in data else [data]
     return {block["name"]: exercise_from(block) for block in found if block["type"] == "exercise"}
-
-
-def _blocks(course: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [block for lesson in course["lessons"] for block in lesson["blocks"]]
 
 
 # Wrong answers.
@@ -204,7 +194,7 @@ def _clean(code: str) -> str:
 def verify(course: Course) -> list[str]:
     """What is wrong with the course's exercises, a sentence each: solutions must pass, all else must not.
 
-    >>> from chainrule.learn.course import read_course
+    >>> from chainrule.learn.lesson_files import read_course
     >>> verify(read_course({"01-hello.md": "---\\ntitle: Hello\\nsummary: A lesson.\\n---\\nWelcome."}))
     []
     """

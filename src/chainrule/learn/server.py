@@ -17,7 +17,8 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from chainrule.learn.course import LessonError, load_course
+from chainrule.learn.lesson_files import load_course
+from chainrule.learn.lesson_text import LessonError
 
 ADDRESS = "127.0.0.1"
 TYPES = {
