@@ -247,6 +247,7 @@ def test_pasted_code_may_be_indented_and_have_other_line_ends():
     code = EXERCISES["add"].solution
     indented = "".join(f"        {line}\r\n" for line in code.splitlines())
     assert grade(EXERCISES["add"], indented).passed
+    assert grade(EXERCISES["mul"], EXERCISES["mul"].solution, {"add": indented}).passed
 
 
 EVIL = {

@@ -23,7 +23,6 @@ import json
 import linecache
 import re
 import sys
-import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +34,7 @@ from typing import Any
 
 from chainrule.learn.course import Course, Exercise, Wrong, exercise_from
 from chainrule.learn.graphs import describe
-from chainrule.learn.templates import Source, fill
+from chainrule.learn.templates import Source, clean, fill
 
 FILE = "your_code.py"  # the learner's code in tracebacks
 CHECK = "<check>"
@@ -88,11 +87,10 @@ class Report:
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
-        data = asdict(self)
-        del data["fingerprint"]
-        for row in data["rows"]:
-            del row["print"]
-        return data
+        rows = [{key: value for key, value in vars(row).items() if key != "print"} for row in self.rows]
+        error = self.error.data() if self.error else None
+        data = {key: value for key, value in vars(self).items() if key != "fingerprint"}
+        return data | {"rows": rows, "error": error, "graphs": list(self.graphs)}
 
 
 def grade(exercise: Exercise, code: str, codes: Mapping[str, str] | None = None) -> Report:
@@ -181,14 +179,9 @@ def _normalised(code: str) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.unparse(ast.parse(_clean(code)))
+            return ast.unparse(ast.parse(clean(code)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return code.strip()
-
-
-def _clean(code: str) -> str:
-    """With Unix's ends of lines, and without an indentation that all lines share."""
-    return textwrap.dedent(code.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def verify(course: Course) -> list[str]:
@@ -271,7 +264,7 @@ class _Session:
 
 def _run(exercise: Exercise, code: str, codes: Mapping[str, str]) -> Report:
     start = time.perf_counter()
-    code = _clean(code)
+    code = clean(code)
     output = _Output()
     names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
     session = _Session(names)

@@ -11,6 +11,7 @@ the places of the first two.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -41,11 +42,20 @@ def fill(template: str, code: str, codes: Mapping[str, str]) -> Source:
         if not slot:
             lines.append(line)
             continue
-        inserted = (code if slot[2] == "your code" else codes[slot[3]]).split("\n")
+        inserted = clean(code if slot[2] == "your code" else codes[slot[3]]).split("\n")
         if slot[2] == "your code":
             first, count, indent = len(lines) + 1, len(inserted), len(slot[1])
         lines += [slot[1] + text if text.strip() else text for text in inserted]
     return Source("\n".join(lines), first, count, indent)
+
+
+def clean(code: str) -> str:
+    """With Unix's ends of lines, and without an indentation that all lines share: code is pasted as it was found.
+
+    >>> clean("    x = 1\\r\\n    y = 2")
+    'x = 1\\ny = 2'
+    """
+    return textwrap.dedent(code.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def exercises_in(template: str) -> list[str]:
