@@ -4,7 +4,8 @@
 import type { Exercise } from "./course";
 import { button, html, liveText } from "./elements";
 
-interface Solver {
+/** What a puzzle or a solution does to the exercise. */
+export interface Solver {
   setCode(code: string): void;
   passes(code: string): Promise<boolean>;
 }
