@@ -15,7 +15,8 @@ import chainrule
 from chainrule import closures, data, stepping
 from chainrule.learn import grading
 from chainrule.learn.course import Predict, Stepper
-from chainrule.learn.grading import UNCHANGED, explain, grade, grade_json, verify, with_fingerprints
+from chainrule.learn.explaining import explain
+from chainrule.learn.grading import UNCHANGED, grade, grade_json, verify, with_fingerprints
 from chainrule.learn.graphs import describe, steps_json
 from chainrule.learn.lesson_files import load_course, read_course
 from chainrule.learn.templates import fill
@@ -215,6 +216,21 @@ def test_a_forgotten_zero_after_three_steps_is_threefold():
         ("yield 1\ndef _backward():\n    a = 1\n    nonlocal a", "SyntaxError", 4, 5, "nonlocal"),
         ("def _backward():\n    self.grad += outt.grad", "NameError", 2, None, "Did you mean `out`?"),
         ("def _backward():\n    self.grda += out.grad", "AttributeError", 2, None, "Did you mean `grad`?"),
+        ("def _backward():\n    self.grad += n", "NameError", 2, None, "'n' is not defined."),
+        ("def _backward():\n    self.grad += exp(1)", "NameError", 2, None, "For a number it is `math.exp(…)`"),
+        (
+            "def _backward():\n    self.grad += math.exp(self)",
+            "TypeError",
+            2,
+            None,
+            "methods of its own, as in `x.tanh()`",
+        ),
+        ("def _backward():\n    other += out.grad", "UnboundLocalError", 2, None, "Is a field meant"),
+        ("def _backward():\n    self.grad += out.grad.data", "AttributeError", 2, None, "a plain number already"),
+        ("def _backward():\n    out.grad.tanh()", "AttributeError", 2, None, "only a Value has `tanh`"),
+        ("def _backward():\n    self.grad ^ 2", "TypeError", 2, None, "A power is written `**`"),
+        ("def _backward():\n    self.grad++", "SyntaxError", 2, 16, "Python has no `++`: write `+= 1`."),
+        ("def _backward():\n    self.grad += 3out.grad", "SyntaxError", 2, 18, "Is a `*` missing"),
         ("def _backward():\n    self.grad += None", "TypeError", 2, None, "a function without `return`?"),
         ("def _backward():\n    1 / 0", "ZeroDivisionError", 2, None, "division by zero."),
         ("def _backward():\n    {}['x']", "KeyError", 2, None, "KeyError: x."),
@@ -241,6 +257,26 @@ def test_errors_point_at_the_learners_line(code, kind, line, column, text):
         assert (error.line, error.column) == (line, column)
     else:
         assert kind == "SyntaxError" or error.line is None
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (
+            "self.grad += 1",
+            "`_backward` is missing. Keep the line `def _backward():`, and write your code below it, indented.",
+        ),
+        ("def _backward(self):\n    self.grad += out.grad", "`def _backward():` has become `def _backward(self):`"),
+        ("def _backward():\n    self.grad += oops", None),
+        (
+            "def _backward():\n    self.grad = None\n    other.grad += out.grad",
+            "a.grad is `None`, where a number is expected.",
+        ),
+    ],
+)
+def test_what_holds_for_every_exercise_is_told(code, message):
+    found = grade(EXERCISES["add"], code).message
+    assert message in found if message else found is None
 
 
 def test_pasted_code_may_be_indented_and_have_other_line_ends():

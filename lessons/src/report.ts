@@ -49,7 +49,12 @@ export function reportView(report: Report): Live {
 
 function errorView({ kind, text, line, column }: NonNullable<Report["error"]>): HTMLElement {
   const where = line ? `Line ${line}${column ? `, column ${column}` : ""}: ` : "";
-  return html("p", { class: "error" }, html("strong", {}, `${where}${kind}`), html("span", { class: "error-text" }, text));
+  return html("p", { class: "error" }, html("strong", {}, `${where}${kind}`), html("span", { class: "error-text" }, ...withCode(text)));
+}
+
+/** What stands between backquotes as code. The rest is Python's own words, no Markdown. */
+function withCode(text: string): (string | HTMLElement)[] {
+  return text.split("`").map((part, i) => (i % 2 ? html("code", {}, part) : part));
 }
 
 function rowsView(rows: Row[]): HTMLElement {

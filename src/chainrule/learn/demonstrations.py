@@ -16,6 +16,7 @@ from typing import Any
 
 from chainrule import data, losses, nn, optim
 from chainrule._value import Value
+from chainrule.learn.explaining import FILE
 from chainrule.learn.graphs import describe as describe_own
 from chainrule.stepping import describe
 
@@ -303,7 +304,7 @@ def _own_class(source: str) -> Callable[[float], Any]:
     if not source:
         return Value
     names: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(source, "your_code.py", "exec"), names)
+    exec(compile(source, FILE, "exec"), names)
     made: Callable[[float], Any] = names["Value"]
     return made
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import difflib
 import hashlib
 import io
 import json
@@ -27,19 +26,17 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from types import FrameType, TracebackType
 from typing import Any
 
 from chainrule.learn.course import Course, Exercise, Wrong, exercise_from
+from chainrule.learn.explaining import FILE, MOST_TEXT, Error, explain, explain_syntax
 from chainrule.learn.graphs import describe
-from chainrule.learn.templates import Source, clean, fill
+from chainrule.learn.templates import clean, fill
 
-FILE = "your_code.py"  # the learner's code in tracebacks
 CHECK = "<check>"
 MOST_OUTPUT = 10_000  # characters
-MOST_TEXT = 200  # characters of one value
 MOST_ROWS = 200
 UNCHANGED = "This is still the code you started with: write your answer in it, then check again."
 
@@ -56,20 +53,6 @@ class Row:
     graph: int | None = None  # which of the graphs
     about: str = ""  # that graph's label, also where it could not be drawn
     print: str = ""  # `got`, for the fingerprint
-
-
-@dataclass(frozen=True)
-class Error:
-    """What stopped the code, for a learner; `line` and `column` count in what they wrote, from 1."""
-
-    kind: str
-    text: str
-    line: int | None = None
-    column: int | None = None
-
-    def data(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -107,7 +90,7 @@ def grade(exercise: Exercise, code: str, codes: Mapping[str, str] | None = None)
     if _normalised(code) == _normalised(exercise.starter):
         return replace(report, message=UNCHANGED, error=None)
     message = _authored(exercise, code, report.fingerprint) or report.message or _general(report.rows)
-    return replace(report, message=message)
+    return replace(report, message=message or _first_line_changed(exercise.starter, code, report.error))
 
 
 def grade_json(course: str, name: str, code: str, codes: str = "{}") -> str:
@@ -155,11 +138,35 @@ def _authored(exercise: Exercise, code: str, fingerprint: str) -> str | None:
 def _general(rows: Sequence[Row]) -> str | None:
     """For what happens in every exercise."""
     for row in rows:
+        if row.got == "None" and not row.right and row.node:
+            return f"{row.label} is `None`, where a number is expected."
         if row.got == "None" and not row.right:
             return f"{row.label}: there is nothing here, `None`. Does your function lack a `return`?"
         if row.got.startswith("Value(") and not row.right:
             return f"{row.label}: this is a Value, where a plain number is expected. Its number is in `.data`."
     return None
+
+
+def _first_line_changed(starter: str, code: str, error: Error | None) -> str | None:
+    """The function or class that the starter began is what others call: by its name, with its arguments."""
+    if error is None or error.kind not in ("NameError", "TypeError"):
+        return None
+    try:
+        wanted, found = (_definitions(clean(text)) for text in (starter, code))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None  # the error tells of it
+    for name, line in wanted.items():
+        if name not in found:
+            return f"`{name}` is missing. Keep the line `{line}`, and write your code below it, indented."
+        if found[name] != line:
+            return f"The line `{line}` has become `{found[name]}`, and is called as it was. Put it back."
+    return None
+
+
+def _definitions(code: str) -> dict[str, str]:
+    """The first line of each function and class, by name, spelt by Python."""
+    nodes = [node for node in ast.parse(code).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    return {node.name: ast.unparse(node).split("\n")[0] for node in nodes}
 
 
 _FINGERPRINTED: dict[int, tuple[Exercise, tuple[Wrong, ...]]] = {}
@@ -277,7 +284,7 @@ def _run(exercise: Exercise, code: str, codes: Mapping[str, str]) -> Report:
             ast.parse(code, FILE)  # by itself, so that what is wrong with it is told of its own lines
             program = compile(source.text, FILE, "exec")
         except BaseException as caught:
-            error = _explain_syntax(caught, source, code)
+            error = explain_syntax(caught, source, code)
         else:
             linecache.cache[FILE] = (len(source.text), None, source.text.splitlines(keepends=True), FILE)
             try:
@@ -375,95 +382,3 @@ def _text(thing: Any, digits: int = 10) -> str:
 def _fingerprint(rows: list[Row], error: Error | None, message: str | None) -> str:
     behaviour = [[row.label, row.print] for row in rows], error.kind if error else None, message
     return hashlib.sha256(json.dumps(behaviour).encode()).hexdigest()[:16]
-
-
-# Errors, for learners.
-
-ADVICE = {
-    "KeyboardInterrupt": "Your code was stopped because it took too long: is there a loop that does not end?",
-    "MemoryError": "Your code ran out of memory: is there a list that grows without end?",
-    "RecursionError": "Your code calls itself again and again without an end (RecursionError).",
-    "SystemExit": "Your code called exit(), so nothing could be checked: leave that out.",
-}
-
-
-def explain(error: BaseException, source: Source | None = None) -> Error:
-    """An exception in the learner's code, with the line of theirs where it happened.
-
-    >>> explain(ZeroDivisionError("division by zero")).text
-    'ZeroDivisionError: division by zero.'
-    """
-    kind = type(error).__name__
-    frames = [(f, n) for f, n in _frames(error.__traceback__) if f.f_code.co_filename == FILE]
-    line, around = None, ""
-    if source:
-        own = [n for _, n in frames if source.first <= n < source.first + source.count]
-        line = own[-1] - source.first + 1 if own else None
-        if frames and not own:
-            text = source.text.split("\n")[frames[-1][1] - 1].strip()
-            around = f" It happened in the code around yours, at `{text}`."
-    text = ADVICE.get(kind) or f"{kind}: {_sentence(error)}{_suggestion(error, frames, source)}"
-    if isinstance(error, (AttributeError, TypeError)) and "NoneType" in text:
-        text += " Where does the None come from: a function without `return`?"
-    return Error(kind, text + around, line)
-
-
-def _explain_syntax(error: BaseException, source: Source, code: str) -> Error:
-    kind = type(error).__name__
-    if not isinstance(error, SyntaxError):
-        text = (
-            "this is nested too deeply to be read"
-            if isinstance(error, (RecursionError, MemoryError))
-            else _sentence(error)
-        )
-        return Error("SyntaxError", f"Python cannot read this: {text.rstrip('.')}.")
-    line, column = error.lineno, error.offset
-    try:
-        ast.parse(code, FILE)
-    except SyntaxError:
-        pass
-    else:  # only wrong in its place
-        line = line - source.first + 1 if line else None
-        column = column - source.indent if column else None
-        if line is None or not 1 <= line <= source.count:
-            line, column = source.count, None
-    column = column if column and column > 0 else None
-    return Error(kind, f"Python cannot read line {line}: {error.msg}.", line, column)
-
-
-def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
-    while traceback:
-        yield traceback.tb_frame, traceback.tb_lineno
-        traceback = traceback.tb_next
-
-
-def _sentence(error: BaseException) -> str:
-    try:
-        text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    except BaseException:  # a __str__ of the learner's
-        text = ""
-    text = " ".join(text.split())[:MOST_TEXT] or "no more is known"
-    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
-
-
-def _suggestion(error: BaseException, frames: list[tuple[FrameType, int]], source: Source | None) -> str:
-    """“Did you mean …?”, as Python says it in a terminal."""
-    with suppress(Exception):  # a __dir__ of the learner's
-        if close := difflib.get_close_matches(_wanted_name(error), _known_names(error, frames, source), 1):
-            return f" Did you mean `{close[0]}`?"
-    return ""
-
-
-def _wanted_name(error: BaseException) -> str:
-    return (isinstance(error, (NameError, AttributeError)) and error.name) or ""
-
-
-def _known_names(error: BaseException, frames: list[tuple[FrameType, int]], source: Source | None) -> list[str]:
-    known: list[str] = []
-    wanted = _wanted_name(error)
-    if isinstance(error, AttributeError):
-        known = dir(error.obj)
-    elif isinstance(error, NameError) and not isinstance(error, UnboundLocalError) and frames:
-        known = [*frames[-1][0].f_locals, *frames[-1][0].f_globals, *vars(builtins)]
-        known += re.findall(r"\b[A-Za-z_]\w*", source.text if source else "")  # of functions around the frame, too
-    return [name for name in known if not name.startswith("__") and name != wanted]
