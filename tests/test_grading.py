@@ -238,6 +238,7 @@ def test_a_forgotten_zero_after_three_steps_is_threefold():
         ("", "NameError", None, None, "'_backward' is not defined"),
         ("raise SystemExit", "SystemExit", 1, None, "called exit()"),
         ("exit(3)", "SystemExit", 1, None, "called exit()"),
+        ("raise EOFError", "EOFError", 1, None, "asks for input()"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt", 1, None, "took too long"),
         ("def f():\n    f()\nf()", "RecursionError", 2, None, "calls itself"),
         ("raise MemoryError", "MemoryError", 1, None, "ran out of memory"),

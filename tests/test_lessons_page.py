@@ -327,7 +327,9 @@ KILLERS = {
         "import sys\nsys.setrecursionlimit(10**9)\ndef f():\n    return f()\nf()",
         r"calls itself|so deeply|ended Python|memory|ran for more than",
     ),
-    "memory": ("kept = []\nwhile True:\n    kept.append(bytearray(10**9))", r"memory|ran for more than"),
+    "memory": ("kept = []\nwhile True:\n    kept.append(bytearray(10**8))", r"ran out of memory|ran for more than"),  # on a busy machine
+    "input": ("input('your name? ')", r"asks for input\(\)"),
+    "postMessage": ("import js\njs.self.postMessage = None", r"_backward is missing"),
 }
 
 
@@ -412,6 +414,18 @@ def test_a_page_that_is_left_takes_its_loop_along(page, site):
     body = open_exercise(page, site, exercise_called("relu"))  # well before five seconds are over
     paste_code(page, exercise_called("relu").solution)
     assert check(page, body, timeout=4000) == "right"
+
+
+def test_graders_that_code_has_changed_are_made_anew(own_page, site):
+    page = own_page()
+    exercise = exercise_called("add")
+    body = open_exercise(page, site, exercise)
+    paste_code(page, "from chainrule.learn import grading\ngrading.grade = None")
+    assert check(page, body) == "wrong"
+    paste_code(page, exercise.solution)
+    assert check(page, body) == "wrong"
+    assert "has changed Python itself" in everything_said(body)
+    assert check(page, body, timeout=PATIENCE) == "right"
 
 
 # Loading.

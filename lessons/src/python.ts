@@ -17,7 +17,7 @@ export type State = "asleep" | "loading" | "ready" | "busy" | "failed";
 
 const GRACE_MS = 300; // for code that was interrupted to end by itself
 const LOAD_SECONDS = 60;
-const MOST_MEMORY = 512 * 2 ** 20; // Python never gives memory back: a worker beyond this is replaced
+const MOST_MEMORY = 2 ** 28; // Python never gives memory back: a worker beyond this is replaced
 const SPARE_DELAY_MS = 300; // the page's own work goes first
 
 const WORDS: Record<Stop, string> = {

@@ -36,6 +36,7 @@ class Error:
 
 
 ADVICE = {
+    "EOFError": "Your code asks for input(), and nobody can type any here: write the value into the code.",
     "KeyboardInterrupt": "Your code was stopped because it took too long: is there a loop that does not end?",
     "MemoryError": "Your code ran out of memory: is there a list that grows without end?",
     "RecursionError": "Your code calls itself again and again without an end (RecursionError).",
