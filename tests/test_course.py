@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chainrule.learn.course import Exercise, Predict, Prose, Quiz, Stepper, Widget, exercise_data, exercise_from
-from chainrule.learn.lesson_files import load_course, read_course
+from chainrule.learn.lesson_files import WIDGETS, load_course, read_course
 from chainrule.learn.lesson_text import LessonError
 from chainrule.learn.templates import fill
 
@@ -334,3 +334,11 @@ def test_the_submission_in_the_teachers_guide_passes():
     answers = read_answers(code)
     assert [answer.name for answer in answers] == ["add", "mul"]
     assert all(grade(load_course().exercises[answer.name], answer.code).passed for answer in answers)
+
+
+def test_teachers_are_told_what_can_be_set_of_every_widget():
+    rows = dict(
+        re.findall(r"^\| `([a-z-]+)` \| [^|]* \| (.*) \|$", (ROOT / "docs" / "teaching.md").read_text(), re.MULTILINE)
+    )
+    for widget, settings in WIDGETS.items():
+        assert set(settings) <= set(re.findall(r"[a-z]+", rows[widget]))

@@ -327,7 +327,10 @@ KILLERS = {
         "import sys\nsys.setrecursionlimit(10**9)\ndef f():\n    return f()\nf()",
         r"calls itself|so deeply|ended Python|memory|ran for more than",
     ),
-    "memory": ("kept = []\nwhile True:\n    kept.append(bytearray(10**8))", r"ran out of memory|ran for more than"),  # on a busy machine
+    "memory": (
+        "kept = []\nwhile True:\n    kept.append(bytearray(10**8))",
+        r"ran out of memory|ran for more than",
+    ),  # on a busy machine
     "input": ("input('your name? ')", r"asks for input\(\)"),
     "postMessage": ("import js\njs.self.postMessage = None", r"_backward is missing"),
 }
