@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -293,25 +292,6 @@ def test_the_course_needs_no_other_package():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
-
-
-@pytest.mark.slow
-def test_the_lessons_are_in_the_wheel(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(tmp_path),
-        str(ROOT),
-    ]
-    subprocess.run(command, check=True, capture_output=True)
-    names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
-    assert sum(name.startswith("chainrule/learn/lessons/") and name.endswith(".md") for name in names) == 13
 
 
 def test_the_lesson_in_the_teachers_guide_works():

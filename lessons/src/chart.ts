@@ -4,6 +4,7 @@ import uPlot from "uplot";
 import { colour, html } from "./elements";
 
 const HEIGHT = 240;
+const NARROW = 480;
 
 export interface Curve {
   label: string;
@@ -107,9 +108,10 @@ export class Chart {
   }
 }
 
-/** Of the marks on a logarithmic axis, every second power of ten. */
-function decades(_: uPlot, splits: number[]): (number | null)[] {
-  return splits.map((n) => (Math.abs((Math.log10(n) / 2) % 1) < 1e-9 ? n : null));
+/** Of the marks on a logarithmic axis, every second power of ten; on a narrow one every fourth. */
+function decades(plot: uPlot, splits: number[], axis: number): (number | null)[] {
+  const step = axis === 0 && plot.width < NARROW ? 4 : 2;
+  return splits.map((n) => (Math.abs((Math.log10(n) / step) % 1) < 1e-9 ? n : null));
 }
 
 function faint(colour: string): string {

@@ -146,8 +146,7 @@ function entry(lesson: Lesson): HTMLElement {
   const mark = html("span", { class: "mark" });
   const show = () => {
     const done = lessonDone(lesson);
-    mark.textContent = done === 1 ? "✓" : done > 0 ? "·" : "";
-    mark.setAttribute("title", done === 1 ? "done" : done > 0 ? "begun" : "");
+    mark.replaceChildren(...(done > 0 ? [html("span", { role: "img", "aria-label": done === 1 ? "done" : "begun" }, done === 1 ? "✓" : "·")] : []));
   };
   store.addEventListener("change", show);
   show();

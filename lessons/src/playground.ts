@@ -199,6 +199,7 @@ export class Playground implements Live {
       if (by) {
         const [x, y] = this.cursor ?? [0, 0];
         this.cursor = [clamp(x + by[0]), clamp(y + by[1])];
+        this.status.textContent = `The cursor is at ${this.cursor.join(", ")}.`;
         this.draw();
       } else if (event.key === "Enter" || event.key === " ") {
         this.act(...(this.cursor ?? [0, 0]));
@@ -255,6 +256,7 @@ export class Playground implements Live {
     this.graph.replaceChildren(html("p", { class: "caption" }, words), place);
     this.stepper = mountStepper(place, graph, { position: graph.steps.length - 1 });
     this.showRoot(this.stepper);
+    this.status.textContent = "The graph of this point's loss is below.";
     this.graph.scrollIntoView({ block: "nearest" });
   }
 

@@ -49,7 +49,8 @@ export function reportView(report: Report): Live {
 
 function errorView({ kind, text, line, column }: NonNullable<Report["error"]>): HTMLElement {
   const where = line ? `Line ${line}${column ? `, column ${column}` : ""}: ` : "";
-  return html("p", { class: "error" }, html("strong", {}, `${where}${kind}`), html("span", { class: "error-text" }, ...withCode(text)));
+  const words = text.replace(`${kind}: `, ""); // it stands above
+  return html("p", { class: "error" }, html("strong", {}, `${where}${kind}`), html("span", { class: "error-text" }, ...withCode(words)));
 }
 
 /** What stands between backquotes as code. The rest is Python's own words, no Markdown. */
