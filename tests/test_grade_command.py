@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from chainrule.cli import main
-from chainrule.learn.course import load_course
+from chainrule.learn.lesson_files import load_course
 from chainrule.learn.submissions import Limits, grade_apart, read_answers
 
 EXERCISES = load_course().exercises

@@ -2,11 +2,13 @@
 
 import http.client
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -116,16 +118,43 @@ def test_what_cannot_be_served_is_told(tmp_path, monkeypatch, capsys, site):
     assert "make lessons" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_the_command_prints_its_address_and_ends_with_ctrl_c():
+@pytest.fixture
+def built_site():
     try:
-        module.site_folder()
+        return module.site_folder()
     except FileNotFoundError as error:
         pytest.skip(str(error))
+
+
+@contextmanager
+def learn_command(**settings):
+    """The port of a running `chainrule learn`, which Ctrl-C must end."""
     command = [sys.executable, "-m", "chainrule", "learn", "--no-browser"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **settings) as process:
         address = process.stdout.readline().strip()
-        port = int(address.removeprefix("http://127.0.0.1:").removesuffix("/"))
+        try:
+            yield int(address.removeprefix("http://127.0.0.1:").removesuffix("/"))
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+
+
+@pytest.mark.slow
+def test_the_command_prints_its_address_and_ends_with_ctrl_c(built_site):
+    with learn_command() as port:
         assert get(port, "/")[0].status == 200
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+
+
+@pytest.mark.slow
+def test_a_wheel_that_was_installed_without_a_network_serves_the_course(built_site, tmp_path):
+    pip, quietly = [sys.executable, "-m", "pip", "-q"], {"check": True, "capture_output": True}
+    build = ["wheel", "--no-deps", "--no-build-isolation", "-w", str(tmp_path / "wheels")]
+    subprocess.run([*pip, *build, str(Path(__file__).parent.parent)], **quietly)
+    (wheel,) = (tmp_path / "wheels").iterdir()
+    subprocess.run(
+        [*pip, "install", "--no-deps", "--no-index", "--target", str(tmp_path / "site"), str(wheel)], **quietly
+    )
+    with learn_command(cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path / "site")}) as port:
+        assert len(json.loads(get(port, "/course.json")[1])["lessons"]) == 13
+        for file in ("index.html", "worker.js", "pyodide/pyodide.asm.wasm", "chainrule.zip"):
+            assert get(port, f"/{file}")[1] == (tmp_path / "site/chainrule/learn/site" / file).read_bytes()

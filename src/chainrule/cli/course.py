@@ -86,7 +86,7 @@ def lessons(folder: str | None, as_json: bool) -> int:
 
 
 def _course(folder: str | None) -> Course:
-    from chainrule.learn.course import load_course
+    from chainrule.learn.lesson_files import load_course
 
     with input_errors():
         return load_course(folder)

@@ -11,13 +11,15 @@ import functools
 import http.server
 import json
 import sys
+import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from chainrule.learn.course import LessonError, load_course
+from chainrule.learn.lesson_files import load_course
+from chainrule.learn.lesson_text import LessonError
 
 ADDRESS = "127.0.0.1"
 TYPES = {
@@ -65,10 +67,14 @@ def make_server(lessons: str | Path | None = None, port: int = 0) -> http.server
         raise OSError(f"port {port} cannot be used ({error.strerror}): choose another, or leave `--port` out") from None
 
 
+_ONE_AT_A_TIME = threading.Lock()  # making a course runs its wrong answers, with standard output elsewhere
+
+
 def course_text(lessons: str | Path) -> bytes:
     """The course in a folder, as the page reads it; what is wrong with a file of it, in the same form."""
     try:
-        return load_course(lessons).to_json().encode()
+        with _ONE_AT_A_TIME:
+            return load_course(lessons).to_json().encode()
     except (LessonError, OSError) as error:
         return json.dumps({"error": str(error)}).encode()
 

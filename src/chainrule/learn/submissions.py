@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from chainrule.learn.course import Course, Exercise, exercise_data, exercise_from
-from chainrule.learn.grading import Error, Report, grade
+from chainrule.learn.explaining import Error
+from chainrule.learn.grading import Report, grade
 
 MARKER = re.compile(r"#\s*exercise:\s*(\S*)\s*$")
 STARTING = 5.0  # seconds that a new Python may take on a busy machine
