@@ -186,7 +186,7 @@ class _Parser:
         result = last.targets[0].id if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name) else ""
         for name, node in self.assigned.items():
             if name not in self.used and name != result:
-                self.fail(node, f"`{name}` is never used: use it in a later statement, or leave it out")
+                self.fail(node, f"`{_short(name)}` is never used: use it in a later statement, or leave it out")
         return Formula(self.text, list(self.inputs), instructions)
 
     def statements(self) -> list[ast.stmt]:
@@ -217,9 +217,9 @@ class _Parser:
 
     def define(self, name: str, node: ast.AST) -> None:
         if name in self.assigned:
-            self.fail(node, f"`{name}` has a meaning already: choose another name")
+            self.fail(node, f"`{_short(name)}` has a meaning already: choose another name")
         if name in self.inputs:
-            self.fail(self.inputs[name], f"`{name}` is used before it is defined: put its definition first")
+            self.fail(self.inputs[name], f"`{_short(name)}` is used before it is defined: put its definition first")
         self.assigned[name] = node
 
     def postfix(self, root: ast.expr) -> list[Instruction]:
@@ -291,7 +291,7 @@ class _Parser:
             near = difflib.get_close_matches(node.func.id, ops.TABLE, 1)
             known = f"did you mean {near[0]}?" if near else ""
             remedy = known or "the ops of chainrule's table are known, as in tanh(a), maximum(a, b)"
-            self.fail(node.func, f"there is no function `{node.func.id}`: {remedy}")
+            self.fail(node.func, f"there is no function `{_short(node.func.id)}`: {remedy}")
         keywords = tuple(keyword.arg or "" for keyword in node.keywords)
         positional = [argument for argument in node.args if not isinstance(argument, ast.Starred)]
         try:
