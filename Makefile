@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check torture sanitize lint build stubs pictures docs lessons wheels bench clean
+.PHONY: demo test check torture fuzz kills sanitize lint build stubs pictures docs lessons wheels bench clean
 
 # Train micrograd's moons demo and show the result.
 demo: $(VENV)/installed
@@ -27,6 +27,15 @@ lint: $(VENV)/tests-installed
 SECONDS ?= 60
 torture: $(VENV)/tests-installed
 	$(BIN)/python tests/torture.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+# Hostile model files, CSV files and formulas, and a training run that is killed again and again: make fuzz INPUTS=1000
+INPUTS ?= 100000
+KILLS ?= 200
+fuzz: $(VENV)/tests-installed
+	$(BIN)/python tools/fuzz.py --inputs $(INPUTS)
+
+kills: $(VENV)/installed
+	$(BIN)/python tools/kill_checkpoints.py --kills $(KILLS)
 
 # The tests with the native engine built to notice wrong memory accesses and undefined behaviour.
 SANITIZED := build/sanitized

@@ -44,7 +44,8 @@ def grade(submission: str, exercise: str, lesson: str, folder: str | None, secon
     Each answer runs in a process of its own with limits, which are for accidents: run strangers' code in a container.
     The exit code is 1 if an answer did not pass.
     """
-    from chainrule.learn.submissions import Limits, grade_answers
+    from chainrule.learn.confinement import Limits
+    from chainrule.learn.submissions import grade_answers
 
     course = _course(folder)
     answers = _answers(course, submission, exercise, lesson)

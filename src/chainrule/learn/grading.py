@@ -290,7 +290,8 @@ def _run(exercise: Exercise, code: str, codes: Mapping[str, str]) -> Report:
             try:
                 with _AsItWas():
                     exec(program, names)
-                    names.update(session.functions())
+                names.update(session.functions())
+                with _AsItWas():
                     exec(_compiled_check(exercise.check), names)
             except _Failed as failed:
                 message = str(failed)
@@ -355,8 +356,10 @@ def _agree(got: Any, expected: Any, tolerance: float) -> bool:
         if isinstance(expected, (bool, str)) or expected is None:
             return type(got) is type(expected) and bool(got == expected)
         if isinstance(expected, (int, float)):
-            number = isinstance(got, (int, float)) and not isinstance(got, bool)
-            return number and (bool(abs(got - expected) <= tolerance) or got == expected)
+            if isinstance(got, bool) or not isinstance(got, (int, float)):
+                return False
+            number = float.__float__(got) if isinstance(got, float) else int.__int__(got)  # not by rules of its own
+            return abs(number - expected) <= tolerance or number == expected
         if isinstance(expected, (list, tuple)):
             alike = isinstance(got, (list, tuple)) and len(got) == len(expected)
             return alike and all(_agree(g, e, tolerance) for g, e in zip(got, expected, strict=True))
