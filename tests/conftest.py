@@ -24,6 +24,7 @@ ONCE = [
     "notebooks",
     "package",
     "plot",
+    "sharding",
     "site",
     "stepper_page",
     "torture",
