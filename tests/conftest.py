@@ -29,6 +29,7 @@ ONCE = [
     "stepper_page",
     "torture",
     "uses",
+    "witness",
     "xla",
 ]
 

@@ -45,6 +45,7 @@ def batches(sizes, mesh=None, **options):
 def train(optimizer="Adam", loss=losses.hinge, examples=18, callbacks=(), progress=False, **options):
     """The history, the parameters and the optimizer's memory after some epochs, in batches of 9."""
     model = nn.MLP(2, [6, 1], activation="tanh", rng=2)
+    model.layers[0].neurons[1].b.requires_grad = False
     steps = OPTIMIZERS[optimizer](model.parameters())
     history = chainrule.fit(
         model,
@@ -120,5 +121,5 @@ if __name__ == "__main__":
 
     task, process, processes, port, folder = sys.argv[1:]
     if int(processes) > 1:
-        jax.distributed.initialize(f"127.0.0.1:{port}", int(processes), int(process), heartbeat_timeout_seconds=20)
+        jax.distributed.initialize(f"127.0.0.1:{port}", int(processes), int(process))
     globals()[task](int(process), Path(folder))

@@ -321,6 +321,7 @@ class _Job:
         self.dtype = dtype
         self.devices = devices  # of a mesh
         self.steps: Any = None  # on those devices
+        self.summands = Value(1.0)  # how many examples are in their batch
         self.examples = data  # that batches are made of; their numbers if there is a mesh
         self.predict: Callable[[list[Any]], list[Any]] = lambda inputs: [self.model(x) for x in inputs]
         self.rows: list[dict[str, float]] = []  # of the batches done in the epoch under way
@@ -363,6 +364,7 @@ class _Job:
             self.store()
             predictions = self.predict([self.data.inputs[k] for k in numbers])
             row = self.measured(predictions, [self.data.targets[k] for k in numbers])
+        self.summands.data = float(len(numbers))
         return {"loss": self.steps.step(numbers), **row}
 
     def shard(self, history: History) -> None:
@@ -372,14 +374,10 @@ class _Job:
 
         is_sum = _adds_up(self.checked_loss, self.model(self.data.inputs[0]), self.data.targets)
 
-        def loss_of_one(count: int) -> Callable[[Any, Any], Any]:
-            """Its mean over a batch of so many is the loss of the batch."""
-
-            def loss(x: Any, y: Any) -> Any:
-                own = self.checked_loss([self.model(x)], [y])
-                return self.penalized(own * float(count) if is_sum else own)
-
-            return loss
+        def loss_of_one(x: Any, y: Any) -> Any:
+            """Its mean over a batch is the loss of the batch."""
+            own = self.checked_loss([self.model(x)], [y])
+            return self.penalized(own * self.summands if is_sum else own)
 
         arrays = self.data.inputs, self.data.targets
         self.steps = ShardedSteps(loss_of_one, arrays, self.optimizer, self.devices, self.dtype)
@@ -394,7 +392,9 @@ class _Job:
         self.examples = Dataset(range(len(self.data)), range(len(self.data)))
         program = ShardedFunction(CompiledFunction(self.model, backend="jax", dtype=self.dtype), self.devices.mesh)
         self.predict = lambda inputs: _examples(program.batch(inputs, reduce=None))
-        history.engine = f"compiled by XLA, on {self.devices}: {self.steps.scalar_nodes:,} scalar nodes for an example"
+        history.engine = (
+            f"compiled by XLA, on {self.devices}: {self.steps.traced.scalar_nodes:,} scalar nodes for an example"
+        )
 
     def store(self) -> None:
         """Have the model and the optimizer hold what the steps so far came to."""

@@ -112,60 +112,58 @@ class ShardedFunction:
 
 
 class ShardedSteps:
-    """Steps of `optimizer` on batches of examples: loss, gradient and the optimizer's own rule, on every device.
+    """Steps of `optimizer` on the mean over a batch of `loss`, a function of one example, on every device alike.
 
-    `loss(n)` is a function of one example; its mean over a batch of n is what falls. Parameters and the optimizer's
-    memory are on the devices from a first step until `store`, which writes them to the Values and the optimizer.
+    Parameters and the optimizer's memory are on the devices from a first step until `store`, which writes them to the
+    Values and the optimizer. Other Values that the loss captures are read anew at every step.
     """
 
     def __init__(
         self,
-        loss: Callable[[int], Callable[..., Any]],
+        loss: Callable[..., Any],
         arrays: Sequence[Any],
         optimizer: Optimizer,
         devices: Devices,
         dtype: str,
     ) -> None:
-        self.loss = loss
-        self.arrays = arrays
         self.optimizer = optimizer
         self.devices = devices
         self.dtype = np.dtype(dtype)
         self.places = [k for k, parameter in enumerate(optimizer.parameters) if parameter.requires_grad]
         self.parameters = [optimizer.parameters[k] for k in self.places]
         self.names = list(optimizer.scalars())
-        traced, examples = self._traced(len(arrays[0]))
+        function = CompiledFunction(loss, self.parameters, "jax", dtype)
+        self.traced, examples = function._examples(arrays)
+        function._check_scalar(self.traced)
         self.matrix: np.ndarray = examples.matrix()
-        self.captured: list[Value] = traced.captured["captured"]
-        self.scalar_nodes = traced.scalar_nodes
         self._programs: dict[int, tuple[Layout, Executable]] = {}  # by the size of the batch
         self._numbers = np.zeros(0)  # of the examples that were last
         self._batch: tuple[Any, Any] = ()  # type: ignore[assignment]  # these, on the devices
-        self._state: list[Any] = []  # on the devices: what the loss captures, the parameters, the optimizer's slots
+        self._state: list[Any] = []  # on the devices: the parameters, and the optimizer's slots
 
     def step(self, numbers: Sequence[int]) -> float:
         """Take a step on the examples of these numbers; the loss before it."""
-        count = len(numbers)
-        if count not in self._programs:
-            self._programs[count] = self._program(count)
-        layout, program = self._programs[count]
+        if len(numbers) not in self._programs:
+            self._programs[len(numbers)] = self._program(len(numbers))
+        layout, program = self._programs[len(numbers)]
+        scalars = self.optimizer.scalars()
         with precision(self.dtype):
             if not self._state:
                 self._load()
-            scalars = self.optimizer.scalars()
-            row = self.devices.everywhere(np.array([scalars[name] for name in self.names], self.dtype))
             if not np.array_equal(numbers, self._numbers):
                 self._numbers = np.array(numbers)
                 self._batch = layout.placed(self.matrix, self._numbers, self.devices, self.dtype)
-            loss, *self._state[1:] = self.devices.run(program, self._state, row, *self._batch)
-            self.optimizer.steps += 1
-            return float(here(loss))
+            captured = self._placed(_data(self.traced.captured["captured"]))
+            row = self._placed(np.array([scalars[name] for name in self.names]))
+            loss, *self._state = self.devices.run(program, self._state, captured, row, *self._batch)
+        self.optimizer.steps += 1
+        return float(here(loss))
 
     def store(self) -> None:
         """Write what the steps have changed where it belongs."""
         if not self._state:
             return
-        parameters, *columns = [here(array).astype(np.float64) for array in self._state[1:]]
+        parameters, *columns = [here(array).astype(np.float64) for array in self._state]
         write_data(self.parameters, parameters)
         for slot, numbers in zip(self.optimizer.slots, columns, strict=True):
             column = np.array(self.optimizer.buffers[slot])
@@ -175,23 +173,19 @@ class ShardedSteps:
 
     def _load(self) -> None:
         columns = [np.array(self.optimizer.buffers[slot])[self.places] for slot in self.optimizer.slots]
-        numbers = [_data(self.captured), _data(self.parameters), *columns]
-        self._state = [self.devices.everywhere(_narrowed(array, self.dtype)) for array in numbers]
+        self._state = [self._placed(numbers) for numbers in (_data(self.parameters), *columns)]
 
-    def _traced(self, count: int) -> tuple[Traced, Any]:
-        function = CompiledFunction(self.loss(count), self.parameters, "jax", self.dtype.name)
-        traced, examples = function._examples(self.arrays)
-        function._check_scalar(traced)
-        return traced, examples
+    def _placed(self, numbers: np.ndarray) -> Any:
+        return self.devices.everywhere(_narrowed(numbers, self.dtype))
 
     def _program(self, count: int) -> tuple[Layout, Executable]:
-        traced, _ = self._traced(count)
+        traced = self.traced
         layout = Layout.of(count, self.devices.count, traced.most_examples)
         sum_up = sums(traced, layout, self.devices)
         used = places(traced.captured["parameter"], self.parameters)
 
-        def step(state: list[Any], row: Any, rows: Any, mask: Any) -> list[Any]:
-            captured, parameters, *slots = state
+        def step(state: list[Any], captured: Any, row: Any, rows: Any, mask: Any) -> list[Any]:
+            parameters, *slots = state
             value, gradient = sum_up({"parameter": parameters[used], "captured": captured}, rows, mask)
             gradient = jnp.append(gradient, jnp.zeros(1, gradient.dtype))[traced.order] / count
             before = [Numbers(array) for array in (parameters, gradient, *slots)]
