@@ -7,11 +7,12 @@ function ──call on Symbols──► Graph ──lift──► ArrayProgram o
 from __future__ import annotations
 
 import math
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial, update_wrapper
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -33,6 +34,9 @@ from chainrule.nn import Module
 from chainrule.ops import Op, as_float
 from chainrule.recording import constant
 from chainrule.structure import ARRAY, NUMBER, Structure, build, difference, flatten
+
+if TYPE_CHECKING:
+    from chainrule.compiler.sharding import ShardedFunction
 
 STORM = 8  # programs of one function; more of them draw a warning
 CACHE = 2**18  # bytes that a batch may keep at a time: of 2**17 to 2**20, the fastest where L1 has 48 KiB and L2 2 MiB
@@ -65,8 +69,8 @@ class CompiledFunction:
         self._backend = backend
         self._dtype = dtype
         self._strict = strict
-        self._traced: dict[Structure, _Traced] = {}
-        self._latest: tuple[_Traced, Machine | StrictMachine] | None = None
+        self._traced: dict[Structure, Traced] = {}
+        self._latest: tuple[Traced, Machine | StrictMachine] | None = None
         self._programs: list[tuple[Structure, int | None]] = []  # what machines were compiled for
 
     def __call__(self, *inputs: Any) -> Any:
@@ -191,6 +195,22 @@ class CompiledFunction:
             return xla.function(program, len(traced.wrt), traced.result)  # type: ignore[no-any-return]
         return xla.batch_function(program, len(traced.wrt), examples, traced.used, traced.count)  # type: ignore[no-any-return]
 
+    def shard(self, mesh: Any) -> ShardedFunction:
+        """The same function with its batches spread over devices, of one machine or of many, through JAX.
+
+        `mesh` is a jax.sharding.Mesh, whose devices each take a share of the examples, or "all" for all devices that
+        JAX knows. The function must have been compiled with `backend="jax"`.
+        """
+        if self._backend != "jax" or self._strict:
+            raise ValueError(
+                f"`shard` runs programs through JAX, and `{self.name}` was compiled for another way: "
+                "say chainrule.compile(..., backend='jax'), without `strict`"
+            )
+        load_xla()
+        from chainrule.compiler.sharding import ShardedFunction
+
+        return ShardedFunction(self, mesh)
+
     @property
     def stats(self) -> dict[str, Any]:
         """Figures of the program that the last call ran: scalar nodes, array statements, bytes, seconds of a pass."""
@@ -222,40 +242,38 @@ class CompiledFunction:
     # Details.
 
     @property
-    def _last_run(self) -> tuple[_Traced, Machine | StrictMachine]:
+    def _last_run(self) -> tuple[Traced, Machine | StrictMachine]:
         if self._latest is None:
             raise RuntimeError(f"`{self.name}` has not been traced yet, so there is no program: call it once first")
         return self._latest
 
-    def _name(self, found: ArrayProgram, traced: _Traced, model: Module | None) -> None:
+    def _name(self, found: ArrayProgram, traced: Traced, model: Module | None) -> None:
         if (leaf := found.leaves.get("input")) is not None:
             width = leaf.size // len(traced.used)  # of a batch, padded
             leaf.names = ArgumentNames(self.function, traced.structure, traced.used, width if width > 1 else 0)
         name_parameters(found, list(traced.captured.items()), model)
 
-    def _trace(self, inputs: Sequence[Any]) -> tuple[_Traced, list[float]]:
+    def _trace(self, inputs: Sequence[Any]) -> tuple[Traced, list[float]]:
         numbers: list[float] = []
         structure = tuple([flatten(given, numbers, partial(_number, k), True) for k, given in enumerate(inputs)])
         return self._traced_for(structure, len(numbers)), numbers
 
-    def _traced_for(self, structure: Structure, count: int) -> _Traced:
+    def _traced_for(self, structure: Structure, count: int) -> Traced:
         traced = self._traced.get(structure)
         if traced is None:
-            traced = _Traced(
+            traced = Traced(
                 self.function, self.name, structure, count, self._wrt, self._dtype, self._strict, self._backend
             )
             self._traced[structure] = traced
         return traced
 
-    def _machine(self, traced: _Traced, examples: int | None, total: bool, first: _First) -> Machine | StrictMachine:
+    def _machine(self, traced: Traced, examples: int | None, total: bool, first: _First) -> Machine | StrictMachine:
         """For one example or so many; for any number of them if it goes node by node, as asked or for want of loops."""
         if traced.strict:
             examples = None
         machine = traced.machines.get((examples, total, traced.strict))
         if machine is None:
-            self._programs.append((traced.structure, examples))
-            if len(self._programs) == STORM + 1:
-                self._warn()
+            self._count_program(traced, examples)
             try:
                 machine = traced.machine(examples, total, self._backend, first)
             except IrregularityError:
@@ -266,6 +284,11 @@ class CompiledFunction:
             traced.machines[examples, total, traced.strict] = machine
         self._latest = traced, machine
         return machine
+
+    def _count_program(self, traced: Traced, examples: int | None) -> None:
+        self._programs.append((traced.structure, examples))
+        if len(self._programs) == STORM + 1:
+            self._warn()
 
     def _warn(self) -> None:
         (old, before), (new, after) = self._programs[-2:]
@@ -283,7 +306,7 @@ class CompiledFunction:
             stacklevel=_depth_of_the_user(),
         )
 
-    def _run(self, traced: _Traced, numbers: Any, total: bool) -> Machine | StrictMachine:
+    def _run(self, traced: Traced, numbers: Any, total: bool) -> Machine | StrictMachine:
         """The machine for one example, after a run on these numbers."""
         used = np.array(numbers, dtype=np.float64)[traced.used]
         machine = self._machine(traced, None, total, lambda: used)
@@ -294,8 +317,8 @@ class CompiledFunction:
 
     def _runs(
         self,
-        traced: _Traced,
-        examples: _Examples,
+        traced: Traced,
+        examples: Examples,
         total: bool,
         threads: int | None,
         read: Callable[[Machine, list[range]], list[T]],
@@ -315,7 +338,7 @@ class CompiledFunction:
             results += spread(firsts, team, read)
         return results
 
-    def _node_by_node(self, traced: _Traced, examples: _Examples, total: bool) -> StrictMachine | None:
+    def _node_by_node(self, traced: Traced, examples: Examples, total: bool) -> StrictMachine | None:
         """The machine for this batch if it is to run so; if not, all machines that it needs are there."""
         for firsts in [range(1)] if traced.strict else traced.parts(examples.count):
             machine = self._machine(traced, firsts.step, total, lambda: examples.matrix()[0])
@@ -324,20 +347,20 @@ class CompiledFunction:
                 return machine
         return None
 
-    def _check_scalar(self, traced: _Traced) -> None:
+    def _check_scalar(self, traced: Traced) -> None:
         if traced.result != NUMBER:
             raise TypeError(
                 f"`{self.name}` returns {traced.outputs} numbers in a structure, and a gradient is that of one number: "
                 "return one, or call the program for the results alone (a batch with `reduce=None`)"
             )
 
-    def _value_and_grad(self, traced: _Traced, numbers: Any) -> tuple[float, np.ndarray]:
+    def _value_and_grad(self, traced: Traced, numbers: Any) -> tuple[float, np.ndarray]:
         machine = self._run(traced, numbers, total=True)
         return float(machine.output[0]), machine.gradient[traced.order]
 
     def _batch_value_and_grad(
         self, arrays: Sequence[Any], reduce: str, threads: int | None
-    ) -> tuple[_Traced, float, np.ndarray]:
+    ) -> tuple[Traced, float, np.ndarray]:
         if reduce not in ("mean", "sum"):
             raise ValueError(f"`reduce` must be 'mean', 'sum' or None, got {reduce!r}")
         traced, examples = self._examples(arrays)
@@ -363,7 +386,7 @@ class CompiledFunction:
     def _batch_results(self, arrays: Sequence[Any], threads: int | None) -> Any:
         traced, examples = self._examples(arrays)
         if strict := self._node_by_node(traced, examples, False):
-            return _batch_of(traced.result, iter(strict.run_many(examples.matrix()).T))
+            return batch_of(traced.result, iter(strict.run_many(examples.matrix()).T))
         results = np.empty((examples.count, traced.outputs))
 
         def keep(machine: Machine, sections: list[range]) -> list[None]:
@@ -374,9 +397,9 @@ class CompiledFunction:
             return []
 
         self._runs(traced, examples, False, threads, keep)
-        return _batch_of(traced.result, iter(results.T))
+        return batch_of(traced.result, iter(results.T))
 
-    def _examples(self, arrays: Sequence[Any]) -> tuple[_Traced, _Examples]:
+    def _examples(self, arrays: Sequence[Any]) -> tuple[Traced, Examples]:
         refuse_numbers("calls a batch of a compiled function")
         if not arrays:
             raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
@@ -389,13 +412,13 @@ class CompiledFunction:
         matrices = [rows for _, rows in parts]
         width = sum(rows.shape[1] for rows in matrices)
         traced = self._traced_for(tuple(structure for structure, _ in parts), width)
-        return traced, _Examples(matrices, traced)
+        return traced, Examples(matrices, traced)
 
 
-class _Examples:
+class Examples:
     """The arguments of a batch: matrices with a row for each example."""
 
-    def __init__(self, matrices: list[np.ndarray], traced: _Traced) -> None:
+    def __init__(self, matrices: list[np.ndarray], traced: Traced) -> None:
         self.count = len(matrices[0])
         self.used = traced.used
         self.width = len(traced.used)
@@ -436,7 +459,7 @@ def _span(indices: np.ndarray) -> Any:
     return indices
 
 
-class _Traced:
+class Traced:
     """A function traced for one structure of arguments: the graph of one example, and machines for it."""
 
     def __init__(
@@ -647,7 +670,7 @@ def _rows(array: Any, k: int) -> tuple[Structure, np.ndarray]:
     return structures.pop(), np.array(rows, dtype=np.float64)
 
 
-def _batch_of(structure: Structure, columns: Iterator[np.ndarray]) -> Any:
+def batch_of(structure: Structure, columns: Iterator[np.ndarray]) -> Any:
     """The result's structure with an array of all examples in place of each number; an array gets a leading axis."""
     if structure == NUMBER:
         return next(columns).copy()
@@ -655,7 +678,7 @@ def _batch_of(structure: Structure, columns: Iterator[np.ndarray]) -> Any:
     if kind is ARRAY:
         stacked = np.stack([next(columns) for _ in range(int(np.prod(parts)))], axis=1)
         return stacked.reshape(-1, *parts)
-    return kind([_batch_of(part, columns) for part in parts])
+    return kind([batch_of(part, columns) for part in parts])
 
 
 def _size(count: int | None) -> str:
@@ -663,8 +686,8 @@ def _size(count: int | None) -> str:
 
 
 def _depth_of_the_user() -> int:
-    """The stack level of the first frame outside this file, for warnings."""
+    """The stack level of the first frame outside the compiler, for warnings."""
     depth, frame = 1, sys._getframe(1)
-    while frame.f_back and frame.f_code.co_filename == __file__:
+    while frame.f_back and os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__):
         depth, frame = depth + 1, frame.f_back
     return depth

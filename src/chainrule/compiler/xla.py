@@ -1,8 +1,9 @@
 """The XLA backend: an array program as a function of JAX arrays, for whatever devices JAX knows.
 
-The only module that imports jax. Arrays stay flat, as the program has them. An access that goes through an array along
-axes is a slice and a reshape, which XLA does without copying where it can; only what is not regular becomes a gather or
-a scatter. A sum of products becomes one `dot_general`, and a Repeat a `fori_loop`. The rest is elementwise, and fuses.
+Only this module and `sharding` import jax. Arrays stay flat, as the program has them. An access that goes through an
+array along axes is a slice and a reshape, which XLA does without copying where it can; only what is not regular becomes
+a gather or a scatter. A sum of products becomes one `dot_general`, and a Repeat a `fori_loop`. The rest is elementwise,
+and fuses.
 """
 
 from __future__ import annotations
@@ -431,14 +432,14 @@ def _factors(expression: Expression) -> list[Expression]:
     return [expression]
 
 
-class _Numbers(ops.Carrier):
+class Numbers(ops.Carrier):
     """JAX arrays that the rules of the op table run on."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
 
     def _apply(self, op: ops.Op, operands: tuple[Any, ...]) -> Any:
-        return _Numbers(apply(op, [o.array if isinstance(o, _Numbers) else o for o in operands]))
+        return Numbers(apply(op, [o.array if isinstance(o, Numbers) else o for o in operands]))
 
 
 def apply(op: ops.Op, operands: list[Any]) -> Any:
@@ -446,13 +447,13 @@ def apply(op: ops.Op, operands: list[Any]) -> Any:
     arrays = [operand for operand in operands if not isinstance(operand, float)]
     if not arrays:
         return op.forward(*operands)
-    wrapped = [operand if isinstance(operand, float) else _Numbers(operand) for operand in operands]
+    wrapped = [operand if isinstance(operand, float) else Numbers(operand) for operand in operands]
     result = None
     if not op.c:
         result = op.forward(*wrapped)
     elif op is ops.pow_ and isinstance(operands[1], float):
         result = power(wrapped[0], operands[1])
     if result is not None:
-        return result.array if isinstance(result, _Numbers) else result
+        return result.array if isinstance(result, Numbers) else result
     primitive = JAX.get(op.name) or getattr(jnp, op.name)
     return jnp.asarray(primitive(*operands), jnp.result_type(*arrays))
