@@ -1,7 +1,7 @@
 """Training steps without leaving native code: loss, gradient and the optimizer's update as one array program.
 
 The update is the optimizer's own rule, run on array elements in place of numbers. Parameters and the optimizer's
-memory stay in flat buffers from step to step; `run` reads them from the Values before and writes them back after.
+memory stay in flat buffers from step to step; they are read from the Values before and written back after.
 """
 
 from __future__ import annotations
@@ -12,53 +12,44 @@ from typing import Any
 import numpy as np
 
 from chainrule._value import Value
-from chainrule.compiler.bulk import read_data, write_data
-from chainrule.compiler.function import CompiledFunction
+from chainrule.compiler.bulk import write_data
+from chainrule.compiler.function import CompiledFunction, Traced
 from chainrule.compiler.machine import Clock, Machine
 from chainrule.compiler.program import Access, Array, ArrayProgram, Expression, Number, Statement, Term
 from chainrule.optim import Optimizer
 
 
-class CompiledSteps:
-    """Steps of `optimizer` on `loss(inputs)`, a function that is traced on symbols in place of `inputs`."""
+class Steps:
+    """Steps of `optimizer` on a traced loss, each on numbers of its own."""
 
-    def __init__(
-        self,
-        loss: Callable[[Any], Any],
-        inputs: Any,
-        optimizer: Optimizer,
-        backend: str = "llvm",
-        dtype: str = "float64",
-    ) -> None:
-        function = CompiledFunction(loss, optimizer.parameters, backend, dtype)
-        traced, numbers = function._trace([inputs])
-        function._check_scalar(traced)
+    def __init__(self, traced: Traced, optimizer: Optimizer, backend: str, dtype: str) -> None:
+        self.traced = traced
         self.optimizer = optimizer
         self.parameters: list[Value] = traced.captured["parameter"]
-        if set(self.parameters) != {parameter for parameter in optimizer.parameters if parameter.requires_grad}:
-            raise ValueError("the loss does not depend on every parameter of the optimizer, and their update needs it")
+        self._check()
         place = {parameter: k for k, parameter in enumerate(optimizer.parameters)}
         self.order = np.array([place[parameter] for parameter in self.parameters])
         self.names = list(optimizer.scalars())
         clock = Clock()
         self.machine = Machine(traced.lifted, True, backend, clock, then=self._with_update, dtype=dtype)
         self.stats = self.machine.stats(traced.scalar_nodes, {**traced.clock.seconds, **clock.seconds})
-        traced.load(self.machine)
-        self.machine.load("input", np.array(numbers)[traced.used])
 
-    def run(self, count: int) -> list[float]:
-        """Take so many steps; the loss of each, before its update."""
-        optimizer, buffer = self.optimizer, np.empty(len(self.parameters))
-        read_data(self.parameters, buffer)
-        self.machine.load("parameter", buffer)
+    def _check(self) -> None:
+        if set(self.parameters) != {parameter for parameter in self.optimizer.parameters if parameter.requires_grad}:
+            raise ValueError("the loss does not depend on every parameter of the optimizer, and their update needs it")
+
+    def take(self, count: int, inputs: np.ndarray | None = None) -> list[float]:
+        """Take so many steps, on a row of `inputs` each or on what was loaded; the losses before the updates."""
+        optimizer = self.optimizer
+        self._check()
+        self.traced.load(self.machine)
         for slot in optimizer.slots:
             self.machine.load(slot, np.array(optimizer.buffers[slot])[self.order])
-        losses, _ = self.machine.run_many("scalars", self._scalars(count))
+        rows = {"scalars": self._scalars(count)}
+        losses, _ = self.machine.run_many(rows if inputs is None else {**rows, "input": inputs})
         write_data(self.parameters, np.ascontiguousarray(self.machine.read("parameter")))
         for slot in optimizer.slots:
-            column = np.array(optimizer.buffers[slot])
-            column[self.order] = self.machine.read(slot)
-            optimizer.buffers[slot] = column.tolist()
+            np.asarray(optimizer.buffers[slot])[self.order] = self.machine.read(slot)
         return list(map(float, losses[:, 0]))
 
     def _scalars(self, count: int) -> np.ndarray:
@@ -94,3 +85,25 @@ class CompiledSteps:
         whole = ArrayProgram([*program.steps, *steps], {**program.leaves, **slots, "scalars": scalars}, program.output)
         whole.gradient = gradient
         return whole
+
+
+class CompiledSteps(Steps):
+    """Steps on `loss(inputs)`, a function that is traced on symbols in place of `inputs`; these are the same always."""
+
+    def __init__(
+        self,
+        loss: Callable[[Any], Any],
+        inputs: Any,
+        optimizer: Optimizer,
+        backend: str = "llvm",
+        dtype: str = "float64",
+    ) -> None:
+        function = CompiledFunction(loss, optimizer.parameters, backend, dtype)
+        traced, numbers = function._trace([inputs])
+        function._check_scalar(traced)
+        super().__init__(traced, optimizer, backend, dtype)
+        self.machine.load("input", np.array(numbers)[traced.used])
+
+    def run(self, count: int) -> list[float]:
+        """Take so many steps; the loss of each, before its update."""
+        return self.take(count)
