@@ -907,6 +907,54 @@ BINARY_OPERATOR(pow)
 UNARY_OPERATOR(neg)
 UNARY_OPERATOR(abs)
 
+/* Sums as `functions.py` defines them, from left to right and from 0.0 on, for whatever can be added and multiplied. */
+
+static inline int are_plain_values(PyObject *left, PyObject *right)
+{
+    return Py_IS_TYPE(left, ValueType) && Py_IS_TYPE(right, ValueType);
+}
+
+static inline PyObject *plus(PyObject *total, PyObject *term) /* steals both */
+{
+    if (term && are_plain_values(total, term))
+        return binary(OP_add, forward_add(((Node *)total)->data, ((Node *)term)->data), (Node *)total, (Node *)term);
+    PyObject *sum = term ? PyNumber_Add(total, term) : NULL;
+    Py_DECREF(total);
+    Py_XDECREF(term);
+    return sum;
+}
+
+static PyObject *native_total(PyObject *Py_UNUSED(module), PyObject *items)
+{
+    PyObject *iterator = PyObject_GetIter(items), *total = iterator ? PyFloat_FromDouble(0.0) : NULL, *item;
+    while (total && (item = PyIter_Next(iterator)) != NULL)
+        total = plus(total, item);
+    Py_XDECREF(iterator);
+    if (PyErr_Occurred())
+        Py_CLEAR(total);
+    return total;
+}
+
+static PyObject *native_dot(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2)
+        return PyErr_Format(PyExc_TypeError, "the call should look like dot(a, b), got %zd arguments", count);
+    PyObject *a = PySequence_Tuple(args[0]), *b = a ? PySequence_Tuple(args[1]) : NULL, *total = NULL;
+    Py_ssize_t length = b ? PyTuple_GET_SIZE(a) : 0;
+    if (b && length != PyTuple_GET_SIZE(b))
+        PyErr_Format(PyExc_ValueError, "`a` has %zd numbers and `b` %zd: give two vectors of equal length", length,
+                     PyTuple_GET_SIZE(b));
+    else if (b)
+        total = PyFloat_FromDouble(0.0);
+    for (Py_ssize_t k = 0; total && k < length; k++) {
+        PyObject *x = PyTuple_GET_ITEM(a, k), *y = PyTuple_GET_ITEM(b, k);
+        total = plus(total, are_plain_values(x, y) ? operator_mul(x, y) : PyNumber_Multiply(x, y));
+    }
+    Py_XDECREF(a);
+    Py_XDECREF(b);
+    return total;
+}
+
 static PyObject *operator_power(PyObject *left, PyObject *right, PyObject *modulus)
 {
     if (modulus != Py_None)
@@ -1366,8 +1414,9 @@ static PyObject *native_replay(PyObject *Py_UNUSED(module), PyObject *args)
 
 /* An optimizer's rule for every parameter that takes gradients. It was recorded on Values: `leaves` stand for the data
    and the gradient of a parameter and for what is remembered of it, `nodes` compute the `results`, data and memory after
-   the step. What is remembered lies in `columns`, a buffer of doubles each. False, and nothing done, if that would run
-   Python code or a comparison has looked at the one parameter that the rule was recorded for. */
+   the step. What is remembered lies in `columns`, a buffer of doubles each. False, and nothing done, where it takes
+   Python code or a comparison has looked at the one parameter that the rule was recorded for. No Python code runs in the
+   loop, so nobody changes the lists meanwhile. */
 
 enum { MOST_COLUMNS = 8 };
 
@@ -1376,9 +1425,10 @@ static double *number_of(PyObject *list, Py_ssize_t place)
     return &((Node *)PyList_GET_ITEM(list, place))->data;
 }
 
-static int step_all(PyObject *parameters, PyObject *leaves, PyObject *nodes, PyObject *results, double *const *columns)
+static void step_all(PyObject *parameters, PyObject *leaves, PyObject *nodes, PyObject *results, double *const *columns)
 {
-    Py_ssize_t remembered = PyList_GET_SIZE(leaves) - 2;
+    Py_ssize_t remembered = PyList_GET_SIZE(leaves) - 2, count = PyList_GET_SIZE(nodes);
+    Node **rule = (Node **)PySequence_Fast_ITEMS(nodes);
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); i++) {
         Node *parameter = (Node *)PyList_GET_ITEM(parameters, i);
         if (!takes_gradient(parameter))
@@ -1387,50 +1437,55 @@ static int step_all(PyObject *parameters, PyObject *leaves, PyObject *nodes, PyO
         *number_of(leaves, 1) = parameter->grad;
         for (Py_ssize_t k = 0; k < remembered; k++)
             *number_of(leaves, k + 2) = columns[k][i];
-        if (compute_all_again(nodes) < 0)
-            return -1;
+        for (Py_ssize_t k = 0; k < count; k++) {
+            double numbers[MOST_OPERANDS];
+            for (uint32_t j = 0; j < rule[k]->count; j++)
+                numbers[j] = operands_of(rule[k])[j]->data;
+            rule[k]->data = builtin_forward(rule[k]->op, numbers);
+        }
         parameter->data = *number_of(results, 0);
         for (Py_ssize_t k = 0; k < remembered; k++)
             columns[k][i] = *number_of(results, k + 1);
     }
-    return 0;
+}
+
+static int is_for_all(PyObject *leaves, PyObject *nodes)
+{
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(leaves); k++)
+        if (((Node *)PyList_GET_ITEM(leaves, k))->flags & COMPARED)
+            return 0;
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(nodes); k++) {
+        Node *node = (Node *)PyList_GET_ITEM(nodes, k);
+        if (node->flags & COMPARED || node->op >= BUILTIN_OPS)
+            return 0;
+    }
+    return 1;
 }
 
 static PyObject *native_step(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *parameters, *leaves, *nodes, *results, *columns;
     if (!PyArg_ParseTuple(args, "O!O!O!O!O!", &PyList_Type, &parameters, &PyList_Type, &leaves, &PyList_Type, &nodes,
-                          &PyList_Type, &results, &PyList_Type, &columns))
+                          &PyList_Type, &results, &PyList_Type, &columns) ||
+        !are_values(parameters) || !are_values(leaves) || !are_values(nodes) || !are_values(results))
         return NULL;
-    Py_ssize_t count = PyList_GET_SIZE(columns), held = 0;
-    if (!are_values(parameters) || !are_values(leaves) || !are_values(nodes) || !are_values(results))
-        return NULL;
-    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(nodes); k++) {
-        Node *node = (Node *)PyList_GET_ITEM(nodes, k);
-        if (node->flags & COMPARED || runs_python(node))
-            Py_RETURN_FALSE;
-    }
-    if (count > MOST_COLUMNS || PyList_GET_SIZE(leaves) != count + 2 || PyList_GET_SIZE(results) != count + 1)
-        return PyErr_Format(PyExc_ValueError, "a rule remembers at most %d numbers, and takes and gives all", MOST_COLUMNS);
+    Py_ssize_t count = PyList_GET_SIZE(columns), size = PyList_GET_SIZE(parameters) * (Py_ssize_t)sizeof(double), held = 0;
     Py_buffer buffers[MOST_COLUMNS];
     double *numbers[MOST_COLUMNS];
-    int failed = 0;
-    for (; held < count && !failed; held += !failed) {
-        failed = PyObject_GetBuffer(PyList_GET_ITEM(columns, held), &buffers[held], PyBUF_WRITABLE) < 0;
-        if (!failed && buffers[held].len != PyList_GET_SIZE(parameters) * (Py_ssize_t)sizeof(double)) {
-            PyErr_SetString(PyExc_ValueError, "a column must have a number for each parameter");
-            PyBuffer_Release(&buffers[held]);
-            failed = 1;
-        }
-        if (!failed)
-            numbers[held] = buffers[held].buf;
+    int fits = count <= MOST_COLUMNS && PyList_GET_SIZE(leaves) == count + 2 && PyList_GET_SIZE(results) == count + 1 &&
+               is_for_all(leaves, nodes);
+    while (fits && held < count && PyObject_GetBuffer(PyList_GET_ITEM(columns, held), &buffers[held], PyBUF_WRITABLE) == 0) {
+        fits = buffers[held].len == size;
+        numbers[held] = buffers[held].buf;
+        held++;
     }
-    failed = failed || step_all(parameters, leaves, nodes, results, numbers) < 0;
+    fits = fits && held == count;
+    if (fits)
+        step_all(parameters, leaves, nodes, results, numbers);
     for (Py_ssize_t k = 0; k < held; k++)
         PyBuffer_Release(&buffers[k]);
-    if (failed)
-        return NULL;
-    Py_RETURN_TRUE;
+    PyErr_Clear();
+    return PyBool_FromLong(fits);
 }
 
 /* Everything below a root, oldest first. Nothing holds these nodes but the graph, so no Python code may run meanwhile. */
@@ -1688,6 +1743,8 @@ static PyMethodDef module_functions[] = {
     {"record", native_record, METH_O, PyDoc_STR("Whether ops in this thread remember their operands; gives the old.")},
     {"observe", native_observe, METH_VARARGS, PyDoc_STR("Have functions told of nodes and of backward passes; or None.")},
     {"replay", native_replay, METH_VARARGS, PyDoc_STR("Compute a list of nodes, oldest first, again.")},
+    {"dot", (PyCFunction)(void (*)(void))native_dot, METH_FASTCALL, PyDoc_STR("The sum of products of two vectors.")},
+    {"total", native_total, METH_O, PyDoc_STR("The sum from left to right.")},
     {"step", native_step, METH_VARARGS,
      PyDoc_STR("Run a recorded rule for a list of parameters, with columns of what it remembers of each.")},
     {"read_data", native_read_data, METH_VARARGS, PyDoc_STR("Copy the data of a list of Values into a buffer.")},

@@ -124,14 +124,15 @@ class Optimizer:
         recorded = record(True)  # also inside no_grad()
         try:
             results = [_value(result) for result in self.update(*leaves, **scalars)]
-            nodes = trace(Value(0.0, results))[0]
+            nodes, rules, _ = trace(Value(0.0, results))
         except TypeError:  # it is for floats only; or wrong, and will say so again
             return False
         finally:
             record(recorded)
         if [result.data for result in results] != list(self.update(*before, **scalars)):
             return False
-        return step(self.parameters, leaves, nodes, results, columns)
+        computed = [node for node, rule in zip(nodes, rules, strict=True) if rule is not None]
+        return step(self.parameters, leaves, computed, results, columns)
 
     def zero_grad(self) -> None:
         """Forget the gradients, which would otherwise add up from step to step.
@@ -142,8 +143,13 @@ class Optimizer:
         >>> w.grad
         0.0
         """
-        for parameter in self.parameters:
-            parameter.grad = 0.0
+        if ENGINE == "native":
+            from chainrule._native import write_grad
+
+            write_grad(self.parameters, array("d", [0.0]) * len(self.parameters))
+        else:
+            for parameter in self.parameters:
+                parameter.grad = 0.0
 
     def state(self) -> dict[str, int | list[float]]:
         """A copy of all that the past steps left behind, as plain numbers; the settings are not part of it.

@@ -18,7 +18,7 @@ B = TypeVar("B")
 T = TypeVar("T")
 Pieces = TypeVar("Pieces", list[range], range)
 
-WORTH_A_THREAD = 2.5e-4  # seconds of work: several times what it takes to wake one
+WORTH_A_THREAD = 4e-4  # seconds of work: several times what it takes to wake one
 GUESS = 2e-5  # seconds that a run takes, as long as none has been timed
 AT_ONCE = 256  # runs in one call of compiled code, about: each call is a moment in which threads wait for each other
 SECTIONS = 64  # at most, and of RUNS runs at least
