@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial, update_wrapper
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from chainrule._arguments import whole_number
 from chainrule._tracing import is_tracing
 from chainrule._value import Value
 from chainrule.compiler.batch import batched, padded, size_of_an_example
-from chainrule.compiler.bulk import add_to_grad, write_grad
+from chainrule.compiler.bulk import add_to_grad, read_grad, write_grad
 from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.export import exported, frozen
 from chainrule.compiler.graph import Graph, trace
@@ -36,6 +36,9 @@ from chainrule.ops import Op, as_float
 from chainrule.optim import Optimizer
 from chainrule.recording import constant
 from chainrule.structure import ARRAY, NUMBER, Structure, build, difference, flatten
+
+if TYPE_CHECKING:
+    from chainrule.compiler.steps import Steps
 
 STORM = 8  # programs of one function; more of them draw a warning
 CACHE = 2**18  # bytes that a batch may keep at a time: of 2**17 to 2**20, the fastest where L1 has 48 KiB and L2 2 MiB
@@ -139,9 +142,9 @@ class CompiledFunction:
     def train(self, optimizer: Optimizer, *arrays: Any, batch_size: int = 1, threads: int | None = None) -> list[float]:
         """Take steps of `optimizer`, each on the mean of the next `batch_size` examples; the loss before each step.
 
-        Each argument has a leading axis of examples, as in `batch`; their order is that of the steps. With one example
-        a step, loss, gradient and update are one program, which goes through all examples without coming back to
-        Python.
+        Each argument has a leading axis of examples, as in `batch`, in the order of the steps. With one example a step,
+        loss, gradient and update are one program, which goes through all of them without coming back to Python. No
+        `grad` is changed.
 
         >>> from chainrule.optim import SGD
         >>> w = Value(0.0)
@@ -155,21 +158,19 @@ class CompiledFunction:
         size = whole_number(batch_size, "batch_size")
         traced, examples = self._examples(arrays)
         self._check_scalar(traced)
-        if size == 1 and not traced.strict:
-            key = optimizer, repr(optimizer)  # settings are part of the program
-            from chainrule.compiler.steps import Steps
-
-            if key not in traced.steps:
-                traced.steps[key] = Steps(traced, optimizer, self._backend, self._dtype)
-            steps: Steps = traced.steps[key]
+        if size == 1 and (steps := self._steps(traced, optimizer)):
             return steps.take(examples.count, examples.matrix())
-        losses = []
+        if not set(optimizer.parameters) <= set(traced.wrt):
+            raise ValueError(f"`optimizer` has parameters that are not in the `wrt` of `{self.name}`: give it those")
+        before, losses = np.empty(len(traced.wrt)), []
+        read_grad(traced.wrt, before)
         for start in range(0, examples.count, size):
             part = [array[start : start + size] for array in arrays]
             value, gradient = self.batch_value_and_grad(*part, threads=threads)
             write_grad(traced.wrt, gradient)
             optimizer.step()
             losses.append(value)
+        write_grad(traced.wrt, before)
         return losses
 
     def describe(self, model: Module | None = None) -> str:
@@ -285,6 +286,20 @@ class CompiledFunction:
             )
             self._traced[structure] = traced
         return traced
+
+    def _steps(self, traced: Traced, optimizer: Optimizer) -> Steps | None:
+        """Training steps as one program; None if the loss goes node by node, as asked or for want of loops."""
+        from chainrule.compiler.steps import Steps
+
+        key = optimizer, repr(optimizer)  # settings are part of the program
+        if key not in traced.steps and not traced.strict:
+            try:
+                traced.steps[key] = Steps(traced, optimizer, self._backend, self._dtype)
+            except IrregularityError:
+                if self._dtype != "float64":
+                    raise
+                traced.strict = True
+        return traced.steps.get(key)
 
     def _machine(self, traced: Traced, examples: int | None, total: bool, first: _First) -> Machine | StrictMachine:
         """For one example or so many; for any number of them if it goes node by node, as asked or for want of loops."""
@@ -531,7 +546,7 @@ class Traced:
         self.graph = graph
         self.scalar_nodes = len(graph) - 1  # without the one that packs the results
         self.machines: dict[tuple[int | None, bool, bool], Machine | StrictMachine] = {}
-        self.steps: dict[tuple[Optimizer, str], Any] = {}  # training steps, by the optimizer and its settings
+        self.steps: dict[tuple[Optimizer, str], Steps] = {}  # training steps, by the optimizer and its settings
 
     @cached_property
     def lifted(self) -> ArrayProgram:

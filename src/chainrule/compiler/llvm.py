@@ -261,14 +261,13 @@ class _Function:
     def __init__(self, module: _Module, statement: Statement, name: str, attributes: str) -> None:
         self.module = module
         self.element = module.element
-        self.statement = statement
+        self.axis, self.statement = choose_lanes(statement)
         self.name = name
         self.attributes = attributes
         self.lines: list[str] = []
         self.count = 0
         self.label = "entry"
-        self.axis = choose_axis(statement)
-        self.jammed = choose_jams(statement, self.axis)
+        self.jammed = choose_jams(self.statement, self.axis)
         self.lanes = 1
         self.nest(0, [[]])
 
@@ -633,18 +632,41 @@ def choose_jams(statement: Statement, axis: int | None) -> list[int]:
     return sharing[: 2 if axis is None else 1]
 
 
-def choose_axis(statement: Statement) -> int | None:
-    """The loop whose turns become lanes: the one with the fewest scattered loads. None: a reduction loop, or none."""
+def choose_lanes(statement: Statement) -> tuple[int | None, Statement]:
+    """The loop whose turns become lanes: the one with the fewest scattered loads. None: that of a reduction, if any.
+
+    A reduction has its lanes along its last loop; in the statement that comes with it, that is the best one.
+    """
     from chainrule.compiler.differentiate import is_injective
 
+    turned = Statement(
+        statement.target, statement.loops, [_turned(t, statement) for t in statement.terms], statement.accumulate
+    )
     if statement.accumulate and not is_injective(statement):
-        return None
-    best, best_cost = None, _cost(statement, None)
+        return None, turned
+    best, best_cost = None, _cost(turned, None)
     for axis, extent in enumerate(statement.loops):
         cost = _cost(statement, axis) if extent > 1 else best_cost
         if cost < best_cost:
             best, best_cost = axis, cost
-    return best
+    return best, turned if best is None else statement
+
+
+def _turned(term: Term, statement: Statement) -> Term:
+    """The term with the one of its loops last that moves the most operands by one element a turn, or by none."""
+    first, count = len(statement.loops), len(term.loops)
+    accesses = [access for access in term.expression.accesses() if access.table is None]
+    smooth = [sum(access.strides[first + d] in (0, 1) for access in accesses) for d in range(count)]
+    if count < 2 or smooth[-1] == max(smooth):
+        return term
+    last = smooth.index(max(smooth))
+    order = [*(d for d in range(count) if d != last), last]
+
+    def change(access: Access) -> Access:
+        strides = (*access.strides[:first], *(access.strides[first + d] for d in order))
+        return Access(access.array, access.base, strides, access.table, access.repeat)
+
+    return Term(term.expression.map(change), tuple(term.loops[d] for d in order), term.sign)
 
 
 def _cost(statement: Statement, axis: int | None) -> float:
