@@ -60,7 +60,8 @@ class Steps:
             return np.full((count, 1), optimizer.rate())
         rows = []
         for _ in range(count):
-            rows.append([optimizer.scalars()[name] for name in self.names])
+            scalars = optimizer.scalars()
+            rows.append([scalars[name] for name in self.names])
             optimizer.steps += 1
         return np.array(rows)
 
@@ -74,17 +75,32 @@ class Steps:
         numbers = {name: Access(scalars, k, (0,)) for k, name in enumerate(self.names)}
         before = [Access(array, 0, (1,)) for array in (parameters, gradient, *slots.values())]
         after = self.optimizer.update(*before, **numbers)
-        changed = [parameters, *slots.values()]
-        results = [Array(f"next_{array.name}", size, "value") for array in changed]
-        steps: list[Statement] = []
-        for result, expression in zip(results, after, strict=True):
-            value = expression if isinstance(expression, Expression) else Number(float(expression))
-            steps.append(Statement(Access(result, 0, (1,)), (size,), [Term(value)]))
-        for array, result in zip(changed, results, strict=True):
-            steps.append(Statement(Access(array, 0, (1,)), (size,), [Term(Access(result, 0, (1,)))]))
+        steps = _assignments(dict(zip((parameters, *slots.values()), after, strict=True)))
         whole = ArrayProgram([*program.steps, *steps], {**program.leaves, **slots, "scalars": scalars}, program.output)
         whole.gradient = gradient
         return whole
+
+
+def _assignments(after: dict[Array, Any]) -> list[Statement]:
+    """Statements that give arrays new elements, each from old ones at the same place.
+
+    In place, in an order in which nobody reads what is new already; where there is no such order, by way of a copy.
+    """
+    waiting = {a: e if isinstance(e, Expression) else Number(float(e)) for a, e in after.items()}
+    reads = {array: {access.array for access in expression.accesses()} for array, expression in waiting.items()}
+    steps, copies = [], []
+    while waiting:
+        free = [a for a in waiting if not any(a in reads[other] for other in waiting if other is not a)]
+        array = free[0] if free else next(iter(waiting))
+        target = array if free else Array(f"next_{array.name}", array.size, "value")
+        steps.append(_elementwise(target, waiting.pop(array)))
+        if not free:
+            copies.append(_elementwise(array, Access(target, 0, (1,))))
+    return [*steps, *copies]
+
+
+def _elementwise(target: Array, expression: Expression) -> Statement:
+    return Statement(Access(target, 0, (1,)), (target.size,), [Term(expression)])
 
 
 class CompiledSteps(Steps):
