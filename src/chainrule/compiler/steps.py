@@ -26,7 +26,8 @@ class Steps:
         self.traced = traced
         self.optimizer = optimizer
         self.parameters: list[Value] = traced.captured["parameter"]
-        self._check()
+        if set(self.parameters) != {parameter for parameter in optimizer.parameters if parameter.requires_grad}:
+            raise ValueError("the loss does not depend on every parameter of the optimizer, and their update needs it")
         place = {parameter: k for k, parameter in enumerate(optimizer.parameters)}
         self.order = np.array([place[parameter] for parameter in self.parameters])
         self.names = list(optimizer.scalars())
@@ -34,14 +35,11 @@ class Steps:
         self.machine = Machine(traced.lifted, True, backend, clock, then=self._with_update, dtype=dtype)
         self.stats = self.machine.stats(traced.scalar_nodes, {**traced.clock.seconds, **clock.seconds})
 
-    def _check(self) -> None:
-        if set(self.parameters) != {parameter for parameter in self.optimizer.parameters if parameter.requires_grad}:
-            raise ValueError("the loss does not depend on every parameter of the optimizer, and their update needs it")
-
     def take(self, count: int, inputs: np.ndarray | None = None) -> list[float]:
         """Take so many steps, on a row of `inputs` each or on what was loaded; the losses before the updates."""
         optimizer = self.optimizer
-        self._check()
+        if not all(parameter.requires_grad for parameter in self.parameters):
+            raise ValueError("a parameter was frozen after its steps were compiled: compile the function again")
         self.traced.load(self.machine)
         for slot in optimizer.slots:
             self.machine.load(slot, np.array(optimizer.buffers[slot])[self.order])
