@@ -14,7 +14,6 @@ import argparse
 import ast
 import random
 import re
-import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -59,13 +58,13 @@ class Contestant:
 def measure(names: list[str] | None = None, quick: bool = False) -> list[Row]:
     """A row for each contestant that is installed and agrees; the first is our compiled one."""
     one_thread()
-    race, left_out = _race(names or read_names(), quick)
+    race = _race(names or read_names(), quick)
     rows = []
     for name, contestant in CONTESTANTS.items():
         if name in race.times:
             megabytes = float("nan") if quick else _peak_memory(name)
             rows.append(Row(name, race.best(name), contestant.note, lines_of(contestant), megabytes))
-    for name, reason in left_out.items():
+    for name, reason in race.left_out.items():
         print(f"left out: {name} ({reason})", file=sys.stderr)
     return rows
 
@@ -78,7 +77,7 @@ def read_names(path: Path | None = None) -> list[str]:
     return random.Random(42).sample(names, len(names))
 
 
-def _race(names: list[str], quick: bool) -> tuple[Race, dict[str, str]]:
+def _race(names: list[str], quick: bool) -> Race:
     supply = cycle(names)
 
     def train(run: Any, count: int) -> None:
@@ -86,8 +85,8 @@ def _race(names: list[str], quick: bool) -> tuple[Race, dict[str, str]]:
 
     entries = {name: replace(contestant.entry, timed=train) for name, contestant in CONTESTANTS.items()}
     race = Race("microgpt", "µs a name", entries, _check)
-    race.run(*((3, 1.0) if quick else (25, 8.0)))
-    return race, race.left_out
+    race.run(*((3, 1.0) if quick else (40, 8.0)))
+    return race
 
 
 def _check(run: Any) -> list[Any]:
@@ -130,6 +129,8 @@ def _peak_memory(name: str) -> float:
 
 def _own_peak(name: str) -> float:
     """After a turn in this process, in megabytes."""
+    import resource  # Unix
+
     entry = CONTESTANTS[name].entry
     run = entry.prepare(import_module(f"peers.{entry.module}"))
     run.train(list(islice(cycle(read_names()), entry.count)))
@@ -163,8 +164,8 @@ def _by_hand(module: str, prepare: Callable[[Any], Any], note: str, count: int, 
 
 PLAIN, ADAM = "plain scalar code, Adam by hand", "plain scalar code, `optim.Adam`"
 CONTESTANTS = {
-    "chainrule, compiled": _ours("compiled", "examples/microgpt.py, one name a step", 400),
-    "chainrule, compiled, float32": _ours("compiled", "the same in single precision", 400, dtype="float32"),
+    "chainrule, compiled": _ours("compiled", "examples/microgpt.py, one name a step", 200),
+    "chainrule, compiled, float32": _ours("compiled", "the same in single precision", 200, dtype="float32"),
     "chainrule, batched": _ours("batched", f"{BATCH} names a step, one thread", 2 * BATCH, size=BATCH, threads=1),
     "chainrule, batched, 2 threads": _ours("batched", "the same on two cores", 2 * BATCH, size=BATCH, threads=2),
     "chainrule, batched, float32": _ours(
@@ -173,21 +174,21 @@ CONTESTANTS = {
     "chainrule, batched, float32, 2 threads": _ours(
         "batched", "two cores, single precision", 4 * BATCH, size=BATCH, threads=2, dtype="float32"
     ),
-    "chainrule, eager": _ours("eager", "examples/microgpt.py on Values", 10),
+    "chainrule, eager": _ours("eager", "examples/microgpt.py on Values", 5),
     "chainrule, eager, plain script": Contestant(
-        Entry("gpt_scalars", lambda peer: peer.WithOptimizer(), 10, tolerance=HAND), ADAM, SCRIPT
+        Entry("gpt_scalars", lambda peer: peer.WithOptimizer(), 5, tolerance=HAND), ADAM, SCRIPT
     ),
     "chainrule, eager, Python engine": _script("PYTHON", PLAIN, 1),
     "microgpt's Value": _script("MICROGPT", f"slots, collector as by default; {PLAIN}", 2),
     "microgpt's Value, collector off": _script("MICROGPT", "slots, no collection at all", 2, managed=True),
     "C by hand": Contestant(
-        Entry("gpt_c", lambda peer: peer.C(), 500, tolerance=HAND),
+        Entry("gpt_c", lambda peer: peer.C(), 200, tolerance=HAND),
         "gcc -O3 -march=native, double precision",
         ((PEERS / "gpt_c.py", ()), (PEERS / "gpt.c", ())),
     ),
-    "JAX scan": _by_hand("gpt_jax", lambda peer: peer.Jax(), "padded to 16, double precision", 400),
+    "JAX scan": _by_hand("gpt_jax", lambda peer: peer.Jax(), "padded to 16, double precision", 200),
     "JAX scan, float32": _by_hand(
-        "gpt_jax", lambda peer: peer.Jax("float32"), "padded to 16, single precision", 400, tolerance=SINGLE
+        "gpt_jax", lambda peer: peer.Jax("float32"), "padded to 16, single precision", 200, tolerance=SINGLE
     ),
     "NumPy by hand": _by_hand("gpt_numpy", lambda peer: peer.Numpy(), "gradient by hand", 50),
     "PyTorch": _by_hand("gpt_torch", lambda peer: peer.Torch(), "tensors, autograd, `torch.optim.Adam`", 20),
