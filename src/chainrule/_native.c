@@ -1364,128 +1364,33 @@ static PyObject *native_add_to_grad(PyObject *Py_UNUSED(module), PyObject *args)
 }
 
 /* The forward pass again, from the leaves' present data, in the order in which the nodes were made. */
-
-static int compute_again(Node *node)
-{
-    if (node->op == NO_RULE)
-        return 0;
-    double few_numbers[4], *numbers = few_numbers;
-    if (node->count > 4 && (numbers = PyMem_New(double, node->count)) == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (uint32_t j = 0; j < node->count; j++)
-        numbers[j] = operands_of(node)[j]->data;
-    PyObject *rule = node->op == USER_RULE ? node->extra->rule : NULL;
-    double data;
-    int failed = forward_of(rule, node->op, numbers, node->count, &data);
-    if (numbers != few_numbers)
-        PyMem_Free(numbers);
-    if (!failed)
-        node->data = data;
-    return failed;
-}
-
-static int are_values(PyObject *list)
-{
-    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(list); k++)
-        if (!is_value(PyList_GET_ITEM(list, k))) {
-            PyErr_Format(PyExc_TypeError, "`values` must be Values, got %s", Py_TYPE(PyList_GET_ITEM(list, k))->tp_name);
-            return 0;
-        }
-    return 1;
-}
-
-static int compute_all_again(PyObject *values)
-{
-    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(values); k++) /* a user's rule may change the list */
-        if (compute_again((Node *)PyList_GET_ITEM(values, k)) < 0)
-            return -1;
-    return 0;
-}
-
 static PyObject *native_replay(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *values;
-    if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &values) || !are_values(values) || compute_all_again(values) < 0)
+    if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &values))
         return NULL;
-    Py_RETURN_NONE;
-}
-
-/* An optimizer's rule for every parameter that takes gradients. It was recorded on Values: `leaves` stand for the data
-   and the gradient of a parameter and for what is remembered of it, `nodes` compute the `results`, data and memory after
-   the step. What is remembered lies in `columns`, a buffer of doubles each. False, and nothing done, where it takes
-   Python code or a comparison has looked at the one parameter that the rule was recorded for. No Python code runs in the
-   loop, so nobody changes the lists meanwhile. */
-
-enum { MOST_COLUMNS = 8 };
-
-static double *number_of(PyObject *list, Py_ssize_t place)
-{
-    return &((Node *)PyList_GET_ITEM(list, place))->data;
-}
-
-static void step_all(PyObject *parameters, PyObject *leaves, PyObject *nodes, PyObject *results, double *const *columns)
-{
-    Py_ssize_t remembered = PyList_GET_SIZE(leaves) - 2, count = PyList_GET_SIZE(nodes);
-    Node **rule = (Node **)PySequence_Fast_ITEMS(nodes);
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); i++) {
-        Node *parameter = (Node *)PyList_GET_ITEM(parameters, i);
-        if (!takes_gradient(parameter))
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(values); k++) {
+        PyObject *value = PyList_GET_ITEM(values, k);
+        if (!is_value(value))
+            return PyErr_Format(PyExc_TypeError, "`values` must be Values, got %s", Py_TYPE(value)->tp_name);
+        Node *node = (Node *)value;
+        if (node->op == NO_RULE)
             continue;
-        *number_of(leaves, 0) = parameter->data;
-        *number_of(leaves, 1) = parameter->grad;
-        for (Py_ssize_t k = 0; k < remembered; k++)
-            *number_of(leaves, k + 2) = columns[k][i];
-        for (Py_ssize_t k = 0; k < count; k++) {
-            double numbers[MOST_OPERANDS];
-            for (uint32_t j = 0; j < rule[k]->count; j++)
-                numbers[j] = operands_of(rule[k])[j]->data;
-            rule[k]->data = builtin_forward(rule[k]->op, numbers);
-        }
-        parameter->data = *number_of(results, 0);
-        for (Py_ssize_t k = 0; k < remembered; k++)
-            columns[k][i] = *number_of(results, k + 1);
+        double few_numbers[4], *numbers = few_numbers;
+        if (node->count > 4 && (numbers = PyMem_New(double, node->count)) == NULL)
+            return PyErr_NoMemory();
+        for (uint32_t j = 0; j < node->count; j++)
+            numbers[j] = operands_of(node)[j]->data;
+        PyObject *rule = node->op == USER_RULE ? node->extra->rule : NULL;
+        double data;
+        int failed = forward_of(rule, node->op, numbers, node->count, &data);
+        if (numbers != few_numbers)
+            PyMem_Free(numbers);
+        if (failed)
+            return NULL;
+        node->data = data;
     }
-}
-
-static int is_for_all(PyObject *leaves, PyObject *nodes)
-{
-    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(leaves); k++)
-        if (((Node *)PyList_GET_ITEM(leaves, k))->flags & COMPARED)
-            return 0;
-    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(nodes); k++) {
-        Node *node = (Node *)PyList_GET_ITEM(nodes, k);
-        if (node->flags & COMPARED || node->op >= BUILTIN_OPS)
-            return 0;
-    }
-    return 1;
-}
-
-static PyObject *native_step(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    PyObject *parameters, *leaves, *nodes, *results, *columns;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!O!", &PyList_Type, &parameters, &PyList_Type, &leaves, &PyList_Type, &nodes,
-                          &PyList_Type, &results, &PyList_Type, &columns) ||
-        !are_values(parameters) || !are_values(leaves) || !are_values(nodes) || !are_values(results))
-        return NULL;
-    Py_ssize_t count = PyList_GET_SIZE(columns), size = PyList_GET_SIZE(parameters) * (Py_ssize_t)sizeof(double), held = 0;
-    Py_buffer buffers[MOST_COLUMNS];
-    double *numbers[MOST_COLUMNS];
-    int fits = count <= MOST_COLUMNS && PyList_GET_SIZE(leaves) == count + 2 && PyList_GET_SIZE(results) == count + 1 &&
-               is_for_all(leaves, nodes);
-    while (fits && held < count && PyObject_GetBuffer(PyList_GET_ITEM(columns, held), &buffers[held], PyBUF_WRITABLE) == 0) {
-        fits = buffers[held].len == size;
-        numbers[held] = buffers[held].buf;
-        held++;
-    }
-    fits = fits && held == count;
-    if (fits)
-        step_all(parameters, leaves, nodes, results, numbers);
-    for (Py_ssize_t k = 0; k < held; k++)
-        PyBuffer_Release(&buffers[k]);
-    PyErr_Clear();
-    return PyBool_FromLong(fits);
+    Py_RETURN_NONE;
 }
 
 /* Everything below a root, oldest first. Nothing holds these nodes but the graph, so no Python code may run meanwhile. */
@@ -1701,6 +1606,91 @@ static PyObject *native_meets_others(PyObject *Py_UNUSED(module), PyObject *args
     if (state < 0)
         return NULL;
     return state ? PyBool_FromLong(met) : Py_NewRef(Py_None);
+}
+
+/* An optimizer's rule for every parameter that takes gradients. It was recorded on Values: `leaves` stand for the data
+   and the gradient of a parameter and for what is remembered of it, `nodes` compute the `results`, data and memory after
+   the step. What is remembered lies in `columns`, a buffer of doubles each. False, and nothing done, where it takes
+   Python code or a comparison has looked at the one parameter that the rule was recorded for. No Python code runs in the
+   loop, so nobody changes the lists meanwhile. */
+
+enum { MOST_COLUMNS = 8 };
+
+static double *number_of(PyObject *list, Py_ssize_t place)
+{
+    return &((Node *)PyList_GET_ITEM(list, place))->data;
+}
+
+static void step_all(PyObject *parameters, PyObject *leaves, PyObject *nodes, PyObject *results, double *const *columns)
+{
+    Py_ssize_t remembered = PyList_GET_SIZE(leaves) - 2, count = PyList_GET_SIZE(nodes);
+    Node **rule = (Node **)PySequence_Fast_ITEMS(nodes);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); i++) {
+        Node *parameter = (Node *)PyList_GET_ITEM(parameters, i);
+        if (!takes_gradient(parameter))
+            continue;
+        *number_of(leaves, 0) = parameter->data;
+        *number_of(leaves, 1) = parameter->grad;
+        for (Py_ssize_t k = 0; k < remembered; k++)
+            *number_of(leaves, k + 2) = columns[k][i];
+        for (Py_ssize_t k = 0; k < count; k++) {
+            double numbers[MOST_OPERANDS];
+            for (uint32_t j = 0; j < rule[k]->count; j++)
+                numbers[j] = operands_of(rule[k])[j]->data;
+            rule[k]->data = builtin_forward(rule[k]->op, numbers);
+        }
+        parameter->data = *number_of(results, 0);
+        for (Py_ssize_t k = 0; k < remembered; k++)
+            columns[k][i] = *number_of(results, k + 1);
+    }
+}
+
+static int is_for_all(PyObject *leaves, PyObject *nodes)
+{
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(leaves); k++)
+        if (((Node *)PyList_GET_ITEM(leaves, k))->flags & COMPARED)
+            return 0;
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(nodes); k++) {
+        Node *node = (Node *)PyList_GET_ITEM(nodes, k);
+        if (node->flags & COMPARED || node->op >= BUILTIN_OPS)
+            return 0;
+    }
+    return 1;
+}
+
+static int are_values(PyObject *list)
+{
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(list); k++)
+        if (!is_value(PyList_GET_ITEM(list, k)))
+            return 0;
+    return 1;
+}
+
+static PyObject *native_step(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *parameters, *leaves, *nodes, *results, *columns;
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!", &PyList_Type, &parameters, &PyList_Type, &leaves, &PyList_Type, &nodes,
+                          &PyList_Type, &results, &PyList_Type, &columns))
+        return NULL;
+    Py_buffer buffers[MOST_COLUMNS];
+    double *numbers[MOST_COLUMNS];
+    Py_ssize_t count = PyList_GET_SIZE(columns), held = 0;
+    while (count <= MOST_COLUMNS && held < PyList_GET_SIZE(columns) &&
+           PyObject_GetBuffer(PyList_GET_ITEM(columns, held), &buffers[held], PyBUF_WRITABLE) == 0) {
+        numbers[held] = buffers[held].buf;
+        held++;
+    }
+    PyErr_Clear();
+    int fits = held == count && PyList_GET_SIZE(leaves) == count + 2 && PyList_GET_SIZE(results) == count + 1 &&
+               are_values(parameters) && are_values(leaves) && are_values(nodes) && are_values(results) &&
+               is_for_all(leaves, nodes);
+    for (Py_ssize_t k = 0; k < held; k++)
+        fits = fits && buffers[k].len == PyList_GET_SIZE(parameters) * (Py_ssize_t)sizeof(double);
+    if (fits)
+        step_all(parameters, leaves, nodes, results, numbers);
+    for (Py_ssize_t k = 0; k < held; k++)
+        PyBuffer_Release(&buffers[k]);
+    return PyBool_FromLong(fits);
 }
 
 static PyObject *native_watch(PyObject *Py_UNUSED(module), PyObject *told)
