@@ -71,8 +71,8 @@ class CompiledFunction:
         self._backend = backend
         self._dtype = dtype
         self._strict = strict
-        self._traced: dict[Structure, _Traced] = {}
-        self._latest: tuple[_Traced, Machine | StrictMachine] | None = None
+        self._traced: dict[Structure, Traced] = {}
+        self._latest: tuple[Traced, Machine | StrictMachine] | None = None
         self._programs: list[tuple[Structure, int | None]] = []  # what machines were compiled for
 
     def __call__(self, *inputs: Any) -> Any:
@@ -262,46 +262,32 @@ class CompiledFunction:
     # Details.
 
     @property
-    def _last_run(self) -> tuple[_Traced, Machine | StrictMachine]:
+    def _last_run(self) -> tuple[Traced, Machine | StrictMachine]:
         if self._latest is None:
             raise RuntimeError(f"`{self.name}` has not been traced yet, so there is no program: call it once first")
         return self._latest
 
-    def _name(self, found: ArrayProgram, traced: _Traced, model: Module | None) -> None:
+    def _name(self, found: ArrayProgram, traced: Traced, model: Module | None) -> None:
         if (leaf := found.leaves.get("input")) is not None:
             width = leaf.size // len(traced.used)  # of a batch, padded
             leaf.names = ArgumentNames(self.function, traced.structure, traced.used, width if width > 1 else 0)
         name_parameters(found, list(traced.captured.items()), model)
 
-    def _trace(self, inputs: Sequence[Any]) -> tuple[_Traced, list[float]]:
+    def _trace(self, inputs: Sequence[Any]) -> tuple[Traced, list[float]]:
         numbers: list[float] = []
         structure = tuple([flatten(given, numbers, partial(_number, k), True) for k, given in enumerate(inputs)])
         return self._traced_for(structure, len(numbers)), numbers
 
-    def _traced_for(self, structure: Structure, count: int) -> _Traced:
+    def _traced_for(self, structure: Structure, count: int) -> Traced:
         traced = self._traced.get(structure)
         if traced is None:
-            traced = _Traced(
+            traced = Traced(
                 self.function, self.name, structure, count, self._wrt, self._dtype, self._strict, self._backend
             )
             self._traced[structure] = traced
         return traced
 
-    def _steps(self, traced: _Traced, optimizer: Optimizer) -> Steps | None:
-        """Training steps as one program; None if the loss goes node by node, as asked or for want of loops."""
-        from chainrule.compiler.steps import Steps
-
-        key = optimizer, repr(optimizer)  # settings are part of the program
-        if key not in traced.steps and not traced.strict:
-            try:
-                traced.steps[key] = Steps(traced, optimizer, self._backend, self._dtype)
-            except IrregularityError:
-                if self._dtype != "float64":
-                    raise
-                traced.strict = True
-        return traced.steps.get(key)
-
-    def _machine(self, traced: _Traced, examples: int | None, total: bool, first: _First) -> Machine | StrictMachine:
+    def _machine(self, traced: Traced, examples: int | None, total: bool, first: _First) -> Machine | StrictMachine:
         """For one example or so many; for any number of them if it goes node by node, as asked or for want of loops."""
         if traced.strict:
             examples = None
@@ -337,7 +323,7 @@ class CompiledFunction:
             stacklevel=_depth_of_the_user(),
         )
 
-    def _run(self, traced: _Traced, numbers: Any, total: bool) -> Machine | StrictMachine:
+    def _run(self, traced: Traced, numbers: Any, total: bool) -> Machine | StrictMachine:
         """The machine for one example, after a run on these numbers."""
         used = np.array(numbers, dtype=np.float64)[traced.used]
         machine = self._machine(traced, None, total, lambda: used)
@@ -348,7 +334,7 @@ class CompiledFunction:
 
     def _runs(
         self,
-        traced: _Traced,
+        traced: Traced,
         examples: _Examples,
         total: bool,
         threads: int | None,
@@ -372,7 +358,7 @@ class CompiledFunction:
             machine.seconds_a_run = min(seconds, machine.seconds_a_run or seconds)
         return results
 
-    def _node_by_node(self, traced: _Traced, examples: _Examples, total: bool) -> StrictMachine | None:
+    def _node_by_node(self, traced: Traced, examples: _Examples, total: bool) -> StrictMachine | None:
         """The machine for this batch if it is to run so; if not, all machines that it needs are there."""
         for firsts in [range(1)] if traced.strict else traced.parts(examples.count):
             machine = self._machine(traced, firsts.step, total, lambda: examples.matrix()[0])
@@ -381,20 +367,34 @@ class CompiledFunction:
                 return machine
         return None
 
-    def _check_scalar(self, traced: _Traced) -> None:
+    def _steps(self, traced: Traced, optimizer: Optimizer) -> Steps | None:
+        """Training steps as one program; None if the loss goes node by node, as asked or for want of loops."""
+        from chainrule.compiler.steps import Steps
+
+        key = optimizer, repr(optimizer)  # settings are part of the program
+        if key not in traced.steps and not traced.strict:
+            try:
+                traced.steps[key] = Steps(traced, optimizer, self._backend, self._dtype)
+            except IrregularityError:
+                if self._dtype != "float64":
+                    raise
+                traced.strict = True
+        return traced.steps.get(key)
+
+    def _check_scalar(self, traced: Traced) -> None:
         if traced.result != NUMBER:
             raise TypeError(
                 f"`{self.name}` returns {traced.outputs} numbers in a structure, and a gradient is that of one number: "
                 "return one, or call the program for the results alone (a batch with `reduce=None`)"
             )
 
-    def _value_and_grad(self, traced: _Traced, numbers: Any) -> tuple[float, np.ndarray]:
+    def _value_and_grad(self, traced: Traced, numbers: Any) -> tuple[float, np.ndarray]:
         machine = self._run(traced, numbers, total=True)
         return float(machine.output[0]), machine.gradient[traced.order]
 
     def _batch_value_and_grad(
         self, arrays: Sequence[Any], reduce: str, threads: int | None
-    ) -> tuple[_Traced, float, np.ndarray]:
+    ) -> tuple[Traced, float, np.ndarray]:
         if reduce not in ("mean", "sum"):
             raise ValueError(f"`reduce` must be 'mean', 'sum' or None, got {reduce!r}")
         traced, examples = self._examples(arrays)
@@ -434,7 +434,7 @@ class CompiledFunction:
         self._runs(traced, examples, False, threads, keep)
         return _batch_of(traced.result, iter(results.T))
 
-    def _examples(self, arrays: Sequence[Any]) -> tuple[_Traced, _Examples]:
+    def _examples(self, arrays: Sequence[Any]) -> tuple[Traced, _Examples]:
         refuse_numbers("calls a batch of a compiled function")
         if not arrays:
             raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
@@ -453,7 +453,7 @@ class CompiledFunction:
 class _Examples:
     """The arguments of a batch: matrices with a row for each example."""
 
-    def __init__(self, matrices: list[np.ndarray], traced: _Traced) -> None:
+    def __init__(self, matrices: list[np.ndarray], traced: Traced) -> None:
         self.count = len(matrices[0])
         self.used = traced.used
         self.width = len(traced.used)
@@ -494,7 +494,7 @@ def _span(indices: np.ndarray) -> Any:
     return indices
 
 
-class _Traced:
+class Traced:
     """A function traced for one structure of arguments: the graph of one example, and machines for it."""
 
     def __init__(

@@ -13,7 +13,7 @@ import numpy as np
 
 from chainrule._value import Value
 from chainrule.compiler.bulk import write_data
-from chainrule.compiler.function import CompiledFunction, _Traced
+from chainrule.compiler.function import CompiledFunction, Traced
 from chainrule.compiler.machine import Clock, Machine
 from chainrule.compiler.program import Access, Array, ArrayProgram, Expression, Number, Statement, Term
 from chainrule.optim import Optimizer
@@ -22,7 +22,7 @@ from chainrule.optim import Optimizer
 class Steps:
     """Steps of `optimizer` on a traced loss, each on numbers of its own."""
 
-    def __init__(self, traced: _Traced, optimizer: Optimizer, backend: str, dtype: str) -> None:
+    def __init__(self, traced: Traced, optimizer: Optimizer, backend: str, dtype: str) -> None:
         self.traced = traced
         self.optimizer = optimizer
         self.parameters: list[Value] = traced.captured["parameter"]
