@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 Vector = list[Any]
@@ -46,16 +47,21 @@ def digit(weights: Weights) -> Any:
     return -_softmax(logits)[3].log()
 
 
-def name(weights: Weights) -> Any:
+def name(weights: Weights, letters: str = NAME) -> Any:
     """The cross-entropy of each next letter, on average over the positions."""
-    tokens = [0, *(ord(letter) - ord("a") + 1 for letter in NAME), 0]
+    tokens = tokens_of(letters)
     keys: list[Vector] = []
     values: list[Vector] = []
     surprises = []
-    for position in range(POSITIONS):
-        logits = _next_token(weights, tokens[position], position, keys, values)
-        surprises.append(-_softmax(logits)[tokens[position + 1]].log())
+    for position, (token, following) in enumerate(pairwise(tokens)):
+        logits = _next_token(weights, token, position, keys, values)
+        surprises.append(-_softmax(logits)[following].log())
     return sum(surprises) / len(surprises)
+
+
+def tokens_of(letters: str) -> list[int]:
+    """A name as numbers, with 0 before it and after."""
+    return [0, *(ord(letter) - ord("a") + 1 for letter in letters), 0]
 
 
 def _next_token(weights: Weights, token: int, position: int, keys: list[Vector], values: list[Vector]) -> Vector:
@@ -103,22 +109,21 @@ def _softmax(logits: Vector) -> Vector:
     return [e / total for e in exps]
 
 
-LARGE_LOSSES = [
-    LargeLoss(
-        "MLP(784, [50, 10])",
-        {"w1": (HIDDEN, PIXELS), "b1": (1, HIDDEN), "w2": (CLASSES, HIDDEN), "b2": (1, CLASSES)},
-        digit,
-    ),
-    LargeLoss(
-        "microgpt, 16 tokens",
-        {
-            "token": (TOKENS, WIDTH),
-            "position": (POSITIONS, WIDTH),
-            **dict.fromkeys(("query", "key", "value", "mix"), (WIDTH, WIDTH)),
-            "widen": (4 * WIDTH, WIDTH),
-            "narrow": (WIDTH, 4 * WIDTH),
-            "predict": (TOKENS, WIDTH),
-        },
-        name,
-    ),
-]
+MLP = LargeLoss(
+    "MLP(784, [50, 10])",
+    {"w1": (HIDDEN, PIXELS), "b1": (1, HIDDEN), "w2": (CLASSES, HIDDEN), "b2": (1, CLASSES)},
+    digit,
+)
+GPT = LargeLoss(
+    "microgpt, 16 tokens",
+    {
+        "token": (TOKENS, WIDTH),
+        "position": (POSITIONS, WIDTH),
+        **dict.fromkeys(("query", "key", "value", "mix"), (WIDTH, WIDTH)),
+        "widen": (4 * WIDTH, WIDTH),
+        "narrow": (WIDTH, 4 * WIDTH),
+        "predict": (TOKENS, WIDTH),
+    },
+    name,
+)
+LARGE_LOSSES = [MLP, GPT]

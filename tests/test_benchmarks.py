@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -81,6 +82,24 @@ def test_the_table_replaces_what_stood_between_the_marks(referee, tmp_path):
     page.write_text("no marks")
     with pytest.raises(ValueError, match=r"page\.md must have the lines"):
         compiler.write_between(page, [])
+
+
+def test_microgpt_by_hand_is_the_one_in_scalars(referee):
+    """The peers' gradients, one of them written by hand, and five steps of Adam."""
+    scalars, by_hand = (importlib.import_module(f"peers.{name}") for name in ("gpt_scalars", "gpt_numpy"))
+    benchmark = importlib.import_module("microgpt")
+    expected, found = map(benchmark._check, (scalars.WithOptimizer(), by_hand.Numpy()))
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
+    assert expected[2] == pytest.approx(benchmark._check(scalars.Script(scalars.NATIVE))[2], abs=1e-12)
+
+
+def test_microgpts_table(referee):
+    benchmark = importlib.import_module("microgpt")
+    rows = [benchmark.Row("slow", 2000.0, "a note", 10, 123.4), benchmark.Row("fast", 1.5, "", 20, float("nan"))]
+    assert benchmark.table(rows)[2:] == ["| fast | 1.50 | 20 |  |  |", "| slow | 2,000 | 10 | 123 | a note |"]
+    lines = {name: benchmark.lines_of(contestant) for name, contestant in benchmark.CONTESTANTS.items()}
+    assert 20 < lines["PyTorch"] < lines["NumPy by hand"] < lines["C by hand"] < 300
 
 
 def test_the_readme_has_the_marks(referee):

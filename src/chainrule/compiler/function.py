@@ -12,13 +12,15 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial, update_wrapper
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from chainrule._arguments import whole_number
 from chainrule._tracing import is_tracing
 from chainrule._value import Value
-from chainrule.bulk import add_to_grad
+from chainrule.bulk import add_to_grad, read_grad, write_grad
 from chainrule.compiler.batch import batched, padded, size_of_an_example
 from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.export import exported, frozen
@@ -32,11 +34,13 @@ from chainrule.compiler.symbols import Constant, Symbol, TracingError, next_seri
 from chainrule.compiler.threads import check_threads, joined, spread, threads_for
 from chainrule.nn import Module
 from chainrule.ops import Op, as_float
+from chainrule.optim import Optimizer
 from chainrule.recording import constant
 from chainrule.structure import ARRAY, NUMBER, Structure, build, difference, flatten
 
 if TYPE_CHECKING:
     from chainrule.compiler.sharding import ShardedFunction
+    from chainrule.compiler.steps import Steps
 
 STORM = 8  # programs of one function; more of them draw a warning
 CACHE = 2**18  # bytes that a batch may keep at a time: of 2**17 to 2**20, the fastest where L1 has 48 KiB and L2 2 MiB
@@ -136,6 +140,40 @@ class CompiledFunction:
         """
         check_threads(threads)
         return self._batch_value_and_grad(arrays, reduce, threads)[1:]
+
+    def train(self, optimizer: Optimizer, *arrays: Any, batch_size: int = 1, threads: int | None = None) -> list[float]:
+        """Take steps of `optimizer`, each on the mean of the next `batch_size` examples; the loss before each step.
+
+        Each argument has a leading axis of examples, as in `batch`, in the order of the steps. With one example a step,
+        loss, gradient and update are one program, which goes through all of them without coming back to Python. No
+        `grad` is changed.
+
+        >>> from chainrule.optim import SGD
+        >>> w = Value(0.0)
+        >>> program = CompiledFunction(lambda x, y: (w * x - y) ** 2)
+        >>> program.train(SGD([w], lr=0.5), [1.0, 1.0], [3.0, 4.0])
+        [9.0, 1.0]
+        >>> w.data
+        4.0
+        """
+        check_threads(threads)
+        size = whole_number(batch_size, "batch_size")
+        traced, examples = self._examples(arrays)
+        self._check_scalar(traced)
+        if size == 1 and (steps := self._steps(traced, optimizer)):
+            return steps.take(examples.count, examples.matrix())
+        if not set(optimizer.parameters) <= set(traced.wrt):
+            raise ValueError(f"`optimizer` has parameters that are not in the `wrt` of `{self.name}`: give it those")
+        before, losses = np.empty(len(traced.wrt)), []
+        read_grad(traced.wrt, before)
+        for start in range(0, examples.count, size):
+            part = [array[start : start + size] for array in arrays]
+            value, gradient = self.batch_value_and_grad(*part, threads=threads)
+            write_grad(traced.wrt, gradient)
+            optimizer.step()
+            losses.append(value)
+        write_grad(traced.wrt, before)
+        return losses
 
     def describe(self, model: Module | None = None) -> str:
         """The program that the last call ran, a statement a line; with a model's names for its parameters, if given.
@@ -332,10 +370,13 @@ class CompiledFunction:
         for firsts in traced.parts(examples.count):
             machine = traced.machines[firsts.step, total, False]
             assert isinstance(machine, Machine)
-            team = machine.team(threads_for(firsts, threads))
+            team = machine.team(threads_for(firsts, threads, machine.seconds_a_run))
             for member in team:
                 traced.load(member)
+            started = perf_counter()
             results += spread(firsts, team, read)
+            seconds = (perf_counter() - started) * len(team) / len(firsts)
+            machine.seconds_a_run = min(seconds, machine.seconds_a_run or seconds)
         return results
 
     def _node_by_node(self, traced: Traced, examples: Examples, total: bool) -> StrictMachine | None:
@@ -346,6 +387,20 @@ class CompiledFunction:
                 traced.load(machine)
                 return machine
         return None
+
+    def _steps(self, traced: Traced, optimizer: Optimizer) -> Steps | None:
+        """Training steps as one program; None if the loss goes node by node, as asked or for want of loops."""
+        from chainrule.compiler.steps import Steps
+
+        key = optimizer, repr(optimizer)  # settings are part of the program
+        if key not in traced.steps and not traced.strict:
+            try:
+                traced.steps[key] = Steps(traced, optimizer, self._backend, self._dtype)
+            except IrregularityError:
+                if self._dtype != "float64":
+                    raise
+                traced.strict = True
+        return traced.steps.get(key)
 
     def _check_scalar(self, traced: Traced) -> None:
         if traced.result != NUMBER:
@@ -371,7 +426,8 @@ class CompiledFunction:
             return traced, value / count, machine.gradient[traced.order]
 
         def add_up(machine: Machine, sections: list[range]) -> list[tuple[float, np.ndarray]]:
-            values, gradients = machine.run_many("input", examples.rows(joined(sections), machine), gradient=True)
+            rows = {"input": examples.rows(joined(sections), machine)}
+            values, gradients = machine.run_many(rows, gradient=True)
             sums, start = [], 0
             for section in sections:
                 runs = slice(start, start + len(section))
@@ -391,7 +447,7 @@ class CompiledFunction:
 
         def keep(machine: Machine, sections: list[range]) -> list[None]:
             firsts = joined(sections)
-            values, _ = machine.run_many("input", examples.rows(firsts, machine))
+            values, _ = machine.run_many({"input": examples.rows(firsts, machine)})
             by_run = results[firsts.start : firsts.stop].reshape(len(firsts), firsts.step, -1)
             by_run[:] = values.reshape(len(firsts), -1, traced.outputs)  # one row, if all examples have the same
             return []
@@ -511,6 +567,7 @@ class Traced:
         self.graph = graph
         self.scalar_nodes = len(graph) - 1  # without the one that packs the results
         self.machines: dict[tuple[int | None, bool, bool], Machine | StrictMachine] = {}
+        self.steps: dict[tuple[Optimizer, str], Steps] = {}  # training steps, by the optimizer and its settings
 
     @cached_property
     def lifted(self) -> ArrayProgram:
@@ -582,7 +639,7 @@ def _node_or_constant(k: int, given: Any) -> Any:
 def _number(k: int, given: Any) -> float:
     if isinstance(given, Value):
         raise TypeError(
-            f"`argument {k}` must be a number, got a Value, to which a compiled function passes no gradient: give its "
+            f"`argument {k}` must be a real number, got a Value, to which a compiled function passes no gradient: give its "
             ".data, or compile what differentiates, as in compile(grad(f))"
         )
     return as_float(given, f"argument {k}")

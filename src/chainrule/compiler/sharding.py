@@ -24,8 +24,8 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from chainrule._value import Value
+from chainrule.bulk import add_to_grad, read_data, write_data
 from chainrule.compiler.batch import batched, padded
-from chainrule.compiler.bulk import add_to_grad, read_data, write_data
 from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.function import CompiledFunction, Examples, Traced, batch_of
 from chainrule.compiler.machine import places
@@ -166,9 +166,7 @@ class ShardedSteps:
         parameters, *columns = [here(array).astype(np.float64) for array in self._state]
         write_data(self.parameters, parameters)
         for slot, numbers in zip(self.optimizer.slots, columns, strict=True):
-            column = np.array(self.optimizer.buffers[slot])
-            column[self.places] = numbers
-            self.optimizer.buffers[slot] = column.tolist()
+            np.asarray(self.optimizer.buffers[slot])[self.places] = numbers
         self._state = []
 
     def _load(self) -> None:
