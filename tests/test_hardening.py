@@ -154,6 +154,24 @@ def test_ten_million_nodes_leave_no_memory_behind():
     assert after < 1.1 * before
 
 
+def test_compiled_programs_leave_no_memory_behind():
+    before, after = in_a_process(
+        """
+        import json, resource
+        from chainrule import Value, compile
+
+        def work(rounds):
+            for _ in range(rounds):
+                x, y = Value(0.5), Value(2.0)
+                compile((x * y).tanh() + x, [x, y]).value_and_grad()
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+        print(json.dumps([work(20), work(120)]))
+        """
+    )
+    assert after - before < 3000  # kilobytes; a pass manager that is not freed takes 55 of them each time
+
+
 def test_two_threads_build_and_differentiate_graphs_of_their_own(Value):
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

@@ -14,6 +14,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
+from llvmlite.binding.newpassmanagers import NewPassManager
 
 from chainrule import ops
 from chainrule.compiler import kernels, powers
@@ -129,13 +130,15 @@ def _compile(text: str) -> Any:
     target = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
     )
-    module = llvm.parse_assembly(text)
+    module = llvm.parse_assembly(text, llvm.create_context())
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = False  # done here, on the axis that we chose
     options.slp_vectorization = False
     builder = llvm.create_pass_builder(target, options)
-    builder.getModulePassManager().run(module, builder)
+    passes = builder.getModulePassManager()
+    passes.run(module, builder)
+    NewPassManager._dispose(passes)  # llvmlite's own object inherits a disposal that does nothing
     engine = llvm.create_mcjit_compiler(module, target)
     engine.finalize_object()
     return engine
