@@ -80,7 +80,7 @@ function exerciseView(exercise: Exercise, alone: boolean): Live {
 
   const run = button("Check", () => (checking ? checking.abort() : void check()), "primary");
   run.setAttribute("aria-keyshortcuts", "Control+Enter");
-  const keys = html("span", { class: "keys" }, html("kbd", {}, CHECK_KEYS), html("span", { class: "leaving" }, html("kbd", {}, "Esc"), " ", html("kbd", {}, "Tab"), " leaves the editor"));
+  const keys = html("span", { class: "keys" }, html("span", { class: "leaving" }, html("kbd", {}, "Esc"), " ", html("kbd", {}, "Tab"), " leaves the editor,"), html("span", {}, html("kbd", {}, CHECK_KEYS), " checks"));
   const again = button("Start over", () => {
     if (!confirm("Put the code back to where it began?")) return;
     editor.code = exercise.starter;
