@@ -542,7 +542,7 @@ def test_train_with_a_file_that_is_not_right(refused, folder, content):
     [
         (["nonsense"], "there is no data set 'nonsense': choose xor, four-points, moons, circles, spirals, or give"),
         (["missing.csv"], "there is no file 'missing.csv'"),
-        (["."], "'.' cannot be read: Is a directory"),
+        (["."], "'.' is not a plain file; give the name of a CSV file"),
         (["moons", "--hidden", "16,x"], "`--hidden` must be sizes of layers, as in 16,16; got '16,x'"),
         (["moons", "--hidden", "0"], "`--hidden` must be sizes of layers"),
         (["moons", "--activation", "step"], "`activation` must be a function, 'linear' or one of"),
