@@ -216,16 +216,17 @@ def test_interruption(run, monkeypatch, folder):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe, to know that the command has begun")
 def test_ctrl_c_ends_a_command_with_130(folder):
-    os.mkfifo("f.csv")
+    os.mkfifo("pipe")
+    (folder / "f.py").write_text("open('pipe').read()\n\n\ndef f(x):\n    return x\n")
     environment = {**os.environ, "PYTHONPATH": str(Path(chainrule.__file__).parent.parent)}
-    command = [sys.executable, "-m", "chainrule", "train", "f.csv", "--save", "model"]
+    command = [sys.executable, "-B", "-m", "chainrule", "check", "f.py::f"]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    with open("f.csv", "w"):  # returns when the command has opened it too, and waits for data
+    with open("pipe", "w"):  # returns when the command has opened it too, and waits for data
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert (out, err.strip()) == ("", "chainrule: interrupted")
-    assert [path.name for path in folder.iterdir()] == ["f.csv"]
+    assert sorted(path.name for path in folder.iterdir()) == ["f.py", "pipe"]
 
 
 # grad
@@ -542,7 +543,7 @@ def test_train_with_a_file_that_is_not_right(refused, folder, content):
     [
         (["nonsense"], "there is no data set 'nonsense': choose xor, four-points, moons, circles, spirals, or give"),
         (["missing.csv"], "there is no file 'missing.csv'"),
-        (["."], "'.' cannot be read: Is a directory"),
+        (["."], "'.' is not a plain file; give the name of a CSV file"),
         (["moons", "--hidden", "16,x"], "`--hidden` must be sizes of layers, as in 16,16; got '16,x'"),
         (["moons", "--hidden", "0"], "`--hidden` must be sizes of layers"),
         (["moons", "--activation", "step"], "`activation` must be a function, 'linear' or one of"),

@@ -293,7 +293,7 @@ EVIL = {
     "a str that exits": "class E(Exception):\n    def __str__(self): raise SystemExit\ndef double(x): raise E",
     "a dir that raises": "class V:\n    def __dir__(self): raise ValueError\ndef double(x): return V().grda",
     "a number too long to print": "def double(x): return 10**10_000",
-    "a float that is none": "class F(float):\n    __sub__ = None\ndef double(x): return F(6)",
+    "a float that is none": "class F(float):\n    __sub__ = None\ndef double(x): return F(3)",
     "other names for ours": "expect = show = fail = None\ndef double(x): return 3",
     "no builtins": "import builtins\nbuiltins.len = builtins.isinstance = builtins.abs = None\ndef double(x): return 3",
     "no builtins at all": "vars(__builtins__).clear()",

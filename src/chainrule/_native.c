@@ -1275,8 +1275,9 @@ static PyObject *value_setstate(PyObject *self, PyObject *state)
     Node *node = (Node *)self;
     PyObject *label, *attributes;
     int takes_gradient;
-    if (!PyTuple_Check(state) || !PyArg_ParseTuple(state, "ddOOi:__setstate__", &node->data, &node->grad, &label,
-                                                   &attributes, &takes_gradient))
+    if (!PyTuple_Check(state))
+        return PyErr_Format(PyExc_TypeError, "the state of a Value is a tuple, got %s", Py_TYPE(state)->tp_name);
+    if (!PyArg_ParseTuple(state, "ddOOi:__setstate__", &node->data, &node->grad, &label, &attributes, &takes_gradient))
         return NULL;
     if (!takes_gradient)
         node->flags |= FROZEN;

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copyreg
 import os
 import zlib
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chainrule import ops
 
@@ -72,3 +73,15 @@ def _detach(value: Value) -> Value:
 
 setattr(Value, "_repr_svg_", _repr_svg_)  # noqa: B010  # of whichever engine it is
 setattr(Value, "detach", _detach)  # noqa: B010
+
+
+def _reduced(value: Value) -> tuple[Any, ...]:
+    """For pickles, which do not name the engine that wrote them: they become Values of the one that reads them."""
+    return _blank, (), value.__reduce__()[2]
+
+
+def _blank() -> Value:
+    return Value.__new__(Value)
+
+
+copyreg.pickle(Value, _reduced)

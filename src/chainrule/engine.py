@@ -11,6 +11,7 @@ The native engine (`_native.c`) is this class again, in C; one set of tests hold
 
 from __future__ import annotations
 
+import copyreg
 import threading
 from collections.abc import Callable, Iterable
 from itertools import count
@@ -208,7 +209,16 @@ class Value(OpMethods):
         if _watcher:
             _watcher("copies a Value")
         attributes = getattr(self, "__dict__", None)
-        return _restored, (type(self), self._data, self._grad, self._label, attributes, self._takes_gradient)
+        state = self._data, self._grad, self._label, attributes, self._takes_gradient
+        return copyreg.__newobj__, (type(self),), state  # type: ignore[attr-defined]
+
+    def __setstate__(self, state: tuple[float, float, str, dict[str, Any] | None, bool]) -> None:
+        """Of a copy, made without its `__init__`, which in a subclass may want other arguments."""
+        data, grad, label, attributes, takes_gradient = state
+        Value.__init__(self, data, label=label)
+        self.grad, self._takes_gradient = grad, bool(takes_gradient)
+        if attributes is not None:
+            vars(self).update(attributes)
 
     def __repr__(self) -> str:
         label = f", label={self._label!r}" if self._label else ""
@@ -300,18 +310,6 @@ def _node(data: float, tag: str, operands: tuple[Value, ...], rule: Op | None, t
     node._compared = False
     node._serial = next(_serial_numbers)
     node._label = ""
-    return node
-
-
-def _restored(
-    kind: type[Value], data: float, grad: float, label: str, attributes: dict[str, Any] | None, takes_gradient: bool
-) -> Value:
-    """A copy of a leaf, made without its `__init__`, which in a subclass may want other arguments."""
-    node = kind.__new__(kind)
-    Value.__init__(node, data, label=label)
-    node._grad, node._takes_gradient = grad, takes_gradient
-    for name, value in (attributes or {}).items():
-        setattr(node, name, value)
     return node
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
 import numpy as np
 
@@ -69,6 +69,12 @@ class Program:
         kinds = [kind for kind in ("parameter", "input") if graph.leaves(kind)]
         self._leaves = [(kind, [graph.nodes[i] for i in graph.leaves(kind)]) for kind in kinds]
         self._order = places(self.wrt, parameters)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a compiled graph belongs to the Values that it was made of, and cannot be copied or pickled; "
+            "copy the model, and compile its loss again"
+        )
 
     def __call__(self) -> float:
         """Forward and backward: sets the target's data, adds to the gradients, returns the result."""

@@ -77,6 +77,10 @@ class CompiledFunction:
         self._latest: tuple[Traced, Machine | StrictMachine] | None = None
         self._programs: list[tuple[Structure, int | None]] = []  # what machines were compiled for
 
+    def __reduce__(self) -> str:
+        """As of any function: a copy is the function itself, a pickle is its name."""
+        return str(getattr(self, "__qualname__", self.name))
+
     def __call__(self, *inputs: Any) -> Any:
         """The result for these inputs; adds the gradient to `wrt` as `backward()` would, if the result is one number.
 
