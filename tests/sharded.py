@@ -38,7 +38,7 @@ def batches(sizes, mesh=None, **options):
         model.zero_grad()
         total = f.batch(x, y, reduce="sum")
         found[f"{count} examples"] = np.array([value, total, *gradient, *(p.grad for p in model.parameters())])
-    found["results"] = f.batch(x, y, reduce=None)
+        found[f"{count} results"] = f.batch(x, y, reduce=None)
     return found
 
 

@@ -170,6 +170,14 @@ class TestErrors:
         with pytest.raises(TypeError, match="`loss` must return a Value"):
             fit(model, lambda p, y: 1.0, points, mesh="all")
 
+    def test_checkpoints(self, tmp_path):
+        (tmp_path / "run").touch()
+        model, points = nn.MLP(2, [1], rng=1), data.moons(n=4)
+        with pytest.raises(FileExistsError, match="`checkpoint` is there already"):
+            fit(model, losses.hinge, points, mesh="all", checkpoint=tmp_path / "run")
+        with pytest.raises(ValueError, match="is not a safetensors file, or is damaged"):
+            fit(model, losses.hinge, points, mesh="all", checkpoint=tmp_path / "run", resume=True)
+
     def test_a_loss_that_is_not_of_single_examples(self):
         def largest(predictions, targets):
             return losses.sum_of_squares(predictions, targets).sqrt()

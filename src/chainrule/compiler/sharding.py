@@ -282,7 +282,7 @@ class Devices:
         try:
             return jax.block_until_ready(execute(*given))
         except Exception as error:
-            if self.processes == 1:
+            if self.processes == 1 or "RESOURCE_EXHAUSTED" in str(error):  # this device's memory, not another process
                 raise
             raise ConnectionError(LOST.format(str(error).partition("\n")[0])) from error
 
@@ -326,23 +326,20 @@ class Devices:
 
     @contextmanager
     def file(self, path: str) -> Iterator[str | None]:
-        """The file at `path` on the machine of process 0, None if there is none; others get a copy to read."""
-        content = np.zeros(0, np.uint8)
-        if self.leads and os.path.lexists(path):
-            with open(path, "rb") as file:
-                content = np.frombuffer(file.read(), np.uint8)
-        size = int(self.total(np.array([content.size]))[0])
-        if self.leads or not size:
-            if size:
-                self.total(content.astype(np.int32))
-            yield path if size else None
+        """The file at `path` on the machine of process 0, None if there is none; other processes get a copy to read."""
+        content, found = np.zeros(0, np.uint8), self.leads and os.path.lexists(path)
+        if found and self.processes > 1 and os.path.isfile(path):
+            content = np.fromfile(path, np.uint8)
+        found, size = self.total(np.array([found, content.size])).tolist()
+        if not found:
+            yield None
             return
-        content = self.total(np.zeros(size, np.int32)).astype(np.uint8)
+        content = self.total(content if self.leads else np.zeros(size)).astype(np.uint8)
         with tempfile.TemporaryDirectory() as folder:
             copy = os.path.join(folder, os.path.basename(path))
-            with open(copy, "wb") as file:
-                file.write(content.tobytes())
-            yield copy
+            if not self.leads:
+                content.tofile(copy)
+            yield path if self.leads else copy
 
 
 def sums(traced: Traced, layout: Layout, devices: Devices) -> Callable[..., tuple[Any, Any]]:
