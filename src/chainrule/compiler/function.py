@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from chainrule._bulk import add_to_grad
 from chainrule._tracing import is_tracing
 from chainrule._value import Value
-from chainrule.bulk import add_to_grad
 from chainrule.compiler.batch import batched, padded, size_of_an_example
 from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.export import exported, frozen
