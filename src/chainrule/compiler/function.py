@@ -559,8 +559,8 @@ def _node_or_constant(k: int, given: Any) -> Any:
 def _number(k: int, given: Any) -> float:
     if isinstance(given, Value):
         raise TypeError(
-            f"`argument {k}` must be a number, got a Value, to which a compiled function passes no gradient: give its "
-            ".data, or compile what differentiates, as in compile(grad(f))"
+            f"`argument {k}` must be a real number, got a Value, to which a compiled function passes no gradient: give "
+            "its .data, or compile what differentiates, as in compile(grad(f))"
         )
     return as_float(given, f"argument {k}")
 
