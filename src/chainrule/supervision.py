@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from chainrule._arguments import whole_number
+from chainrule._bulk import read_data, replay, write_data
 from chainrule._observation import Observer, observed
 from chainrule._value import Value
 from chainrule.anomalies import (
@@ -26,7 +27,6 @@ from chainrule.anomalies import (
     forward_anomaly,
     names_of,
 )
-from chainrule.bulk import read_data, replay, write_data
 from chainrule.checkups import Checkup, Finding
 from chainrule.diagnosis import backward_of, local_slope, push
 from chainrule.experiments import is_ours, unchanged

@@ -13,8 +13,8 @@ from typing import Any, NoReturn, overload
 
 import numpy as np
 
+from chainrule._bulk import add_to_grad
 from chainrule._value import Value
-from chainrule.bulk import add_to_grad
 from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.export import exported
 from chainrule.compiler.function import CompiledFunction

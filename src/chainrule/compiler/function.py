@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from chainrule._arguments import whole_number
+from chainrule._bulk import add_to_grad, read_grad, write_grad
 from chainrule._tracing import is_tracing
 from chainrule._value import Value
-from chainrule.bulk import add_to_grad, read_grad, write_grad
 from chainrule.compiler.batch import batched, padded, size_of_an_example
 from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.export import exported, frozen

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from chainrule._bulk import read_data
 from chainrule._value import Value
-from chainrule.bulk import read_data
 from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.interpret import Interpreted
 from chainrule.compiler.layout import lay_out

@@ -23,8 +23,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from chainrule._bulk import add_to_grad, read_data, write_data
 from chainrule._value import Value
-from chainrule.bulk import add_to_grad, read_data, write_data
 from chainrule.compiler.batch import batched, padded
 from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.function import CompiledFunction, Examples, Traced, batch_of

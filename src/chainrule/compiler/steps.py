@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from chainrule._bulk import write_data
 from chainrule._value import Value
-from chainrule.bulk import write_data
 from chainrule.compiler.function import CompiledFunction, Traced
 from chainrule.compiler.machine import Clock, Machine
 from chainrule.compiler.program import Access, Array, ArrayProgram, Expression, Number, Statement, Term

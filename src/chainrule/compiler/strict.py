@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from chainrule._bulk import read_data, read_grad, replay, write_data, write_grad
 from chainrule._value import Value
-from chainrule.bulk import read_data, read_grad, replay, write_data, write_grad
 from chainrule.compiler.graph import KINDS, Graph
 from chainrule.recording import recording
 
