@@ -445,7 +445,8 @@ static PyObject *call_op(PyObject *rule, PyObject *const *args, Py_ssize_t count
     return result;
 }
 
-static PyMethodDef call_method = {"__call__", (PyCFunction)(void (*)(void))call_op, METH_FASTCALL | METH_KEYWORDS, NULL};
+static PyMethodDef call_method = {"__call__", (PyCFunction)(void (*)(void))call_op, METH_FASTCALL | METH_KEYWORDS,
+                                  PyDoc_STR("__call__($self, /, *operands, **named)\n--\n\nApply the op.")};
 
 /* `Value(data, _children=(), _op='', label='')`. */
 
