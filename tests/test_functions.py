@@ -1,5 +1,6 @@
 """Functions of vectors, on numbers, Values and whatever else can be added and multiplied."""
 
+import inspect
 import math
 from fractions import Fraction
 
@@ -83,3 +84,4 @@ def test_an_op_with_names_defaults_and_too_many_operands():
     with pytest.raises(TypeError, match="must be a real number"):
         chainrule.exp("1")
     assert math.isnan(chainrule.sqrt(-1.0))
+    assert list(inspect.signature(chainrule.exp).parameters) == ["operands", "named"]

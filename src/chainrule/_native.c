@@ -456,7 +456,8 @@ static PyObject *call_op(PyObject *rule, PyObject *const *args, Py_ssize_t count
     return result;
 }
 
-static PyMethodDef call_method = {"__call__", (PyCFunction)(void (*)(void))call_op, METH_FASTCALL | METH_KEYWORDS, NULL};
+static PyMethodDef call_method = {"__call__", (PyCFunction)(void (*)(void))call_op, METH_FASTCALL | METH_KEYWORDS,
+                                  PyDoc_STR("__call__($self, /, *operands, **named)\n--\n\nApply the op.")};
 
 /* `Value(data, _children=(), _op='', label='')`. */
 
@@ -949,6 +950,14 @@ static inline PyObject *plus(PyObject *total, PyObject *term) /* steals both */
     return sum;
 }
 
+static inline PyObject *times(PyObject *x, PyObject *y)
+{
+    if (!are_plain_values(x, y))
+        return PyNumber_Multiply(x, y);
+    Node *left = (Node *)Py_NewRef(x), *right = (Node *)Py_NewRef(y);
+    return binary(OP_mul, forward_mul(left->data, right->data), left, right);
+}
+
 static PyObject *native_total(PyObject *Py_UNUSED(module), PyObject *items)
 {
     PyObject *iterator = PyObject_GetIter(items), *total = iterator ? PyFloat_FromDouble(0.0) : NULL, *item;
@@ -973,7 +982,7 @@ static PyObject *native_dot(PyObject *Py_UNUSED(module), PyObject *const *args, 
         total = PyFloat_FromDouble(0.0);
     for (Py_ssize_t k = 0; total && k < length; k++) {
         PyObject *x = PyTuple_GET_ITEM(a, k), *y = PyTuple_GET_ITEM(b, k);
-        total = plus(total, are_plain_values(x, y) ? operator_mul(x, y) : PyNumber_Multiply(x, y));
+        total = plus(total, times(x, y));
     }
     Py_XDECREF(a);
     Py_XDECREF(b);
@@ -1672,34 +1681,67 @@ static PyObject *native_meets_others(PyObject *Py_UNUSED(module), PyObject *args
    Python code or a comparison has looked at the one parameter that the rule was recorded for. No Python code runs in the
    loop, so nobody changes the lists meanwhile. */
 
-enum { MOST_COLUMNS = 8 };
+enum { MOST_COLUMNS = 8, MOST_NODES = 128, ROWS = 32 };
 
-static double *number_of(PyObject *list, Py_ssize_t place)
+typedef struct { /* a column for each node that the rule meets, with its numbers for some parameters, a row each */
+    Node *nodes[MOST_NODES];
+    double columns[MOST_NODES][ROWS];
+    size_t count;
+} Sheet;
+
+static double *column_of(Sheet *sheet, Node *node)
 {
-    return &((Node *)PyList_GET_ITEM(list, place))->data;
+    for (size_t k = 0; k < sheet->count; k++)
+        if (sheet->nodes[k] == node)
+            return sheet->columns[k];
+    double *column = sheet->columns[sheet->count];
+    sheet->nodes[sheet->count++] = node;
+    for (int row = 0; row < ROWS; row++) /* of a constant they stay */
+        column[row] = node->data;
+    return column;
 }
 
-static void step_all(PyObject *parameters, PyObject *leaves, PyObject *nodes, PyObject *results, double *const *columns)
+static int has_room(PyObject *leaves, PyObject *nodes, PyObject *results)
 {
+    size_t met = (size_t)(PyList_GET_SIZE(leaves) + PyList_GET_SIZE(results));
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(nodes); k++)
+        met += 1 + ((Node *)PyList_GET_ITEM(nodes, k))->count;
+    return met <= MOST_NODES;
+}
+
+static void step_all(PyObject *parameters, PyObject *leaves, PyObject *nodes, PyObject *results, double *const *memory)
+{
+    Sheet sheet = {.count = 0};
+    double *before[MOST_COLUMNS + 2], *after[MOST_COLUMNS + 1], *operands[MOST_NODES][MOST_OPERANDS], *outs[MOST_NODES];
     Py_ssize_t remembered = PyList_GET_SIZE(leaves) - 2, count = PyList_GET_SIZE(nodes);
-    Node **rule = (Node **)PySequence_Fast_ITEMS(nodes);
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); i++) {
-        Node *parameter = (Node *)PyList_GET_ITEM(parameters, i);
-        if (!takes_gradient(parameter))
-            continue;
-        *number_of(leaves, 0) = parameter->data;
-        *number_of(leaves, 1) = parameter->grad;
-        for (Py_ssize_t k = 0; k < remembered; k++)
-            *number_of(leaves, k + 2) = columns[k][i];
-        for (Py_ssize_t k = 0; k < count; k++) {
-            double numbers[MOST_OPERANDS];
-            for (uint32_t j = 0; j < rule[k]->count; j++)
-                numbers[j] = operands_of(rule[k])[j]->data;
-            rule[k]->data = builtin_forward(rule[k]->op, numbers);
+    for (Py_ssize_t k = 0; k < remembered + 2; k++)
+        before[k] = column_of(&sheet, (Node *)PyList_GET_ITEM(leaves, k));
+    for (Py_ssize_t k = 0; k < count; k++) {
+        Node *node = (Node *)PyList_GET_ITEM(nodes, k);
+        for (uint32_t j = 0; j < node->count; j++)
+            operands[k][j] = column_of(&sheet, operands_of(node)[j]);
+        outs[k] = column_of(&sheet, node);
+    }
+    for (Py_ssize_t k = 0; k < remembered + 1; k++)
+        after[k] = column_of(&sheet, (Node *)PyList_GET_ITEM(results, k));
+    for (Py_ssize_t first = 0; first < PyList_GET_SIZE(parameters); first += ROWS) {
+        Node **part = (Node **)PySequence_Fast_ITEMS(parameters) + first;
+        Py_ssize_t left = PyList_GET_SIZE(parameters) - first, rows = left < ROWS ? left : ROWS;
+        for (Py_ssize_t i = 0; i < rows; i++) {
+            before[0][i] = part[i]->data;
+            before[1][i] = part[i]->grad;
         }
-        parameter->data = *number_of(results, 0);
         for (Py_ssize_t k = 0; k < remembered; k++)
-            columns[k][i] = *number_of(results, k + 1);
+            memcpy(before[k + 2], memory[k] + first, (size_t)rows * sizeof(double));
+        for (Py_ssize_t k = 0; k < count; k++)
+            builtin_forwards(((Node *)PyList_GET_ITEM(nodes, k))->op, ROWS, operands[k], outs[k]);
+        for (Py_ssize_t i = 0; i < rows; i++) {
+            if (!takes_gradient(part[i]))
+                continue;
+            part[i]->data = after[0][i];
+            for (Py_ssize_t k = 0; k < remembered; k++)
+                memory[k][first + i] = after[k + 1][i];
+        }
     }
 }
 
@@ -1741,7 +1783,7 @@ static PyObject *native_step(PyObject *Py_UNUSED(module), PyObject *args)
     PyErr_Clear();
     int fits = held == count && PyList_GET_SIZE(leaves) == count + 2 && PyList_GET_SIZE(results) == count + 1 &&
                are_values(parameters) && are_values(leaves) && are_values(nodes) && are_values(results) &&
-               is_for_all(leaves, nodes);
+               is_for_all(leaves, nodes) && has_room(leaves, nodes, results);
     for (Py_ssize_t k = 0; k < held; k++)
         fits = fits && buffers[k].len == PyList_GET_SIZE(parameters) * (Py_ssize_t)sizeof(double);
     if (fits)

@@ -95,6 +95,14 @@ def engine_header(table: Iterable[Any], checksum: int) -> str:
         arguments = ", ".join(f"operand[{k}]" for k in range(op.arity))
         lines += [f"    case OP_{op.name}: return forward_{op.name}({arguments});"]
     lines += ["    default: return NAN;", "    }", "}", ""]
+    lines += ["static void builtin_forwards(int op, int count, double *const *operand, double *out)", "{"]
+    lines += ["    switch (op) {"]
+    for op in rows:
+        arguments = ", ".join(f"operand[{k}][i]" for k in range(op.arity))
+        lines += [
+            f"    case OP_{op.name}: for (int i = 0; i < count; i++) out[i] = forward_{op.name}({arguments}); return;"
+        ]
+    lines += ["    default: return;", "    }", "}", ""]
     lines += ["static void builtin_backward(Node *node)", "{", "    const double out = node->data, grad = node->grad;"]
     lines += ["    Node *const *operand = operands_of(node);", "    (void)out;", "    switch (node->op) {"]
     for op in rows:
