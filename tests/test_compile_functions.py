@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import chainrule
 from chainrule import Value, losses, nn, ops
-from chainrule.compiler import CompiledFunction, TracingError, compile, function, naming
+from chainrule.compiler import CompiledFunction, TracingError, compile, function, naming, traced
 from chainrule.compiler.batch import batched
 from chainrule.compiler.graph import trace
 from chainrule.compiler.lift import lift
@@ -494,7 +494,7 @@ class TestBatch:
         assert_batch_equals_eager(program, lambda x: w * w, [w], [1.0, 2.0, 3.0])
 
     def test_large_batches_run_in_pieces(self, backend, monkeypatch):
-        monkeypatch.setattr(function, "CACHE", 0)  # 64 examples at a time
+        monkeypatch.setattr(traced, "CACHE", 0)  # 64 examples at a time
         w = Value(0.5)
 
         def written(x):

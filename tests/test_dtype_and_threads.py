@@ -13,7 +13,7 @@ import pytest
 
 import chainrule
 from chainrule import Value, data, losses, nn, ops
-from chainrule.compiler import function, kernels, llvm
+from chainrule.compiler import kernels, llvm, traced
 from chainrule.compiler.interpret import Interpreted
 from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Statement, Term
 from chainrule.compiler.threads import threads_for
@@ -204,7 +204,7 @@ class TestThreads:
 
     @pytest.fixture(autouse=True)
     def small_runs(self, monkeypatch):
-        monkeypatch.setattr(function, "CACHE", 0)  # 64 examples a run
+        monkeypatch.setattr(traced, "CACHE", 0)  # 64 examples a run
 
     @pytest.mark.parametrize("dtype", TYPES)
     @pytest.mark.parametrize("count", [1, 63, 64, 1000, 64 * 33, 5000])

@@ -6,12 +6,11 @@ function ──call on Symbols──► Graph ──lift──► ArrayProgram o
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial, update_wrapper
+from collections.abc import Callable, Sequence
+from functools import partial, update_wrapper
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,32 +20,31 @@ from chainrule._arguments import whole_number
 from chainrule._bulk import add_to_grad, read_grad, write_grad
 from chainrule._tracing import is_tracing
 from chainrule._value import Value
-from chainrule.compiler.batch import batched, padded, size_of_an_example
+from chainrule.compiler.batch import batched
 from chainrule.compiler.differentiate import differentiate
-from chainrule.compiler.export import exported, frozen
-from chainrule.compiler.graph import Graph, trace
-from chainrule.compiler.lift import IrregularityError, lift
-from chainrule.compiler.machine import Clock, Machine, check_dtype, load_xla, places
+from chainrule.compiler.examples import Examples, batch_of, rows_of
+from chainrule.compiler.export import frozen
+from chainrule.compiler.lift import IrregularityError
+from chainrule.compiler.machine import Machine, check_dtype, load_xla
 from chainrule.compiler.naming import ArgumentNames, argument_spans, name_parameters
-from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Statement, Term
+from chainrule.compiler.program import ArrayProgram
 from chainrule.compiler.strict import StrictMachine
-from chainrule.compiler.symbols import Constant, Symbol, TracingError, next_serial, refuse_numbers, tracing
+from chainrule.compiler.symbols import Symbol, refuse_numbers
 from chainrule.compiler.threads import check_threads, joined, spread, threads_for
+from chainrule.compiler.traced import First, Traced
 from chainrule.nn import Module
-from chainrule.ops import Op, as_float
+from chainrule.ops import as_float
 from chainrule.optim import Optimizer
 from chainrule.recording import constant
-from chainrule.structure import ARRAY, NUMBER, Structure, build, difference, flatten
+from chainrule.structure import NUMBER, Structure, build, difference, flatten
 
 if TYPE_CHECKING:
     from chainrule.compiler.sharding import ShardedFunction
     from chainrule.compiler.steps import Steps
 
 STORM = 8  # programs of one function; more of them draw a warning
-CACHE = 2**18  # bytes that a batch may keep at a time: of 2**17 to 2**20, the fastest where L1 has 48 KiB and L2 2 MiB
 
 T = TypeVar("T")
-_First = Callable[[], np.ndarray]
 
 
 class CompiledFunction:
@@ -309,7 +307,7 @@ class CompiledFunction:
             self._traced[structure] = traced
         return traced
 
-    def _machine(self, traced: Traced, examples: int | None, total: bool, first: _First) -> Machine | StrictMachine:
+    def _machine(self, traced: Traced, examples: int | None, total: bool, first: First) -> Machine | StrictMachine:
         """For one example or so many; for any number of them if it goes node by node, as asked or for want of loops."""
         if traced.strict:
             examples = None
@@ -463,7 +461,7 @@ class CompiledFunction:
         refuse_numbers("calls a batch of a compiled function")
         if not arrays:
             raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
-        parts = [_rows(array, k) for k, array in enumerate(arrays)]
+        parts = [rows_of(array, k) for k, array in enumerate(arrays)]
         lengths = [len(rows) for _, rows in parts]
         if len(set(lengths)) != 1:
             raise ValueError(f"the arguments of a batch must have as many examples each, got {lengths}")
@@ -473,157 +471,6 @@ class CompiledFunction:
         width = sum(rows.shape[1] for rows in matrices)
         traced = self._traced_for(tuple(structure for structure, _ in parts), width)
         return traced, Examples(matrices, traced)
-
-
-class Examples:
-    """The arguments of a batch: matrices with a row for each example."""
-
-    def __init__(self, matrices: list[np.ndarray], traced: Traced) -> None:
-        self.count = len(matrices[0])
-        self.used = traced.used
-        self.width = len(traced.used)
-        if traced.spans is None:
-            traced.spans = _spans([matrix.shape[1] for matrix in matrices], traced.used)
-        self.pieces = [(matrix, *span) for matrix, span in zip(matrices, traced.spans, strict=True)]
-
-    def matrix(self) -> np.ndarray:
-        """For each example a row of the numbers that are used."""
-        return np.concatenate([matrix for matrix, *_ in self.pieces], axis=1)[:, self.used]
-
-    def rows(self, firsts: range, machine: Machine) -> np.ndarray:
-        """For each run, which begins at one of `firsts`, a row: each used number of all its examples, padded."""
-        runs, step = len(firsts), firsts.step
-        rows = machine.room(runs, self.width * padded(step))
-        by_number = rows.reshape(runs, self.width, padded(step))
-        with np.errstate(over="ignore"):
-            for matrix, columns, targets in self.pieces:
-                by_run = matrix[firsts.start : firsts.stop].reshape(runs, step, matrix.shape[1])
-                by_number[:, targets, :step] = by_run[:, :, columns].transpose(0, 2, 1)
-        return rows
-
-
-def _spans(widths: list[int], used: np.ndarray) -> list[tuple[Any, Any]]:
-    """For each of the matrices side by side: which of its columns are used, and where they go."""
-    spans, start = [], 0
-    for width in widths:
-        targets = np.flatnonzero((start <= used) & (used < start + width))
-        spans.append((_span(used[targets] - start), _span(targets)))
-        start += width
-    return spans
-
-
-def _span(indices: np.ndarray) -> Any:
-    """The indices as a slice if they follow one another, which NumPy copies faster."""
-    if len(indices) and (np.diff(indices) == 1).all():
-        return slice(int(indices[0]), int(indices[-1]) + 1)
-    return indices
-
-
-class Traced:
-    """A function traced for one structure of arguments: the graph of one example, and machines for it."""
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        name: str,
-        structure: Structure,
-        count: int,
-        wrt: Sequence[Value] | None,
-        dtype: str,
-        strict: bool,
-        backend: str,
-    ) -> None:
-        self.structure = structure
-        self.backend = backend
-        self.count = count
-        self.dtype = dtype
-        self.strict = strict  # as asked, or because nothing repeats
-        self.clock = Clock()
-        self.started = next_serial()
-        arguments = [Symbol.argument(k) for k in range(count)]
-        leaves: list[Any] = []
-
-        def call() -> Structure:
-            supply = iter(arguments)
-            with tracing():
-                result = function(*[build(part, supply) for part in structure])
-            return flatten(result, leaves, lambda leaf: _node(leaf, name))
-
-        self.result = self.clock("call", call)
-        self.outputs = len(leaves)
-        if not leaves:
-            raise TypeError(f"`{name}` returned no numbers: return a number, or lists of numbers")
-        graph = self.clock("trace", lambda: trace(Symbol(_packed(len(leaves)), tuple(leaves)), wrt))
-        inputs = [graph.nodes[i] for i in graph.leaves("input")]
-        if any(symbol.place >= count or symbol is not arguments[symbol.place] for symbol in inputs):
-            raise TracingError(
-                f"`{name}` uses a traced number of an earlier trace, which some variable outside of it kept: "
-                "return such a number, or give it as an argument, rather than storing it"
-            )
-        self.used = np.array([symbol.place for symbol in inputs], dtype=np.int64)
-        self.spans: list[tuple[Any, Any]] | None = None  # of a batch's arguments
-        self.captured: dict[str, list[Value]] = {
-            kind: [graph.nodes[i] for i in graph.leaves(kind)] for kind in ("parameter", "captured")
-        }
-        parameters = self.captured["parameter"]
-        self.wrt = parameters if wrt is None else list(wrt)
-        self.order = places(self.wrt, parameters)
-        self.graph = graph
-        self.scalar_nodes = len(graph) - 1  # without the one that packs the results
-        self.machines: dict[tuple[int | None, bool, bool], Machine | StrictMachine] = {}
-        self.steps: dict[tuple[Optimizer, str], Steps] = {}  # training steps, by the optimizer and its settings
-
-    @cached_property
-    def lifted(self) -> ArrayProgram:
-        """The program of one example."""
-        program: ArrayProgram = self.clock("lift", lambda: _unpacked(lift(self.graph), self.outputs))
-        return program
-
-    def exported(self, freeze: bool = False, whole: bool = True) -> ArrayProgram:
-        """The program of one example, as others call it; with the `whole` arguments, or with what is used of them."""
-        try:
-            lifted = self.lifted
-        except IrregularityError:
-            lifted = _unpacked(lift(self.graph, math.inf), self.outputs)
-        arguments = (self.used.tolist(), self.count) if whole else None
-        return exported(lifted, self.wrt, self.captured, arguments, freeze)
-
-    @cached_property
-    def most_examples(self) -> int:
-        """How many examples the cache holds at a time, or the device that JAX runs on."""
-        try:
-            numbers = size_of_an_example(self.lifted)
-        except IrregularityError:  # examples then run node by node, one at a time
-            numbers = len(self.graph)
-        bytes_each = np.dtype(self.dtype).itemsize * (2 * numbers + 1)
-        if self.backend == "jax":
-            return max(64, int(load_xla().largest_batch()) // bytes_each // 64 * 64)
-        return max(16, min(4096, CACHE // bytes_each // 16 * 16))
-
-    def parts(self, count: int) -> list[range]:
-        """The runs for a batch of so many, given by the first example of each: some of equal size, one of the rest."""
-        most = self.most_examples
-        whole = count // most * most
-        return [part for part in (range(0, whole, most), range(whole, count, count - whole or 1)) if part]
-
-    def load(self, machine: Machine | StrictMachine) -> None:
-        """Give the machine the captured Values' present data."""
-        for kind, nodes in self.captured.items():
-            machine.load_data(kind, nodes)
-
-    def machine(self, examples: int | None, total: bool, backend: str, first: _First) -> Machine | StrictMachine:
-        """For one example, or so many; their sum with its gradient if `total`. `first` gives one example's numbers."""
-        if self.strict:
-            return self.clock("nodes", lambda: self._nodes(total, first()))  # type: ignore[no-any-return]
-        program = self.lifted
-        if examples is not None:
-            program = self.clock("batch", lambda: batched(self.lifted, examples, total))
-        return Machine(program, total and bool(self.wrt), backend, self.clock, dtype=self.dtype)
-
-    def _nodes(self, total: bool, numbers: Any) -> StrictMachine:
-        graph, results = self.graph, self.graph.operands[-1]
-        own = Graph(graph.rules[:-1], graph.operands[:-1], graph.nodes[:-1])
-        return StrictMachine(own, total and bool(self.wrt), results, numbers.tolist(), self.started)
 
 
 def _nodes(inputs: Sequence[Any]) -> list[Any]:
@@ -647,99 +494,6 @@ def _number(k: int, given: Any) -> float:
             "give its .data, or compile what differentiates, as in compile(grad(f))"
         )
     return as_float(given, f"argument {k}")
-
-
-def _node(leaf: Any, name: str) -> Any:
-    if isinstance(leaf, (Symbol, Value)):
-        return leaf
-    try:
-        return Constant(leaf)
-    except TypeError:
-        raise TypeError(
-            f"`{name}` returned {type(leaf).__name__} {leaf!r:.40}: "
-            "return a number, or lists, tuples, dicts or arrays of them"
-        ) from None
-
-
-def _packed(count: int) -> Op:
-    """An op that stands for all results, so that they are one node of the graph."""
-    op = Op("results", lambda first: first, (None,))
-    op.arity = count
-    return op
-
-
-def _unpacked(program: ArrayProgram, count: int) -> ArrayProgram:
-    """The program with its last statement, `results(a, b, …)`, replaced by statements that fill an array of them."""
-    last = program.steps[-1]
-    assert isinstance(last, Statement)
-    packed = last.terms[0].expression
-    assert isinstance(packed, Apply)
-    first = packed.operands[0]
-    if count == 1 and isinstance(first, Access) and first.array.kind == "value" and first.array.size == 1:
-        return ArrayProgram(program.steps[:-1], program.leaves, first.array)
-    output = Array("output", count, "value")
-    steps = [*program.steps[:-1], *_stores(output, packed.operands)]
-    return ArrayProgram(steps, program.leaves, output)
-
-
-def _stores(output: Array, results: Sequence[Expression]) -> Iterator[Statement]:
-    """`output[k] = results[k]`, in a loop where neighbours lie at equal distances in one array."""
-    start = 0
-    while start < len(results):
-        stop, step = start + 1, 0
-        while stop < len(results) and (distance := _distance(results[stop - 1], results[stop])) is not None:
-            if stop - start > 1 and distance != step:
-                break
-            stop, step = stop + 1, distance
-        first = results[start]
-        if stop - start == 1:
-            yield Statement(Access(output, start, ()), (), [Term(first)])
-        else:
-            assert isinstance(first, Access)
-            source = Access(first.array, first.base, (step,))
-            yield Statement(Access(output, start, (1,)), (stop - start,), [Term(source)])
-        start = stop
-
-
-def _distance(a: Expression, b: Expression) -> int | None:
-    if isinstance(a, Access) and isinstance(b, Access) and a.array is b.array and a.table is b.table is None:
-        return b.base - a.base
-    return None
-
-
-def _rows(array: Any, k: int) -> tuple[Structure, np.ndarray]:
-    """The structure of one example of a batched argument, and a matrix with a row for each."""
-    if isinstance(array, np.ndarray) and array.ndim:
-        matrix = array.reshape(len(array), -1) if array.size else np.zeros((len(array), 0))
-        if matrix.dtype.kind not in "fiub":
-            raise TypeError(f"argument {k} must be an array of real numbers, got one of {matrix.dtype}")
-        return NUMBER if array.ndim == 1 else (ARRAY, array.shape[1:]), matrix.astype(np.float64, copy=False)
-    if not isinstance(array, (list, tuple)):
-        raise TypeError(f"argument {k} of a batch must be a list or an array with an example in each entry")
-    rows: list[list[float]] = []
-    structures = set()
-    for example in array:
-        rows.append([])
-        structures.add(flatten(example, rows[-1], lambda n: as_float(n, f"argument {k}"), floats=True))
-    if len(structures) > 1:
-        first, second = list(structures)[:2]
-        raise ValueError(
-            f"the examples of a batch must have the same structure: {difference(first, second, f'argument {k}')}"
-        )
-    if not rows:
-        return NUMBER, np.zeros((0, 1))
-    return structures.pop(), np.array(rows, dtype=np.float64)
-
-
-def batch_of(structure: Structure, columns: Iterator[np.ndarray]) -> Any:
-    """The result's structure with an array of all examples in place of each number; an array gets a leading axis."""
-    if structure == NUMBER:
-        return next(columns).copy()
-    kind, parts = structure
-    if kind is ARRAY:
-        stacked = np.stack([next(columns) for _ in range(int(np.prod(parts)))], axis=1)
-        return stacked.reshape(-1, *parts)
-    return kind([batch_of(part, columns) for part in parts])
 
 
 def _size(count: int | None) -> str:

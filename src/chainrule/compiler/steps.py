@@ -13,9 +13,10 @@ import numpy as np
 
 from chainrule._bulk import write_data
 from chainrule._value import Value
-from chainrule.compiler.function import CompiledFunction, Traced
+from chainrule.compiler.function import CompiledFunction
 from chainrule.compiler.machine import Clock, Machine
 from chainrule.compiler.program import Access, Array, ArrayProgram, Expression, Number, Statement, Term
+from chainrule.compiler.traced import Traced
 from chainrule.optim import Optimizer
 
 

@@ -1,0 +1,195 @@
+"""A function traced once: the graph of one example, the program that it is lifted to, and machines that run it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chainrule._value import Value
+from chainrule.compiler.batch import batched, size_of_an_example
+from chainrule.compiler.export import exported
+from chainrule.compiler.graph import Graph, trace
+from chainrule.compiler.lift import IrregularityError, lift
+from chainrule.compiler.machine import Clock, Machine, load_xla, places
+from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Statement, Term
+from chainrule.compiler.strict import StrictMachine
+from chainrule.compiler.symbols import Constant, Symbol, TracingError, next_serial, tracing
+from chainrule.ops import Op
+from chainrule.optim import Optimizer
+from chainrule.structure import Structure, build, flatten
+
+if TYPE_CHECKING:
+    from chainrule.compiler.steps import Steps
+
+CACHE = 2**18  # bytes that a batch may keep at a time: of 2**17 to 2**20, the fastest where L1 has 48 KiB and L2 2 MiB
+
+First = Callable[[], np.ndarray]
+
+
+class Traced:
+    """A function traced for one structure of arguments: the graph of one example, and machines for it."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        structure: Structure,
+        count: int,
+        wrt: Sequence[Value] | None,
+        dtype: str,
+        strict: bool,
+        backend: str,
+    ) -> None:
+        self.structure = structure
+        self.backend = backend
+        self.count = count
+        self.dtype = dtype
+        self.strict = strict  # as asked, or because nothing repeats
+        self.clock = Clock()
+        self.started = next_serial()
+        arguments = [Symbol.argument(k) for k in range(count)]
+        leaves: list[Any] = []
+
+        def call() -> Structure:
+            supply = iter(arguments)
+            with tracing():
+                result = function(*[build(part, supply) for part in structure])
+            return flatten(result, leaves, lambda leaf: _node(leaf, name))
+
+        self.result = self.clock("call", call)
+        self.outputs = len(leaves)
+        if not leaves:
+            raise TypeError(f"`{name}` returned no numbers: return a number, or lists of numbers")
+        graph = self.clock("trace", lambda: trace(Symbol(_packed(len(leaves)), tuple(leaves)), wrt))
+        inputs = [graph.nodes[i] for i in graph.leaves("input")]
+        if any(symbol.place >= count or symbol is not arguments[symbol.place] for symbol in inputs):
+            raise TracingError(
+                f"`{name}` uses a traced number of an earlier trace, which some variable outside of it kept: "
+                "return such a number, or give it as an argument, rather than storing it"
+            )
+        self.used = np.array([symbol.place for symbol in inputs], dtype=np.int64)
+        self.spans: list[tuple[Any, Any]] | None = None  # of a batch's arguments
+        self.captured: dict[str, list[Value]] = {
+            kind: [graph.nodes[i] for i in graph.leaves(kind)] for kind in ("parameter", "captured")
+        }
+        parameters = self.captured["parameter"]
+        self.wrt = parameters if wrt is None else list(wrt)
+        self.order = places(self.wrt, parameters)
+        self.graph = graph
+        self.scalar_nodes = len(graph) - 1  # without the one that packs the results
+        self.machines: dict[tuple[int | None, bool, bool], Machine | StrictMachine] = {}
+        self.steps: dict[tuple[Optimizer, str], Steps] = {}  # training steps, by the optimizer and its settings
+
+    @cached_property
+    def lifted(self) -> ArrayProgram:
+        """The program of one example."""
+        program: ArrayProgram = self.clock("lift", lambda: _unpacked(lift(self.graph), self.outputs))
+        return program
+
+    def exported(self, freeze: bool = False, whole: bool = True) -> ArrayProgram:
+        """The program of one example, as others call it; with the `whole` arguments, or with what is used of them."""
+        try:
+            lifted = self.lifted
+        except IrregularityError:
+            lifted = _unpacked(lift(self.graph, math.inf), self.outputs)
+        arguments = (self.used.tolist(), self.count) if whole else None
+        return exported(lifted, self.wrt, self.captured, arguments, freeze)
+
+    @cached_property
+    def most_examples(self) -> int:
+        """How many examples the cache holds at a time, or the device that JAX runs on."""
+        try:
+            numbers = size_of_an_example(self.lifted)
+        except IrregularityError:  # examples then run node by node, one at a time
+            numbers = len(self.graph)
+        bytes_each = np.dtype(self.dtype).itemsize * (2 * numbers + 1)
+        if self.backend == "jax":
+            return max(64, int(load_xla().largest_batch()) // bytes_each // 64 * 64)
+        return max(16, min(4096, CACHE // bytes_each // 16 * 16))
+
+    def parts(self, count: int) -> list[range]:
+        """The runs for a batch of so many, given by the first example of each: some of equal size, one of the rest."""
+        most = self.most_examples
+        whole = count // most * most
+        return [part for part in (range(0, whole, most), range(whole, count, count - whole or 1)) if part]
+
+    def load(self, machine: Machine | StrictMachine) -> None:
+        """Give the machine the captured Values' present data."""
+        for kind, nodes in self.captured.items():
+            machine.load_data(kind, nodes)
+
+    def machine(self, examples: int | None, total: bool, backend: str, first: First) -> Machine | StrictMachine:
+        """For one example, or so many; their sum with its gradient if `total`. `first` gives one example's numbers."""
+        if self.strict:
+            return self.clock("nodes", lambda: self._nodes(total, first()))  # type: ignore[no-any-return]
+        program = self.lifted
+        if examples is not None:
+            program = self.clock("batch", lambda: batched(self.lifted, examples, total))
+        return Machine(program, total and bool(self.wrt), backend, self.clock, dtype=self.dtype)
+
+    def _nodes(self, total: bool, numbers: Any) -> StrictMachine:
+        graph, results = self.graph, self.graph.operands[-1]
+        own = Graph(graph.rules[:-1], graph.operands[:-1], graph.nodes[:-1])
+        return StrictMachine(own, total and bool(self.wrt), results, numbers.tolist(), self.started)
+
+
+def _node(leaf: Any, name: str) -> Any:
+    if isinstance(leaf, (Symbol, Value)):
+        return leaf
+    try:
+        return Constant(leaf)
+    except TypeError:
+        raise TypeError(
+            f"`{name}` returned {type(leaf).__name__} {leaf!r:.40}: "
+            "return a number, or lists, tuples, dicts or arrays of them"
+        ) from None
+
+
+def _packed(count: int) -> Op:
+    """An op that stands for all results, so that they are one node of the graph."""
+    op = Op("results", lambda first: first, (None,))
+    op.arity = count
+    return op
+
+
+def _unpacked(program: ArrayProgram, count: int) -> ArrayProgram:
+    """The program with its last statement, `results(a, b, …)`, replaced by statements that fill an array of them."""
+    last = program.steps[-1]
+    assert isinstance(last, Statement)
+    packed = last.terms[0].expression
+    assert isinstance(packed, Apply)
+    first = packed.operands[0]
+    if count == 1 and isinstance(first, Access) and first.array.kind == "value" and first.array.size == 1:
+        return ArrayProgram(program.steps[:-1], program.leaves, first.array)
+    output = Array("output", count, "value")
+    steps = [*program.steps[:-1], *_stores(output, packed.operands)]
+    return ArrayProgram(steps, program.leaves, output)
+
+
+def _stores(output: Array, results: Sequence[Expression]) -> Iterator[Statement]:
+    """`output[k] = results[k]`, in a loop where neighbours lie at equal distances in one array."""
+    start = 0
+    while start < len(results):
+        stop, step = start + 1, 0
+        while stop < len(results) and (distance := _distance(results[stop - 1], results[stop])) is not None:
+            if stop - start > 1 and distance != step:
+                break
+            stop, step = stop + 1, distance
+        first = results[start]
+        if stop - start == 1:
+            yield Statement(Access(output, start, ()), (), [Term(first)])
+        else:
+            assert isinstance(first, Access)
+            source = Access(first.array, first.base, (step,))
+            yield Statement(Access(output, start, (1,)), (stop - start,), [Term(source)])
+        start = stop
+
+
+def _distance(a: Expression, b: Expression) -> int | None:
+    if isinstance(a, Access) and isinstance(b, Access) and a.array is b.array and a.table is b.table is None:
+        return b.base - a.base
+    return None
