@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "descent.h"
-
 #ifdef __AVX512F__
 enum { LANES = 8 };
 #elif defined __AVX__
@@ -157,7 +155,7 @@ static int load(Block *s, const double *x, const double *y, long n)
     return vectors;
 }
 
-double moons(const double *p, double *dp, const double *x, const double *y, long n)
+double loss(const double *p, double *dp, const double *x, const double *y, long n)
 {
     Block s;
     Sums d;

@@ -1,10 +1,9 @@
 /* Gradient descent on any of the losses in C. */
 
-typedef double (*Loss)(const double *p, double *dp, const double *x, const double *y, long n);
+double loss(const double *p, double *dp, const double *x, const double *y, long n);
 
 /* So many steps at a constant rate; the last loss. */
-double train(Loss loss, double *p, double *dp, long parameters, const double *x, const double *y, long n, double rate,
-             long steps)
+double train(double *p, double *dp, long parameters, const double *x, const double *y, long n, double rate, long steps)
 {
     double value = 0.0;
     for (long s = 0; s < steps; s++) {
