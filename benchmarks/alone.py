@@ -14,9 +14,8 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
-from contest import Contestant, Workload, collector, stay_on
+from contest import Contestant, Runner, Workload, collector, stay_on
 from contestants import CONTESTANTS
 from workloads import GRAPHS, WORKLOADS
 
@@ -50,18 +49,18 @@ def measure(workload: Workload, contestant: Contestant) -> Cost:
         started = perf_counter()
         runner = contestant.prepare(workload, problem)
         runner.begin()
-        runner.run(1)
+        runner.run(contestant.at_once)
         first = perf_counter() - started
-        again = min(_step(runner) for _ in range(2))
+        again = min(_step(runner, contestant.at_once) for _ in range(2))
         peak = _memory("VmHWM")
     megabytes = None if before is None or peak is None else (peak - before) / 1e6
     return Cost(max(0.0, first - again), megabytes)
 
 
-def _step(runner: Any) -> float:
+def _step(runner: Runner, count: int) -> float:
     runner.begin()
     started = perf_counter()
-    runner.run(1)
+    runner.run(count)
     return perf_counter() - started
 
 
@@ -82,5 +81,5 @@ def _memory(field: str) -> int | None:
 
 if __name__ == "__main__":
     (chosen,) = [workload for workload in (*WORKLOADS, *GRAPHS) if workload.name == sys.argv[1]]
-    (one,) = [contestant for contestant in CONTESTANTS if contestant.name == sys.argv[2]]
+    (one,) = [contestant for contestant in chosen.contestants(CONTESTANTS) if contestant.name == sys.argv[2]]
     print(json.dumps(asdict(measure(chosen, one))))

@@ -59,6 +59,11 @@ class Contestant:
     managed: bool = False  # Python's collector is off while it runs; it collects once a step
     warm: bool = False  # an untimed step before a turn, so that a collector that lags behind pays what it owes
 
+    @property
+    def at_once(self) -> int:
+        """Steps that it takes side by side: a turn has a multiple of them."""
+        return self.options.get("at_once", 1)
+
     def load(self, workload: Workload) -> tuple[Any, Any]:
         """Import the peer, and its solution: a module, or the path of a source in C."""
         peer = importlib.import_module(f"peers.{self.peer}")
@@ -197,7 +202,7 @@ def interleave(ready: Mapping[Contestant, Runner], turns: int, patience: float) 
 
 def _steps_a_turn(contestant: Contestant, runner: Runner) -> int:
     """By trial: a first call with another count can be one that compiles, so the better of two is what counts."""
-    count = 1
+    least = count = contestant.at_once
     while True:
         seconds = _turn(contestant, runner, count)
         if count * seconds > 10 * TURN:  # no need to be sure
@@ -205,7 +210,8 @@ def _steps_a_turn(contestant: Contestant, runner: Runner) -> int:
         seconds = min(seconds, _turn(contestant, runner, count))
         if count * seconds > TURN / 2:
             return count
-        count = min(max(2 * count, round(TURN / max(seconds, 1e-9))), 1000 * count)
+        wanted = min(round(TURN / max(seconds, 1e-9)), 1000 * count)
+        count = max(2 * count, wanted // least * least)
 
 
 def _turn(contestant: Contestant, runner: Runner, count: int) -> float:

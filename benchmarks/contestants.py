@@ -21,6 +21,17 @@ def eager(name: str, group: str, value: str, file: str = "scalars.py", **rest: A
     return Contestant(name, group, "scalars", file, options, few=True, **rest)
 
 
+def names(name: str, group: str, file: str, options: dict[str, Any] | None = None, **rest: Any) -> Contestant:
+    """In the folder of microgpt; Adam divides by small numbers, and what differs grows."""
+    return Contestant(name, group, "names", file, options or {}, **{"tolerance": 1e-10, **rest})
+
+
+def gpt(name: str, **options: Any) -> Contestant:
+    """Ours, in that folder."""
+    tolerance = 1e-4 if options.get("dtype") == "float32" else 1e-10
+    return names(name, OURSELVES, "model_chainrule.py", options, tolerance=tolerance, cores=options.get("threads", 1))
+
+
 CONTESTANTS = [
     compiled(OURS),
     compiled("chainrule (2 threads)", {"threads": 2}, kinds=("gradient",), cores=2),
@@ -43,4 +54,18 @@ CONTESTANTS = [
     Contestant("numba by hand", BY_HAND, "numba_jit", "numba_loops.py"),
     Contestant("C by hand", BY_HAND, "c_by_hand", "plain.c"),
     Contestant("tuned C by hand", BY_HAND, "c_by_hand", "tuned.c"),
+    gpt(OURS, mode="compiled"),
+    gpt("chainrule (float32)", mode="compiled", dtype="float32"),
+    gpt("chainrule (512 at once)", mode="batched", threads=1, at_once=512),
+    gpt("chainrule (512 at once, 2 threads)", mode="batched", threads=2, at_once=512),
+    gpt("chainrule (512 at once, 2 threads, float32)", mode="batched", threads=2, at_once=512, dtype="float32"),
+    names(EAGER, OURSELVES, "model_optimizer.py", {"value": "native"}),
+    names("chainrule (eager, Python)", OURSELVES, "model_scalars.py", {"value": "Python"}),
+    names("microgpt's Value", SCALARS, "model_scalars.py", {"value": "microgpt"}),
+    names("micrograd (managed)", SCALARS, "model_scalars.py", {"value": "micrograd", "managed": True}, managed=True),
+    names("micrograd", SCALARS, "model_scalars.py", {"value": "micrograd"}),
+    names("PyTorch", TENSORS, "model_torch.py"),
+    names("JAX", TENSORS, "model_jax.py"),
+    names("NumPy by hand", BY_HAND, "model_numpy.py"),
+    names("C by hand", BY_HAND, "model_c.py"),
 ]

@@ -17,9 +17,11 @@ LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, toke
 
 
 def lines_of(contestant: Contestant, workload: Workload) -> int:
-    """Those of the file in the workload's folder, and of the loop around it that the peer's module names."""
+    """Those of the file in the workload's folder, what it names as part of it, and the loop around it in `peers`."""
     peer, solution = contestant.load(workload)
-    return sum(count(source) for source in (solution, *peer.LOOPS[workload.kind]))
+    if hasattr(solution, "sources"):  # it only fetches what the user wrote
+        return sum(count(source) for source in solution.sources(**contestant.options))
+    return sum(count(source) for source in (solution, *getattr(solution, "SOURCES", []), *peer.LOOPS[workload.kind]))
 
 
 def count(source: Any) -> int:

@@ -96,7 +96,7 @@ class Board:
 
     def _overview(self) -> list[str]:
         """A row a contestant, a column a workload."""
-        names = [c.name for c in CONTESTANTS if any(c.name in {**t.times, **t.left_out} for t in self.tasks)]
+        names = in_order({name for task in self.tasks for name in (*task.times, *task.left_out)})
         rows = [[_bold(name, name), *(_bold(name, cell(task, name)) for task in self.tasks)] for name in names]
         return table(["", *(task.workload.name for task in self.tasks)], rows)
 
@@ -118,7 +118,7 @@ class Board:
         """What a node costs: a column a contestant."""
         if not self.graphs:
             return []
-        names = [c.name for c in CONTESTANTS if any(c.name in score.contest.times for score in self.graphs)]
+        names = in_order({name for score in self.graphs for name in score.contest.times})
         rows = []
         for score in self.graphs:
             title, best = score.contest.workload.title, score.contest.best
@@ -126,6 +126,11 @@ class Board:
         held = {name: cost.megabytes for name, cost in self.graphs[0].costs.items() if cost.megabytes is not None}
         rows.append(["held, bytes", *(_if_number(1e6 * held.get(name, math.nan) / NODES) for name in names)])
         return table(["a node", *names], rows)
+
+
+def in_order(names: set[str]) -> list[str]:
+    """As the list of contestants has them."""
+    return [name for name in dict.fromkeys(contestant.name for contestant in CONTESTANTS) if name in names]
 
 
 def _details(score: Score) -> list[str]:

@@ -10,7 +10,7 @@ from html import escape
 
 from contest import Contest
 from contestants import CONTESTANTS, GROUPS, OURS
-from pages import Board, duration, scaled
+from pages import Board, duration, in_order, scaled
 
 LABELS, COLUMN, ROW, GAP, HEAD, FOOT, EDGE = 196, 136, 23, 11, 62, 42, 18  # pixels
 CAPTION = (
@@ -74,13 +74,14 @@ def picture(board: Board) -> str:
 
 def _rows(tasks: list[Contest]) -> dict[str, float]:
     """The height of each row; those of a group stand together."""
-    rows, y = {}, HEAD + EDGE / 2
+    present = in_order({name for task in tasks for name in task.times})
+    groups = {contestant.name: contestant.group for contestant in CONTESTANTS}
+    rows, y = {}, HEAD + EDGE / 2 + ROW / 2
     for group in GROUPS:
-        present = [c.name for c in CONTESTANTS if c.group == group and any(c.name in t.times for t in tasks)]
-        for name in present:
-            rows[name] = y + ROW / 2
+        for name in (name for name in present if groups[name] == group):
+            rows[name] = y
             y += ROW
-        y += GAP if present else 0
+        y += GAP if group in map(groups.get, present) else 0
     return rows
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -22,14 +23,16 @@ import numpy as np
 
 import chainrule
 from chainrule import Value, dot, losses, nn, optim, softmax
-from chainrule.compiler.steps import CompiledSteps
 
 NAMES = Path(__file__).with_name("names.txt")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 EDGE = 0  # the token before the first letter and after the last; letters are 1 to 26
 TOKENS, BLOCK, WIDTH, HEADS = 1 + len(LETTERS), 16, 16, 4
 HEAD = WIDTH // HEADS
-SHORT, LANES = 8, 64  # batches: positions of most names; names come in multiples of so many, so that sizes repeat
+SIZES, LANES = (
+    (6, 8, 11, BLOCK),
+    16,
+)  # of batches: names are filled up to one of these, and come in multiples of so many
 
 Vector = list[Any]
 Matrix = list[Vector]
@@ -122,99 +125,73 @@ def example(name: str) -> Example:
 
 
 def padded(
-    names: Iterable[str], positions: int = BLOCK, multiple: int = 1
+    names: Sequence[str], positions: int = BLOCK, multiple: int = 1
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Examples as three matrices with a row a name, filled up with positions, and then rows, of weight 0."""
-    rows = list(names)
-    filled = np.zeros((3, -(-len(rows) // multiple) * multiple, positions))
-    for i, name in enumerate(rows):
-        filled[:, i, : len(name) + 1] = example(name)
-    return filled[0], filled[1], filled[2]
+    rows = [*names, *[""] * (-len(names) % multiple)]
+    text = "".join(name.ljust(positions, "`") for name in rows)  # the sign before "a", so that it counts as 0
+    targets = (np.frombuffer(text.encode(), dtype=np.uint8) - float(ord("`"))).reshape(len(rows), positions)
+    tokens = np.hstack([np.full((len(rows), 1), float(EDGE)), targets[:, :-1]])
+    lengths = np.array([len(name) + 1.0 for name in rows])[:, None]
+    weights = (np.arange(positions) < lengths) / lengths
+    weights[len(names) :] = 0.0
+    return tokens, targets, weights
 
 
 class Trainer:
     """Steps of Adam on the mean loss of a few names. `step` returns the loss from before."""
 
-    def __init__(self, gpt: GPT, steps: int, dtype: str = "float64") -> None:
+    def __init__(self, gpt: GPT, steps: int, dtype: str = "float64", threads: int | None = None) -> None:
         self.gpt = gpt
-        self.dtype = dtype  # of compiled programs; a Value is a float64
-        rate = optim.linear(0.01, 0.0, steps)
-        self.optimizer = optim.Adam(gpt.parameters(), lr=rate, betas=(0.85, 0.99))
+        self.threads = threads  # of batches; None: as many as pay
+        self.optimizer = optim.Adam(gpt.parameters(), lr=optim.linear(0.01, 0.0, steps), betas=(0.85, 0.99))
+        self.loss = chainrule.compile(gpt.loss, wrt=gpt.parameters(), dtype=dtype)  # done when it is first called
 
     def train(self, batches: Sequence[list[str]]) -> list[float]:
         return [self.step(names) for names in batches]
 
     def step(self, names: list[str]) -> float:
-        raise NotImplementedError
+        self.optimizer.zero_grad()
+        loss = self.backward(names)
+        self.optimizer.step()
+        return loss
+
+    def backward(self, names: list[str]) -> float:
+        """The mean loss of these names; its gradient is added to that of the parameters."""
+        return self.loss.batch(*padded(names))
 
 
 class Eager(Trainer):
     """On Values."""
 
-    def step(self, names: list[str]) -> float:
+    def backward(self, names: list[str]) -> float:
         loss = chainrule.mean([self.gpt.loss(*example(name)) for name in names])
-        self.optimizer.zero_grad()
         loss.backward()
-        self.optimizer.step()
         return loss.data
 
 
 class Compiled(Trainer):
-    """One name a step. Loss, gradient and Adam are one native program, and the parameters stay in its memory."""
-
-    def __init__(self, gpt: GPT, steps: int, dtype: str = "float64") -> None:
-        super().__init__(gpt, steps, dtype)
-        inputs = [[0.0] * BLOCK] * 3
-        self.program = CompiledSteps(lambda inputs: gpt.loss(*inputs), inputs, self.optimizer, dtype=dtype)
+    """One name a step. Loss, gradient and Adam are one native program, which goes from name to name by itself."""
 
     def train(self, batches: Sequence[list[str]]) -> list[float]:
-        machine = self.program.machine
-        surprises = []
-        for numbers in np.hstack(padded(name for (name,) in batches)):
-            machine.load("input", numbers)
-            machine.load("scalars", list(self.optimizer.scalars().values()))
-            machine.run()
-            surprises.append(float(machine.output[0]))
-            self.optimizer.steps += 1
-        for parameter, number in zip(self.program.parameters, machine.read("parameter").tolist(), strict=True):
-            parameter.data = number
-        return surprises
+        return self.loss.train(self.optimizer, *padded([name for (name,) in batches]))
 
 
 class Batched(Trainer):
-    """Many names a step: the loss of one name runs as a batch of names, Adam's rule as a batch of parameters."""
+    """Many names a step, side by side in vectors, and on all cores.
 
-    def __init__(self, gpt: GPT, steps: int, dtype: str = "float64") -> None:
-        super().__init__(gpt, steps, dtype)
-        self.loss = chainrule.compile(gpt.loss, wrt=gpt.parameters(), dtype=dtype)
-        self.scalars = {name: Value(number) for name, number in self.optimizer.scalars().items()}
-        self.update = chainrule.compile(self.rule, wrt=())
-        count = len(self.optimizer.parameters)
-        self.state = [np.array([p.data for p in self.optimizer.parameters]), np.zeros(count), np.zeros(count)]
+    They go by length: most have six letters or so, and most of the work on a whole block would be for nothing.
+    """
 
-    def rule(self, data: Any, grad: Any, m: Any, v: Any) -> tuple[Any, ...]:
-        return self.optimizer.update(data, grad, m, v, **self.scalars)
-
-    def step(self, names: list[str]) -> float:
-        loss, gradient = self.loss_and_gradient(names)
-        for name, number in self.optimizer.scalars().items():
-            self.scalars[name].data = number
-        data, *moments = self.state
-        self.state = list(self.update.batch(data, gradient, *moments, reduce=None))
-        for parameter, number in zip(self.optimizer.parameters, self.state[0].tolist(), strict=True):
-            parameter.data = number
-        self.optimizer.steps += 1
-        return loss
-
-    def loss_and_gradient(self, names: list[str]) -> tuple[float, np.ndarray]:
-        """Means over the names. Short ones are kept apart: most of the work on a whole block would be for nothing."""
-        short, long = [n for n in names if len(n) < SHORT], [n for n in names if len(n) >= SHORT]
-        total, gradient = 0.0, np.zeros(len(self.optimizer.parameters))
-        for group, positions in ((short, SHORT), (long, BLOCK)):
+    def backward(self, names: list[str]) -> float:
+        loss = 0.0
+        for shorter, positions in pairwise((0, *SIZES)):
+            group = [name for name in names if shorter <= len(name) < positions]
             if group:
-                part, slope = self.loss.batch_value_and_grad(*padded(group, positions, LANES), reduce="sum")
-                total, gradient = total + part, gradient + slope
-        return total / len(names), gradient / len(names)
+                tokens, targets, weights = padded(group, positions, LANES)
+                shares = weights / len(names)
+                loss += self.loss.batch(tokens, targets, shares, reduce="sum", threads=self.threads)
+        return loss
 
 
 TRAINERS = {"eager": Eager, "compiled": Compiled, "batched": Batched}

@@ -1,11 +1,12 @@
 """Optimizers, schedules and clipping do what PyTorch's do."""
 
 import math
+import random
 
 import pytest
 import torch
 
-from chainrule import Value, optim
+from chainrule import Value, detect_anomaly, no_grad, optim
 
 START = [-1.2, 1.0, 0.5, -0.3]
 STEPS = 100
@@ -239,6 +240,100 @@ def test_a_new_optimizer_is_slots_and_a_rule():
     ours = our_path(lambda p: Nag(p, lr=0.01))
     theirs = torch_path(lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.5))
     assert_same_path(ours, theirs)
+
+
+# A step over all parameters at once is the rule on each of them.
+
+SPECIAL = [0.0, -0.0, 1.0, -2.5, 1e-300, 1e300, math.inf, -math.inf, math.nan]
+
+
+def after_steps(make, gradients, steps=3, first=0.7):
+    """The optimizer's parameters and memory, as text, after a few steps on the same gradients."""
+    parameters = [Value(first + k) for k in range(len(gradients))]
+    optimizer = make(parameters)
+    for _ in range(steps):
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+    return [[repr(p.data) for p in parameters], *[list(map(repr, column)) for column in optimizer.buffers.values()]]
+
+
+def number_by_number(make):
+    """The same optimizer, whose steps are the rule called with each parameter's numbers."""
+
+    def slow(parameters):
+        optimizer = make(parameters)
+        optimizer._step_at_once = lambda *_: False
+        return optimizer
+
+    return slow
+
+
+@pytest.mark.parametrize("name", RICH)
+def test_a_step_is_the_rule_on_every_parameters_numbers_to_the_bit(name):
+    gradients = [*SPECIAL[:-1], *[math.sin(k) for k in range(50)], *SPECIAL]
+    at_once, slow = (
+        after_steps(f(lambda p: rich(optim, name, p)), gradients) for f in (lambda make: make, number_by_number)
+    )
+    assert at_once == slow
+
+
+class Branching(optim.Optimizer):
+    def update(self, data, grad, *, lr):
+        return (data - lr if grad > 0.0 else data + lr,)
+
+
+class Plain(optim.Optimizer):
+    def update(self, data, grad, *, lr):
+        return (data - lr * math.copysign(1.0, grad),)
+
+
+class Forgetful(optim.Optimizer):
+    """Nine numbers of memory, which all become 1."""
+
+    slots = tuple("abcdefghi")
+
+    def update(self, data, grad, *memory, lr):
+        return data - lr * grad, *[1.0 for _ in memory]
+
+
+@pytest.mark.parametrize("kind", [Branching, Plain, Forgetful])
+def test_a_rule_for_numbers_only_is_called_with_numbers(kind):
+    gradients = [1.0, -1.0, 2.0]
+    assert after_steps(lambda p: kind(p, lr=0.5), gradients) == after_steps(
+        number_by_number(lambda p: kind(p, lr=0.5)), gradients
+    )
+
+
+def test_a_rule_with_noise_draws_for_every_parameter():
+    rng = random.Random(0)
+
+    class Noisy(optim.Optimizer):
+        def update(self, data, grad, *, lr):
+            return (data - lr * grad + rng.random(),)
+
+    parameters = [Value(1.0) for _ in range(100)]
+    Noisy(parameters, lr=0.1).step()
+    assert len({parameter.data for parameter in parameters}) == 100
+
+
+def test_settings_may_change_between_steps():
+    w = Value(0.0)
+    optimizer = optim.SGD([w], lr=1.0, weight_decay=0.0)
+    w.grad = 1.0
+    optimizer.step()
+    optimizer.weight_decay = 0.5
+    optimizer.step()
+    assert w.data == -1.0 - (1.0 + 0.5 * -1.0)
+
+
+def test_steps_inside_no_grad_and_detect_anomaly():
+    for block in (no_grad, detect_anomaly):
+        v, w = Value(1.0), Value(2.0)
+        v.grad = w.grad = 0.5
+        with block():
+            optim.Adam([v, w], lr=0.1).step()
+        assert [v.data, w.data] == pytest.approx([0.9, 1.9], abs=1e-8)
 
 
 # Schedules.

@@ -1,7 +1,7 @@
 """What is computed. Each folder is a task, written once for every contestant that has a file there."""
 
 from contest import Workload
-from workloads import digits, four_points, graph, greeks, moons
+from workloads import digits, four_points, graph, greeks, microgpt, moons
 
 LEAVES, FEW_LEAVES = 141, 20  # 99,546 nodes; 2,020
 
@@ -11,6 +11,7 @@ WORKLOADS = [
     Workload("big batch", "a gradient of it on 100,000", "moons", "gradient", moons.many, 100_000, 100, 2000),
     Workload("digit", "a step of 784-50-10 on an image", "digits", "training", digits.problem, 1, 1, 1),
     Workload("digits", "a gradient of it on 100 images", "digits", "gradient", digits.problem, 100, 1, 2),
+    Workload("microgpt", "a step of a GPT on a name", "microgpt", "training", microgpt.problem, 1, 1, 1),
     Workload("Greeks", "100,000 paths of 12 dates", "greeks", "gradient", greeks.problem, 100_000, 1000, 2000),
 ]
 

@@ -47,6 +47,7 @@ static PyTypeObject *ValueType;
 static uint64_t next_serial;
 static PyObject *table;     /* the rows of the op table, by code */
 static PyObject *as_float;  /* ops.as_float, for numbers that are neither float nor int */
+static PyObject *op_type, *call_in_python; /* ops.Op, and its __call__ as ops.py has it */
 static PyObject *code_name; /* "code", the attribute of a row that says its place in the table */
 static PyObject *backward_name; /* "_backward" */
 static PyObject *watcher;   /* while a function is traced: told of every look at a number; else NULL */
@@ -410,6 +411,41 @@ static PyObject *value_apply(PyObject *Py_UNUSED(unused), PyObject *const *args,
     }
     return apply(rule, (int)op, &PyTuple_GET_ITEM(operands, 0), PyTuple_GET_SIZE(operands));
 }
+
+/* `Op.__call__` where operands are floats or plain Values; everything else is left to the one in Python. */
+static PyObject *call_op(PyObject *rule, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    PyObject *code = names == NULL ? PyObject_GetAttr(rule, code_name) : NULL;
+    long op = code && PyLong_CheckExact(code) ? PyLong_AsLong(code) : -1;
+    Py_XDECREF(code);
+    PyErr_Clear();
+    if (op >= 0 && op < BUILTIN_OPS && PyList_GET_ITEM(table, op) == rule && count == arities[op]) {
+        Py_ssize_t floats = 0, values = 0;
+        double numbers[MOST_OPERANDS];
+        for (Py_ssize_t k = 0; k < count; k++) {
+            if (PyFloat_CheckExact(args[k]))
+                numbers[floats++] = PyFloat_AS_DOUBLE(args[k]);
+            else
+                values += Py_IS_TYPE(args[k], ValueType);
+        }
+        if (floats == count)
+            return PyFloat_FromDouble(builtin_forward((int)op, numbers));
+        if (floats + values == count)
+            return apply(rule, (int)op, args, count);
+    }
+    PyObject *few[8], **all = few, *result = NULL;
+    Py_ssize_t given = count + (names ? PyTuple_GET_SIZE(names) : 0);
+    if (given >= 8 && (all = PyMem_New(PyObject *, given + 1)) == NULL)
+        return PyErr_NoMemory();
+    all[0] = rule;
+    memcpy(all + 1, args, (size_t)given * sizeof(PyObject *));
+    result = PyObject_Vectorcall(call_in_python, all, (size_t)count + 1, names);
+    if (all != few)
+        PyMem_Free(all);
+    return result;
+}
+
+static PyMethodDef call_method = {"__call__", (PyCFunction)(void (*)(void))call_op, METH_FASTCALL | METH_KEYWORDS, NULL};
 
 /* `Value(data, _children=(), _op='', label='')`. */
 
@@ -871,6 +907,54 @@ BINARY_OPERATOR(pow)
 UNARY_OPERATOR(neg)
 UNARY_OPERATOR(abs)
 
+/* Sums as `functions.py` defines them, from left to right and from 0.0 on, for whatever can be added and multiplied. */
+
+static inline int are_plain_values(PyObject *left, PyObject *right)
+{
+    return Py_IS_TYPE(left, ValueType) && Py_IS_TYPE(right, ValueType);
+}
+
+static inline PyObject *plus(PyObject *total, PyObject *term) /* steals both */
+{
+    if (term && are_plain_values(total, term))
+        return binary(OP_add, forward_add(((Node *)total)->data, ((Node *)term)->data), (Node *)total, (Node *)term);
+    PyObject *sum = term ? PyNumber_Add(total, term) : NULL;
+    Py_DECREF(total);
+    Py_XDECREF(term);
+    return sum;
+}
+
+static PyObject *native_total(PyObject *Py_UNUSED(module), PyObject *items)
+{
+    PyObject *iterator = PyObject_GetIter(items), *total = iterator ? PyFloat_FromDouble(0.0) : NULL, *item;
+    while (total && (item = PyIter_Next(iterator)) != NULL)
+        total = plus(total, item);
+    Py_XDECREF(iterator);
+    if (PyErr_Occurred())
+        Py_CLEAR(total);
+    return total;
+}
+
+static PyObject *native_dot(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2)
+        return PyErr_Format(PyExc_TypeError, "the call should look like dot(a, b), got %zd arguments", count);
+    PyObject *a = PySequence_Tuple(args[0]), *b = a ? PySequence_Tuple(args[1]) : NULL, *total = NULL;
+    Py_ssize_t length = b ? PyTuple_GET_SIZE(a) : 0;
+    if (b && length != PyTuple_GET_SIZE(b))
+        PyErr_Format(PyExc_ValueError, "`a` has %zd numbers and `b` %zd: give two vectors of equal length", length,
+                     PyTuple_GET_SIZE(b));
+    else if (b)
+        total = PyFloat_FromDouble(0.0);
+    for (Py_ssize_t k = 0; total && k < length; k++) {
+        PyObject *x = PyTuple_GET_ITEM(a, k), *y = PyTuple_GET_ITEM(b, k);
+        total = plus(total, are_plain_values(x, y) ? operator_mul(x, y) : PyNumber_Multiply(x, y));
+    }
+    Py_XDECREF(a);
+    Py_XDECREF(b);
+    return total;
+}
+
 static PyObject *operator_power(PyObject *left, PyObject *right, PyObject *modulus)
 {
     if (modulus != Py_None)
@@ -1280,33 +1364,128 @@ static PyObject *native_add_to_grad(PyObject *Py_UNUSED(module), PyObject *args)
 }
 
 /* The forward pass again, from the leaves' present data, in the order in which the nodes were made. */
+
+static int compute_again(Node *node)
+{
+    if (node->op == NO_RULE)
+        return 0;
+    double few_numbers[4], *numbers = few_numbers;
+    if (node->count > 4 && (numbers = PyMem_New(double, node->count)) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (uint32_t j = 0; j < node->count; j++)
+        numbers[j] = operands_of(node)[j]->data;
+    PyObject *rule = node->op == USER_RULE ? node->extra->rule : NULL;
+    double data;
+    int failed = forward_of(rule, node->op, numbers, node->count, &data);
+    if (numbers != few_numbers)
+        PyMem_Free(numbers);
+    if (!failed)
+        node->data = data;
+    return failed;
+}
+
+static int are_values(PyObject *list)
+{
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(list); k++)
+        if (!is_value(PyList_GET_ITEM(list, k))) {
+            PyErr_Format(PyExc_TypeError, "`values` must be Values, got %s", Py_TYPE(PyList_GET_ITEM(list, k))->tp_name);
+            return 0;
+        }
+    return 1;
+}
+
+static int compute_all_again(PyObject *values)
+{
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(values); k++) /* a user's rule may change the list */
+        if (compute_again((Node *)PyList_GET_ITEM(values, k)) < 0)
+            return -1;
+    return 0;
+}
+
 static PyObject *native_replay(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *values;
-    if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &values))
+    if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &values) || !are_values(values) || compute_all_again(values) < 0)
         return NULL;
-    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(values); k++) {
-        PyObject *value = PyList_GET_ITEM(values, k);
-        if (!is_value(value))
-            return PyErr_Format(PyExc_TypeError, "`values` must be Values, got %s", Py_TYPE(value)->tp_name);
-        Node *node = (Node *)value;
-        if (node->op == NO_RULE)
-            continue;
-        double few_numbers[4], *numbers = few_numbers;
-        if (node->count > 4 && (numbers = PyMem_New(double, node->count)) == NULL)
-            return PyErr_NoMemory();
-        for (uint32_t j = 0; j < node->count; j++)
-            numbers[j] = operands_of(node)[j]->data;
-        PyObject *rule = node->op == USER_RULE ? node->extra->rule : NULL;
-        double data;
-        int failed = forward_of(rule, node->op, numbers, node->count, &data);
-        if (numbers != few_numbers)
-            PyMem_Free(numbers);
-        if (failed)
-            return NULL;
-        node->data = data;
-    }
     Py_RETURN_NONE;
+}
+
+/* An optimizer's rule for every parameter that takes gradients. It was recorded on Values: `leaves` stand for the data
+   and the gradient of a parameter and for what is remembered of it, `nodes` compute the `results`, data and memory after
+   the step. What is remembered lies in `columns`, a buffer of doubles each. False, and nothing done, where it takes
+   Python code or a comparison has looked at the one parameter that the rule was recorded for. No Python code runs in the
+   loop, so nobody changes the lists meanwhile. */
+
+enum { MOST_COLUMNS = 8 };
+
+static double *number_of(PyObject *list, Py_ssize_t place)
+{
+    return &((Node *)PyList_GET_ITEM(list, place))->data;
+}
+
+static void step_all(PyObject *parameters, PyObject *leaves, PyObject *nodes, PyObject *results, double *const *columns)
+{
+    Py_ssize_t remembered = PyList_GET_SIZE(leaves) - 2, count = PyList_GET_SIZE(nodes);
+    Node **rule = (Node **)PySequence_Fast_ITEMS(nodes);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); i++) {
+        Node *parameter = (Node *)PyList_GET_ITEM(parameters, i);
+        if (!takes_gradient(parameter))
+            continue;
+        *number_of(leaves, 0) = parameter->data;
+        *number_of(leaves, 1) = parameter->grad;
+        for (Py_ssize_t k = 0; k < remembered; k++)
+            *number_of(leaves, k + 2) = columns[k][i];
+        for (Py_ssize_t k = 0; k < count; k++) {
+            double numbers[MOST_OPERANDS];
+            for (uint32_t j = 0; j < rule[k]->count; j++)
+                numbers[j] = operands_of(rule[k])[j]->data;
+            rule[k]->data = builtin_forward(rule[k]->op, numbers);
+        }
+        parameter->data = *number_of(results, 0);
+        for (Py_ssize_t k = 0; k < remembered; k++)
+            columns[k][i] = *number_of(results, k + 1);
+    }
+}
+
+static int is_for_all(PyObject *leaves, PyObject *nodes)
+{
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(leaves); k++)
+        if (((Node *)PyList_GET_ITEM(leaves, k))->flags & COMPARED)
+            return 0;
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(nodes); k++) {
+        Node *node = (Node *)PyList_GET_ITEM(nodes, k);
+        if (node->flags & COMPARED || node->op >= BUILTIN_OPS)
+            return 0;
+    }
+    return 1;
+}
+
+static PyObject *native_step(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *parameters, *leaves, *nodes, *results, *columns;
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!", &PyList_Type, &parameters, &PyList_Type, &leaves, &PyList_Type, &nodes,
+                          &PyList_Type, &results, &PyList_Type, &columns) ||
+        !are_values(parameters) || !are_values(leaves) || !are_values(nodes) || !are_values(results))
+        return NULL;
+    Py_ssize_t count = PyList_GET_SIZE(columns), size = PyList_GET_SIZE(parameters) * (Py_ssize_t)sizeof(double), held = 0;
+    Py_buffer buffers[MOST_COLUMNS];
+    double *numbers[MOST_COLUMNS];
+    int fits = count <= MOST_COLUMNS && PyList_GET_SIZE(leaves) == count + 2 && PyList_GET_SIZE(results) == count + 1 &&
+               is_for_all(leaves, nodes);
+    while (fits && held < count && PyObject_GetBuffer(PyList_GET_ITEM(columns, held), &buffers[held], PyBUF_WRITABLE) == 0) {
+        fits = buffers[held].len == size;
+        numbers[held] = buffers[held].buf;
+        held++;
+    }
+    fits = fits && held == count;
+    if (fits)
+        step_all(parameters, leaves, nodes, results, numbers);
+    for (Py_ssize_t k = 0; k < held; k++)
+        PyBuffer_Release(&buffers[k]);
+    PyErr_Clear();
+    return PyBool_FromLong(fits);
 }
 
 /* Everything below a root, oldest first. Nothing holds these nodes but the graph, so no Python code may run meanwhile. */
@@ -1564,6 +1743,10 @@ static PyMethodDef module_functions[] = {
     {"record", native_record, METH_O, PyDoc_STR("Whether ops in this thread remember their operands; gives the old.")},
     {"observe", native_observe, METH_VARARGS, PyDoc_STR("Have functions told of nodes and of backward passes; or None.")},
     {"replay", native_replay, METH_VARARGS, PyDoc_STR("Compute a list of nodes, oldest first, again.")},
+    {"dot", (PyCFunction)(void (*)(void))native_dot, METH_FASTCALL, PyDoc_STR("The sum of products of two vectors.")},
+    {"total", native_total, METH_O, PyDoc_STR("The sum from left to right.")},
+    {"step", native_step, METH_VARARGS,
+     PyDoc_STR("Run a recorded rule for a list of parameters, with columns of what it remembers of each.")},
     {"read_data", native_read_data, METH_VARARGS, PyDoc_STR("Copy the data of a list of Values into a buffer.")},
     {"write_data", native_write_data, METH_VARARGS, PyDoc_STR("Set the data of a list of Values from a buffer.")},
     {"read_grad", native_read_grad, METH_VARARGS, PyDoc_STR("Copy the grads of a list of Values into a buffer.")},
@@ -1577,10 +1760,12 @@ static int read_table(void)
     PyObject *rows = ops ? PyObject_GetAttrString(ops, "TABLE") : NULL;
     PyObject *values = rows ? PyMapping_Values(rows) : NULL;
     as_float = ops ? PyObject_GetAttrString(ops, "as_float") : NULL;
+    op_type = ops ? PyObject_GetAttrString(ops, "Op") : NULL;
+    call_in_python = op_type ? PyObject_GetAttrString(op_type, "__call__") : NULL;
     table = values && PyList_Check(values) ? values : NULL;
     Py_XDECREF(ops);
     Py_XDECREF(rows);
-    if (table == NULL || as_float == NULL)
+    if (table == NULL || as_float == NULL || call_in_python == NULL)
         return -1;
     if (PyList_GET_SIZE(table) < BUILTIN_OPS) {
         PyErr_SetString(PyExc_ImportError, "the native engine was built from a longer op table: rebuild it");
@@ -1617,15 +1802,18 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *module = PyModule_Create(&module_definition);
     PyObject *type = module ? PyType_FromSpec(&value_spec) : NULL;
     PyObject *priority = type ? PyFloat_FromDouble(-1.0) : NULL;
+    PyObject *call = type ? PyDescr_NewMethod((PyTypeObject *)op_type, &call_method) : NULL;
     /* NumPy scalars leave arithmetic to Value; NumPy arrays go element by element. */
     if (priority == NULL || PyObject_SetAttrString(type, "__array_priority__", priority) < 0 ||
-        PyModule_AddObjectRef(module, "Value", type) < 0 ||
+        PyModule_AddObjectRef(module, "Value", type) < 0 || PyModule_AddObjectRef(module, "call_op", call) < 0 ||
         add_checksum(module) < 0) {
+        Py_XDECREF(call);
         Py_XDECREF(priority);
         Py_XDECREF(type);
         Py_XDECREF(module);
         return NULL;
     }
+    Py_DECREF(call);
     Py_DECREF(priority);
     ValueType = (PyTypeObject *)type;
     return module;

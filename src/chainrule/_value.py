@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from chainrule.engine import watch as watch
 else:
     Value, observe, record, watch = _module.Value, _module.observe, _module.record, _module.watch
+    if ENGINE == "native":
+        ops.Op.__call__ = _module.call_op  # the same in C; what is neither a float nor a Value goes to the old one
 
 
 def _repr_svg_(value: Value) -> str | None:

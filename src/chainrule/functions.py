@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 from chainrule import ops
 from chainrule._tracing import is_tracing
-from chainrule._value import Value
+from chainrule._value import ENGINE, Value
 from chainrule.ops import Op, Rule
+
+if ENGINE == "native":
+    from chainrule import _native as native
 
 Scalar = Value | float
 
@@ -76,7 +81,12 @@ def dot(a: Iterable[Scalar], b: Iterable[Scalar]) -> Any:
     >>> dot([1.0, 2.0], [3.0, 4.0])
     11.0
     """
-    return _total(x * y for x, y in zip(a, b, strict=True))
+    if ENGINE == "native":
+        return native.dot(a, b)
+    left, right = list(a), list(b)
+    if len(left) != len(right):
+        raise ValueError(f"`a` has {len(left)} numbers and `b` {len(right)}: give two vectors of equal length")
+    return _total(map(operator.mul, left, right))
 
 
 def mean(values: Iterable[Scalar]) -> Any:
@@ -114,10 +124,7 @@ def softmax(values: Iterable[Scalar]) -> list[Any]:
 
 def _total(items: Iterable[Any]) -> Any:
     """The sum from left to right, for numbers as for Values; Python's own `sum` treats floats in a way of its own."""
-    total: Any = 0.0
-    for item in items:
-        total = total + item
-    return total
+    return native.total(items) if ENGINE == "native" else reduce(operator.add, items, 0.0)
 
 
 def _shift(values: Iterable[Any]) -> tuple[Any, Sequence[Any]]:

@@ -14,12 +14,14 @@ A learning rate is a number or a schedule: any function from the step, counted f
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from chainrule import ops
 from chainrule._arguments import setting, whole_number
-from chainrule._value import Value
+from chainrule._observation import nodes_are_observed
+from chainrule._value import ENGINE, Value, record
 from chainrule.ops import as_float
 
 __all__ = [
@@ -60,7 +62,7 @@ class Optimizer:
         self.parameters = _parameters(parameters)
         self.lr = lr
         self.steps = 0
-        self.buffers = {slot: [0.0] * len(self.parameters) for slot in self.slots}
+        self.buffers = {slot: array("d", [0.0]) * len(self.parameters) for slot in self.slots}
         self.rate()  # an unusable `lr` is best refused here
 
     def update(self, data: Any, grad: Any, *slots: Any, **scalars: Any) -> tuple[Any, ...]:
@@ -98,14 +100,39 @@ class Optimizer:
         """
         scalars = self.scalars()
         columns = [self.buffers[slot] for slot in self.slots]
-        for i, parameter in enumerate(self.parameters):
-            if not parameter.requires_grad:
-                continue
-            remembered = [column[i] for column in columns]
-            parameter.data, *remembered = self.update(parameter.data, parameter.grad, *remembered, **scalars)
-            for column, number in zip(columns, remembered, strict=True):
-                column[i] = number
+        if not self._step_at_once(columns, scalars):
+            for i, parameter in enumerate(self.parameters):
+                if parameter.requires_grad:
+                    before = [parameter.data, parameter.grad, *(column[i] for column in columns)]
+                    parameter.data, *remembered = self.update(*before, **scalars)
+                    for column, number in zip(columns, remembered, strict=True):
+                        column[i] = number
         self.steps += 1
+
+    def _step_at_once(self, columns: list[array[float]], scalars: dict[str, float]) -> bool:
+        """The whole step in one call of the native engine, if it is there and the rule is one for Values.
+
+        The rule is recorded on Values with the numbers of the first parameter, and the graph computed again for each.
+        It must give what it gives on floats: a rule may draw noise, and then every parameter has its own.
+        """
+        if ENGINE != "native" or nodes_are_observed():
+            return False
+        from chainrule._native import step, trace
+
+        before = [self.parameters[0].data, self.parameters[0].grad, *(column[0] for column in columns)]
+        leaves = [Value(number) for number in before]
+        recorded = record(True)  # also inside no_grad()
+        try:
+            results = [_value(result) for result in self.update(*leaves, **scalars)]
+            nodes, rules, _ = trace(Value(0.0, results))
+        except TypeError:  # it is for floats only; or wrong, and will say so again
+            return False
+        finally:
+            record(recorded)
+        if [result.data for result in results] != list(self.update(*before, **scalars)):
+            return False
+        computed = [node for node, rule in zip(nodes, rules, strict=True) if rule is not None]
+        return step(self.parameters, leaves, computed, results, columns)
 
     def zero_grad(self) -> None:
         """Forget the gradients, which would otherwise add up from step to step.
@@ -116,8 +143,13 @@ class Optimizer:
         >>> w.grad
         0.0
         """
-        for parameter in self.parameters:
-            parameter.grad = 0.0
+        if ENGINE == "native":
+            from chainrule._native import write_grad
+
+            write_grad(self.parameters, array("d", [0.0]) * len(self.parameters))
+        else:
+            for parameter in self.parameters:
+                parameter.grad = 0.0
 
     def state(self) -> dict[str, int | list[float]]:
         """A copy of all that the past steps left behind, as plain numbers; the settings are not part of it.
@@ -142,7 +174,7 @@ class Optimizer:
                 "load it into the kind of optimizer that it came from"
             )
         steps = whole_number(state["steps"], "steps", 0)
-        buffers = {slot: [as_float(number, slot) for number in state[slot]] for slot in self.slots}
+        buffers = {slot: array("d", [as_float(number, slot) for number in state[slot]]) for slot in self.slots}
         for slot, column in buffers.items():
             if len(column) != len(self.parameters):
                 raise ValueError(
@@ -410,6 +442,10 @@ def clip_grad_value(parameters: Iterable[Value], limit: float) -> None:
     bound = _limit(limit, "limit")
     for parameter in _parameters(parameters):
         parameter.grad = ops.clip(parameter.grad, -bound, bound)
+
+
+def _value(number: Any) -> Value:
+    return number if isinstance(number, Value) else Value(number)
 
 
 def _decayed(grad: Any, data: Any, weight_decay: float) -> Any:

@@ -11,14 +11,16 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial, update_wrapper
-from typing import Any, TypeVar
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from chainrule._arguments import whole_number
 from chainrule._tracing import is_tracing
 from chainrule._value import Value
 from chainrule.compiler.batch import batched, padded, size_of_an_example
-from chainrule.compiler.bulk import add_to_grad
+from chainrule.compiler.bulk import add_to_grad, read_grad, write_grad
 from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.export import exported, frozen
 from chainrule.compiler.graph import Graph, trace
@@ -31,8 +33,12 @@ from chainrule.compiler.symbols import Constant, Symbol, TracingError, next_seri
 from chainrule.compiler.threads import check_threads, joined, spread, threads_for
 from chainrule.nn import Module
 from chainrule.ops import Op, as_float
+from chainrule.optim import Optimizer
 from chainrule.recording import constant
 from chainrule.structure import ARRAY, NUMBER, Structure, build, difference, flatten
+
+if TYPE_CHECKING:
+    from chainrule.compiler.steps import Steps
 
 STORM = 8  # programs of one function; more of them draw a warning
 CACHE = 2**18  # bytes that a batch may keep at a time: of 2**17 to 2**20, the fastest where L1 has 48 KiB and L2 2 MiB
@@ -65,8 +71,8 @@ class CompiledFunction:
         self._backend = backend
         self._dtype = dtype
         self._strict = strict
-        self._traced: dict[Structure, _Traced] = {}
-        self._latest: tuple[_Traced, Machine | StrictMachine] | None = None
+        self._traced: dict[Structure, Traced] = {}
+        self._latest: tuple[Traced, Machine | StrictMachine] | None = None
         self._programs: list[tuple[Structure, int | None]] = []  # what machines were compiled for
 
     def __call__(self, *inputs: Any) -> Any:
@@ -132,6 +138,40 @@ class CompiledFunction:
         """
         check_threads(threads)
         return self._batch_value_and_grad(arrays, reduce, threads)[1:]
+
+    def train(self, optimizer: Optimizer, *arrays: Any, batch_size: int = 1, threads: int | None = None) -> list[float]:
+        """Take steps of `optimizer`, each on the mean of the next `batch_size` examples; the loss before each step.
+
+        Each argument has a leading axis of examples, as in `batch`, in the order of the steps. With one example a step,
+        loss, gradient and update are one program, which goes through all of them without coming back to Python. No
+        `grad` is changed.
+
+        >>> from chainrule.optim import SGD
+        >>> w = Value(0.0)
+        >>> program = CompiledFunction(lambda x, y: (w * x - y) ** 2)
+        >>> program.train(SGD([w], lr=0.5), [1.0, 1.0], [3.0, 4.0])
+        [9.0, 1.0]
+        >>> w.data
+        4.0
+        """
+        check_threads(threads)
+        size = whole_number(batch_size, "batch_size")
+        traced, examples = self._examples(arrays)
+        self._check_scalar(traced)
+        if size == 1 and (steps := self._steps(traced, optimizer)):
+            return steps.take(examples.count, examples.matrix())
+        if not set(optimizer.parameters) <= set(traced.wrt):
+            raise ValueError(f"`optimizer` has parameters that are not in the `wrt` of `{self.name}`: give it those")
+        before, losses = np.empty(len(traced.wrt)), []
+        read_grad(traced.wrt, before)
+        for start in range(0, examples.count, size):
+            part = [array[start : start + size] for array in arrays]
+            value, gradient = self.batch_value_and_grad(*part, threads=threads)
+            write_grad(traced.wrt, gradient)
+            optimizer.step()
+            losses.append(value)
+        write_grad(traced.wrt, before)
+        return losses
 
     def describe(self, model: Module | None = None) -> str:
         """The program that the last call ran, a statement a line; with a model's names for its parameters, if given.
@@ -222,32 +262,46 @@ class CompiledFunction:
     # Details.
 
     @property
-    def _last_run(self) -> tuple[_Traced, Machine | StrictMachine]:
+    def _last_run(self) -> tuple[Traced, Machine | StrictMachine]:
         if self._latest is None:
             raise RuntimeError(f"`{self.name}` has not been traced yet, so there is no program: call it once first")
         return self._latest
 
-    def _name(self, found: ArrayProgram, traced: _Traced, model: Module | None) -> None:
+    def _name(self, found: ArrayProgram, traced: Traced, model: Module | None) -> None:
         if (leaf := found.leaves.get("input")) is not None:
             width = leaf.size // len(traced.used)  # of a batch, padded
             leaf.names = ArgumentNames(self.function, traced.structure, traced.used, width if width > 1 else 0)
         name_parameters(found, list(traced.captured.items()), model)
 
-    def _trace(self, inputs: Sequence[Any]) -> tuple[_Traced, list[float]]:
+    def _trace(self, inputs: Sequence[Any]) -> tuple[Traced, list[float]]:
         numbers: list[float] = []
         structure = tuple([flatten(given, numbers, partial(_number, k), True) for k, given in enumerate(inputs)])
         return self._traced_for(structure, len(numbers)), numbers
 
-    def _traced_for(self, structure: Structure, count: int) -> _Traced:
+    def _traced_for(self, structure: Structure, count: int) -> Traced:
         traced = self._traced.get(structure)
         if traced is None:
-            traced = _Traced(
+            traced = Traced(
                 self.function, self.name, structure, count, self._wrt, self._dtype, self._strict, self._backend
             )
             self._traced[structure] = traced
         return traced
 
-    def _machine(self, traced: _Traced, examples: int | None, total: bool, first: _First) -> Machine | StrictMachine:
+    def _steps(self, traced: Traced, optimizer: Optimizer) -> Steps | None:
+        """Training steps as one program; None if the loss goes node by node, as asked or for want of loops."""
+        from chainrule.compiler.steps import Steps
+
+        key = optimizer, repr(optimizer)  # settings are part of the program
+        if key not in traced.steps and not traced.strict:
+            try:
+                traced.steps[key] = Steps(traced, optimizer, self._backend, self._dtype)
+            except IrregularityError:
+                if self._dtype != "float64":
+                    raise
+                traced.strict = True
+        return traced.steps.get(key)
+
+    def _machine(self, traced: Traced, examples: int | None, total: bool, first: _First) -> Machine | StrictMachine:
         """For one example or so many; for any number of them if it goes node by node, as asked or for want of loops."""
         if traced.strict:
             examples = None
@@ -283,7 +337,7 @@ class CompiledFunction:
             stacklevel=_depth_of_the_user(),
         )
 
-    def _run(self, traced: _Traced, numbers: Any, total: bool) -> Machine | StrictMachine:
+    def _run(self, traced: Traced, numbers: Any, total: bool) -> Machine | StrictMachine:
         """The machine for one example, after a run on these numbers."""
         used = np.array(numbers, dtype=np.float64)[traced.used]
         machine = self._machine(traced, None, total, lambda: used)
@@ -294,7 +348,7 @@ class CompiledFunction:
 
     def _runs(
         self,
-        traced: _Traced,
+        traced: Traced,
         examples: _Examples,
         total: bool,
         threads: int | None,
@@ -309,13 +363,16 @@ class CompiledFunction:
         for firsts in traced.parts(examples.count):
             machine = traced.machines[firsts.step, total, False]
             assert isinstance(machine, Machine)
-            team = machine.team(threads_for(firsts, threads))
+            team = machine.team(threads_for(firsts, threads, machine.seconds_a_run))
             for member in team:
                 traced.load(member)
+            started = perf_counter()
             results += spread(firsts, team, read)
+            seconds = (perf_counter() - started) * len(team) / len(firsts)
+            machine.seconds_a_run = min(seconds, machine.seconds_a_run or seconds)
         return results
 
-    def _node_by_node(self, traced: _Traced, examples: _Examples, total: bool) -> StrictMachine | None:
+    def _node_by_node(self, traced: Traced, examples: _Examples, total: bool) -> StrictMachine | None:
         """The machine for this batch if it is to run so; if not, all machines that it needs are there."""
         for firsts in [range(1)] if traced.strict else traced.parts(examples.count):
             machine = self._machine(traced, firsts.step, total, lambda: examples.matrix()[0])
@@ -324,20 +381,20 @@ class CompiledFunction:
                 return machine
         return None
 
-    def _check_scalar(self, traced: _Traced) -> None:
+    def _check_scalar(self, traced: Traced) -> None:
         if traced.result != NUMBER:
             raise TypeError(
                 f"`{self.name}` returns {traced.outputs} numbers in a structure, and a gradient is that of one number: "
                 "return one, or call the program for the results alone (a batch with `reduce=None`)"
             )
 
-    def _value_and_grad(self, traced: _Traced, numbers: Any) -> tuple[float, np.ndarray]:
+    def _value_and_grad(self, traced: Traced, numbers: Any) -> tuple[float, np.ndarray]:
         machine = self._run(traced, numbers, total=True)
         return float(machine.output[0]), machine.gradient[traced.order]
 
     def _batch_value_and_grad(
         self, arrays: Sequence[Any], reduce: str, threads: int | None
-    ) -> tuple[_Traced, float, np.ndarray]:
+    ) -> tuple[Traced, float, np.ndarray]:
         if reduce not in ("mean", "sum"):
             raise ValueError(f"`reduce` must be 'mean', 'sum' or None, got {reduce!r}")
         traced, examples = self._examples(arrays)
@@ -348,7 +405,8 @@ class CompiledFunction:
             return traced, value / count, machine.gradient[traced.order]
 
         def add_up(machine: Machine, sections: list[range]) -> list[tuple[float, np.ndarray]]:
-            values, gradients = machine.run_many("input", examples.rows(joined(sections), machine), gradient=True)
+            rows = {"input": examples.rows(joined(sections), machine)}
+            values, gradients = machine.run_many(rows, gradient=True)
             sums, start = [], 0
             for section in sections:
                 runs = slice(start, start + len(section))
@@ -368,7 +426,7 @@ class CompiledFunction:
 
         def keep(machine: Machine, sections: list[range]) -> list[None]:
             firsts = joined(sections)
-            values, _ = machine.run_many("input", examples.rows(firsts, machine))
+            values, _ = machine.run_many({"input": examples.rows(firsts, machine)})
             by_run = results[firsts.start : firsts.stop].reshape(len(firsts), firsts.step, -1)
             by_run[:] = values.reshape(len(firsts), -1, traced.outputs)  # one row, if all examples have the same
             return []
@@ -376,7 +434,7 @@ class CompiledFunction:
         self._runs(traced, examples, False, threads, keep)
         return _batch_of(traced.result, iter(results.T))
 
-    def _examples(self, arrays: Sequence[Any]) -> tuple[_Traced, _Examples]:
+    def _examples(self, arrays: Sequence[Any]) -> tuple[Traced, _Examples]:
         refuse_numbers("calls a batch of a compiled function")
         if not arrays:
             raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
@@ -395,7 +453,7 @@ class CompiledFunction:
 class _Examples:
     """The arguments of a batch: matrices with a row for each example."""
 
-    def __init__(self, matrices: list[np.ndarray], traced: _Traced) -> None:
+    def __init__(self, matrices: list[np.ndarray], traced: Traced) -> None:
         self.count = len(matrices[0])
         self.used = traced.used
         self.width = len(traced.used)
@@ -436,7 +494,7 @@ def _span(indices: np.ndarray) -> Any:
     return indices
 
 
-class _Traced:
+class Traced:
     """A function traced for one structure of arguments: the graph of one example, and machines for it."""
 
     def __init__(
@@ -488,6 +546,7 @@ class _Traced:
         self.graph = graph
         self.scalar_nodes = len(graph) - 1  # without the one that packs the results
         self.machines: dict[tuple[int | None, bool, bool], Machine | StrictMachine] = {}
+        self.steps: dict[tuple[Optimizer, str], Steps] = {}  # training steps, by the optimizer and its settings
 
     @cached_property
     def lifted(self) -> ArrayProgram:

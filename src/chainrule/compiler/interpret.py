@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,12 +51,12 @@ class Interpreted:
         """The same program with memory of its own."""
         return Interpreted(self.program, self.dtype)
 
-    def run_many(self, leaf: Array | None, rows: np.ndarray, outputs: Sequence[Array]) -> list[np.ndarray]:
-        """Run once for each of `rows`, which `leaf` is set to before; for each of the outputs, a row a run."""
-        results = [np.empty((len(rows), array.size), self.dtype) for array in outputs]
-        for time, row in enumerate(rows):
-            if leaf is not None:
-                self.views[leaf][: len(row)] = row
+    def run_many(self, count: int, rows: Mapping[Array, np.ndarray], outputs: Sequence[Array]) -> list[np.ndarray]:
+        """Run so many times, with leaves set to the next of their rows before; a row a run of each of the outputs."""
+        results = [np.empty((count, array.size), self.dtype) for array in outputs]
+        for time in range(count):
+            for leaf, matrix in rows.items():
+                self.views[leaf][: matrix.shape[1]] = matrix[time]
             self.run()
             for result, array in zip(results, outputs, strict=True):
                 result[time] = self.views[array]

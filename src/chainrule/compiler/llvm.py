@@ -7,7 +7,7 @@ that text (`Register`), as they run on any other kind of number.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from string import Template
 from typing import Any
@@ -73,8 +73,8 @@ class Native:
         self.tables = module.tables
         self.engine = _compile(str(module))
         self.entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.engine.get_function_address("run"))
-        place = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-        self.drive = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, *place, *place, *place)(
+        matrix = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self.drive = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, *matrix * len(MATRICES))(
             self.engine.get_function_address("drive")
         )
         self._allocate()
@@ -94,17 +94,19 @@ class Native:
         """Fill every array from the leaves."""
         self.entry(self.address)
 
-    def run_many(self, leaf: Array | None, rows: np.ndarray, outputs: Sequence[Array]) -> list[np.ndarray]:
-        """Run once for each of `rows`, which `leaf` is set to before; for each of two outputs, a row a run."""
-        rows = np.ascontiguousarray(rows, dtype=self.element.dtype)
-        results = [np.empty((len(rows), array.size), dtype=self.element.dtype) for array in outputs]
-        source = rows.ctypes.data, rows.shape[1], self.offsets[leaf] if leaf else 0
-        targets = [
-            (result.ctypes.data, result.shape[1], self.offsets[a]) for result, a in zip(results, outputs, strict=True)
-        ]
-        nothing = (None, 0, 0)
-        self.drive(self.address, len(rows), *source, *targets[0], *(targets[1] if len(targets) > 1 else nothing))
+    def run_many(self, count: int, rows: Mapping[Array, np.ndarray], outputs: Sequence[Array]) -> list[np.ndarray]:
+        """Run so many times, with up to two leaves set to the next of their rows before; a row a run of the outputs."""
+        given = {leaf: np.ascontiguousarray(matrix, dtype=self.element.dtype) for leaf, matrix in rows.items()}
+        results = [np.empty((count, array.size), dtype=self.element.dtype) for array in outputs]
+        places = [self._matrices(given, given.values()), self._matrices(outputs, results)]
+        self.drive(self.address, count, *places[0], *places[1])
         return results
+
+    def _matrices(self, arrays: Iterable[Array], matrices: Iterable[np.ndarray]) -> list[int | None]:
+        """For each of two matrices: where it is, its width, and where in the memory the array is."""
+        pairs = zip(arrays, matrices, strict=True)
+        found = [n for array, rows in pairs for n in (rows.ctypes.data, rows.shape[1], self.offsets[array])]
+        return [*found, *[None, 0, 0] * 2][:6]
 
 
 def _place(arrays: Sequence[Array], line: int) -> tuple[dict[Array, int], int]:
@@ -139,33 +141,30 @@ def _compile(text: str) -> Any:
     return engine
 
 
-# run, again and again: each time a row of numbers goes into the memory first, and two rows of results come out of it.
+# run, again and again: each time rows of numbers go into the memory first, and rows of results come out of it. Of each
+# of the matrices that rows belong to: where it is, its width, and where in the memory a row goes to or comes from.
+MATRICES = ("in1", "in2", "out1", "out2")
+ARGUMENTS = ", ".join(f"ptr %{name}, i64 %width.{name}, i64 %place.{name}" for name in MATRICES)
+PLACE = Template("""  %bytes.$name = mul i64 %width.$name, $bytes
+  %memory.$name = getelementptr $number, ptr %memory, i64 %place.$name
+""")
+ROW = Template("""  %offset.$name = mul i64 %time, %bytes.$name
+  %row.$name = getelementptr i8, ptr %$name, i64 %offset.$name
+  call void @llvm.memcpy.p0.p0.i64(ptr $target, ptr $source, i64 %bytes.$name, i1 false)
+""")
 DRIVE = Template("""
-define void @drive(ptr %memory, i64 %count, ptr %rows, i64 %width, i64 %to,
-                   ptr %results1, i64 %width1, i64 %from1, ptr %results2, i64 %width2, i64 %from2) {
+define void @drive(ptr %memory, i64 %count, $arguments) {
 entry:
-  %target = getelementptr $number, ptr %memory, i64 %to
-  %source1 = getelementptr $number, ptr %memory, i64 %from1
-  %source2 = getelementptr $number, ptr %memory, i64 %from2
-  %bytes = mul i64 %width, $bytes
-  %bytes1 = mul i64 %width1, $bytes
-  %bytes2 = mul i64 %width2, $bytes
+$places
   br label %test
 test:
   %time = phi i64 [ 0, %entry ], [ %next, %turn ]
   %more = icmp slt i64 %time, %count
   br i1 %more, label %turn, label %end
 turn:
-  %offset = mul i64 %time, %bytes
-  %row = getelementptr i8, ptr %rows, i64 %offset
-  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %row, i64 %bytes, i1 false)
+$fill
   call void @run(ptr %memory)
-  %offset1 = mul i64 %time, %bytes1
-  %row1 = getelementptr i8, ptr %results1, i64 %offset1
-  call void @llvm.memcpy.p0.p0.i64(ptr %row1, ptr %source1, i64 %bytes1, i1 false)
-  %offset2 = mul i64 %time, %bytes2
-  %row2 = getelementptr i8, ptr %results2, i64 %offset2
-  call void @llvm.memcpy.p0.p0.i64(ptr %row2, ptr %source2, i64 %bytes2, i1 false)
+$drain
   %next = add i64 %time, 1
   br label %test
 end:
@@ -173,6 +172,21 @@ end:
 }
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 """)
+
+
+def _drive(element: Element) -> str:
+    def row(name: str) -> str:
+        ends = [f"%memory.{name}", f"%row.{name}"]
+        target, source = ends if name.startswith("in") else reversed(ends)
+        return ROW.substitute(name=name, target=target, source=source)
+
+    return DRIVE.substitute(
+        arguments=ARGUMENTS,
+        places="".join(PLACE.substitute(name=n, bytes=element.bytes, number=element.name) for n in MATRICES),
+        fill="".join(row(name) for name in MATRICES[:2]),
+        drain="".join(row(name) for name in MATRICES[2:]),
+    )
+
 
 ATTRIBUTES = """
 attributes #0 = { nounwind noinline "prefer-vector-width"="512" }
@@ -226,8 +240,7 @@ class _Module:
         calls = "\n".join(self.calls)
         bodies = "\n".join(map(str, self.functions))
         main = f"define void @run(ptr %memory) {{\n{calls}\n  ret void\n}}\n"
-        drive = DRIVE.substitute(number=self.element.name, bytes=self.element.bytes)
-        return "\n".join([bodies, main, drive, *sorted(self.declarations), ATTRIBUTES])
+        return "\n".join([bodies, main, _drive(self.element), *sorted(self.declarations), ATTRIBUTES])
 
 
 class Register(ops.Carrier):
@@ -248,14 +261,13 @@ class _Function:
     def __init__(self, module: _Module, statement: Statement, name: str, attributes: str) -> None:
         self.module = module
         self.element = module.element
-        self.statement = statement
+        self.axis, self.statement = choose_lanes(statement)
         self.name = name
         self.attributes = attributes
         self.lines: list[str] = []
         self.count = 0
         self.label = "entry"
-        self.axis = choose_axis(statement)
-        self.jammed = choose_jams(statement, self.axis)
+        self.jammed = choose_jams(self.statement, self.axis)
         self.lanes = 1
         self.nest(0, [[]])
 
@@ -620,18 +632,41 @@ def choose_jams(statement: Statement, axis: int | None) -> list[int]:
     return sharing[: 2 if axis is None else 1]
 
 
-def choose_axis(statement: Statement) -> int | None:
-    """The loop whose turns become lanes: the one with the fewest scattered loads. None: a reduction loop, or none."""
+def choose_lanes(statement: Statement) -> tuple[int | None, Statement]:
+    """The loop whose turns become lanes: the one with the fewest scattered loads. None: that of a reduction, if any.
+
+    A reduction has its lanes along its last loop; in the statement that comes with it, that is the best one.
+    """
     from chainrule.compiler.differentiate import is_injective
 
+    turned = Statement(
+        statement.target, statement.loops, [_turned(t, statement) for t in statement.terms], statement.accumulate
+    )
     if statement.accumulate and not is_injective(statement):
-        return None
-    best, best_cost = None, _cost(statement, None)
+        return None, turned
+    best, best_cost = None, _cost(turned, None)
     for axis, extent in enumerate(statement.loops):
         cost = _cost(statement, axis) if extent > 1 else best_cost
         if cost < best_cost:
             best, best_cost = axis, cost
-    return best
+    return best, turned if best is None else statement
+
+
+def _turned(term: Term, statement: Statement) -> Term:
+    """The term with the one of its loops last that moves the most operands by one element a turn, or by none."""
+    first, count = len(statement.loops), len(term.loops)
+    accesses = [access for access in term.expression.accesses() if access.table is None]
+    smooth = [sum(access.strides[first + d] in (0, 1) for access in accesses) for d in range(count)]
+    if count < 2 or smooth[-1] == max(smooth):
+        return term
+    last = smooth.index(max(smooth))
+    order = [*(d for d in range(count) if d != last), last]
+
+    def change(access: Access) -> Access:
+        strides = (*access.strides[:first], *(access.strides[first + d] for d in order))
+        return Access(access.array, access.base, strides, access.table, access.repeat)
+
+    return Term(term.expression.map(change), tuple(term.loops[d] for d in order), term.sign)
 
 
 def _cost(statement: Statement, axis: int | None) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from importlib import import_module
 from time import perf_counter
@@ -85,6 +85,7 @@ class Machine:
         else:
             self._use(Interpreted(self.arrays, dtype))
         self._twins: list[Machine] = []
+        self.seconds_a_run: float | None = None  # the least so far, in batches
 
     def _use(self, runner: Any) -> None:
         self._runner = runner
@@ -109,16 +110,18 @@ class Machine:
         if array is not None:
             _assign(self.views[array], self._places.get(array, slice(0, len(numbers))), numbers)
 
-    def run_many(self, kind: str, rows: np.ndarray, gradient: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Run once for each of `rows`, which the leaves of that kind are set to before; a row a run of the results.
+    def run_many(self, rows: Mapping[str, np.ndarray], gradient: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Run once for each row of matrices, which leaves by kind are set to before; a row a run of the results.
 
         And a row a run of the derivatives by the parameters, empty if there is no `gradient` or it is not wanted.
         """
-        leaf, outputs = self.arrays.leaves.get(kind), [self.arrays.output]
+        leaves, outputs = self.arrays.leaves, [self.arrays.output]
         if gradient and self.arrays.gradient is not None:
             outputs.append(self.arrays.gradient)
-        results, *others = self._runner.run_many(leaf, self._laid_out(leaf, rows), outputs)
-        return results, others[0] if others else np.zeros((len(rows), 0))
+        count = len(next(iter(rows.values())))
+        given = {leaves[kind]: self._laid_out(leaves[kind], part) for kind, part in rows.items() if kind in leaves}
+        results, *others = self._runner.run_many(count, given, outputs)
+        return results, others[0] if others else np.zeros((count, 0))
 
     def room(self, count: int, width: int) -> np.ndarray:
         """A matrix to fill and give to `run_many`: zeros, or what it was last. Fresh memory is slow to touch."""
@@ -126,9 +129,9 @@ class Machine:
             self._room = np.zeros(count * width, dtype=self.output.dtype)
         return self._room[: count * width].reshape(count, width)
 
-    def _laid_out(self, leaf: Array | None, rows: np.ndarray) -> np.ndarray:
+    def _laid_out(self, leaf: Array, rows: np.ndarray) -> np.ndarray:
         """Rows for a leaf as it lies in memory, in the memory's type."""
-        if leaf is not None and leaf in self._places:
+        if leaf in self._places:
             moved = np.zeros((len(rows), leaf.size))
             moved[:, self._places[leaf]] = rows
             rows = moved

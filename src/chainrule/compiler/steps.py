@@ -1,7 +1,7 @@
 """Training steps without leaving native code: loss, gradient and the optimizer's update as one array program.
 
 The update is the optimizer's own rule, run on array elements in place of numbers. Parameters and the optimizer's
-memory stay in flat buffers from step to step; `run` reads them from the Values before and writes them back after.
+memory stay in flat buffers from step to step; they are read from the Values before and written back after.
 """
 
 from __future__ import annotations
@@ -12,27 +12,18 @@ from typing import Any
 import numpy as np
 
 from chainrule._value import Value
-from chainrule.compiler.bulk import read_data, write_data
-from chainrule.compiler.function import CompiledFunction
+from chainrule.compiler.bulk import write_data
+from chainrule.compiler.function import CompiledFunction, Traced
 from chainrule.compiler.machine import Clock, Machine
 from chainrule.compiler.program import Access, Array, ArrayProgram, Expression, Number, Statement, Term
 from chainrule.optim import Optimizer
 
 
-class CompiledSteps:
-    """Steps of `optimizer` on `loss(inputs)`, a function that is traced on symbols in place of `inputs`."""
+class Steps:
+    """Steps of `optimizer` on a traced loss, each on numbers of its own."""
 
-    def __init__(
-        self,
-        loss: Callable[[Any], Any],
-        inputs: Any,
-        optimizer: Optimizer,
-        backend: str = "llvm",
-        dtype: str = "float64",
-    ) -> None:
-        function = CompiledFunction(loss, optimizer.parameters, backend, dtype)
-        traced, numbers = function._trace([inputs])
-        function._check_scalar(traced)
+    def __init__(self, traced: Traced, optimizer: Optimizer, backend: str, dtype: str) -> None:
+        self.traced = traced
         self.optimizer = optimizer
         self.parameters: list[Value] = traced.captured["parameter"]
         if set(self.parameters) != {parameter for parameter in optimizer.parameters if parameter.requires_grad}:
@@ -43,22 +34,20 @@ class CompiledSteps:
         clock = Clock()
         self.machine = Machine(traced.lifted, True, backend, clock, then=self._with_update, dtype=dtype)
         self.stats = self.machine.stats(traced.scalar_nodes, {**traced.clock.seconds, **clock.seconds})
-        traced.load(self.machine)
-        self.machine.load("input", np.array(numbers)[traced.used])
 
-    def run(self, count: int) -> list[float]:
-        """Take so many steps; the loss of each, before its update."""
-        optimizer, buffer = self.optimizer, np.empty(len(self.parameters))
-        read_data(self.parameters, buffer)
-        self.machine.load("parameter", buffer)
+    def take(self, count: int, inputs: np.ndarray | None = None) -> list[float]:
+        """Take so many steps, on a row of `inputs` each or on what was loaded; the losses before the updates."""
+        optimizer = self.optimizer
+        if not all(parameter.requires_grad for parameter in self.parameters):
+            raise ValueError("a parameter was frozen after its steps were compiled: compile the function again")
+        self.traced.load(self.machine)
         for slot in optimizer.slots:
             self.machine.load(slot, np.array(optimizer.buffers[slot])[self.order])
-        losses, _ = self.machine.run_many("scalars", self._scalars(count))
+        rows = {"scalars": self._scalars(count)}
+        losses, _ = self.machine.run_many(rows if inputs is None else {**rows, "input": inputs})
         write_data(self.parameters, np.ascontiguousarray(self.machine.read("parameter")))
         for slot in optimizer.slots:
-            column = np.array(optimizer.buffers[slot])
-            column[self.order] = self.machine.read(slot)
-            optimizer.buffers[slot] = column.tolist()
+            np.asarray(optimizer.buffers[slot])[self.order] = self.machine.read(slot)
         return list(map(float, losses[:, 0]))
 
     def _scalars(self, count: int) -> np.ndarray:
@@ -69,7 +58,8 @@ class CompiledSteps:
             return np.full((count, 1), optimizer.rate())
         rows = []
         for _ in range(count):
-            rows.append([optimizer.scalars()[name] for name in self.names])
+            scalars = optimizer.scalars()
+            rows.append([scalars[name] for name in self.names])
             optimizer.steps += 1
         return np.array(rows)
 
@@ -83,14 +73,51 @@ class CompiledSteps:
         numbers = {name: Access(scalars, k, (0,)) for k, name in enumerate(self.names)}
         before = [Access(array, 0, (1,)) for array in (parameters, gradient, *slots.values())]
         after = self.optimizer.update(*before, **numbers)
-        changed = [parameters, *slots.values()]
-        results = [Array(f"next_{array.name}", size, "value") for array in changed]
-        steps: list[Statement] = []
-        for result, expression in zip(results, after, strict=True):
-            value = expression if isinstance(expression, Expression) else Number(float(expression))
-            steps.append(Statement(Access(result, 0, (1,)), (size,), [Term(value)]))
-        for array, result in zip(changed, results, strict=True):
-            steps.append(Statement(Access(array, 0, (1,)), (size,), [Term(Access(result, 0, (1,)))]))
+        steps = _assignments(dict(zip((parameters, *slots.values()), after, strict=True)))
         whole = ArrayProgram([*program.steps, *steps], {**program.leaves, **slots, "scalars": scalars}, program.output)
         whole.gradient = gradient
         return whole
+
+
+def _assignments(after: dict[Array, Any]) -> list[Statement]:
+    """Statements that give arrays new elements, each from old ones at the same place.
+
+    In place, in an order in which nobody reads what is new already; where there is no such order, by way of a copy.
+    """
+    waiting = {a: e if isinstance(e, Expression) else Number(float(e)) for a, e in after.items()}
+    reads = {array: {access.array for access in expression.accesses()} for array, expression in waiting.items()}
+    steps, copies = [], []
+    while waiting:
+        free = [a for a in waiting if not any(a in reads[other] for other in waiting if other is not a)]
+        array = free[0] if free else next(iter(waiting))
+        target = array if free else Array(f"next_{array.name}", array.size, "value")
+        steps.append(_elementwise(target, waiting.pop(array)))
+        if not free:
+            copies.append(_elementwise(array, Access(target, 0, (1,))))
+    return [*steps, *copies]
+
+
+def _elementwise(target: Array, expression: Expression) -> Statement:
+    return Statement(Access(target, 0, (1,)), (target.size,), [Term(expression)])
+
+
+class CompiledSteps(Steps):
+    """Steps on `loss(inputs)`, a function that is traced on symbols in place of `inputs`; these are the same always."""
+
+    def __init__(
+        self,
+        loss: Callable[[Any], Any],
+        inputs: Any,
+        optimizer: Optimizer,
+        backend: str = "llvm",
+        dtype: str = "float64",
+    ) -> None:
+        function = CompiledFunction(loss, optimizer.parameters, backend, dtype)
+        traced, numbers = function._trace([inputs])
+        function._check_scalar(traced)
+        super().__init__(traced, optimizer, backend, dtype)
+        self.machine.load("input", np.array(numbers)[traced.used])
+
+    def run(self, count: int) -> list[float]:
+        """Take so many steps; the loss of each, before its update."""
+        return self.take(count)

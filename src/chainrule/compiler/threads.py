@@ -18,17 +18,21 @@ B = TypeVar("B")
 T = TypeVar("T")
 Pieces = TypeVar("Pieces", list[range], range)
 
-WORTH_A_THREAD = 48  # runs: about a millisecond
+WORTH_A_THREAD = 4e-4  # seconds of work: several times what it takes to wake one
+GUESS = 2e-5  # seconds that a run takes, as long as none has been timed
 AT_ONCE = 256  # runs in one call of compiled code, about: each call is a moment in which threads wait for each other
 SECTIONS = 64  # at most, and of RUNS runs at least
 RUNS = 4
 
 
-def threads_for(firsts: range, wanted: int | None) -> int:
-    """How many threads: as wanted, or else one a core where that pays. All but the last have the same share."""
+def threads_for(firsts: range, wanted: int | None, seconds: float | None = None) -> int:
+    """How many threads: as wanted, or else one a core where that pays. All but the last have the same share.
+
+    `seconds` is what a run takes, if that is known.
+    """
     if wanted is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        wanted = max(1, min(cores, len(firsts) // WORTH_A_THREAD))
+        wanted = max(1, min(cores, int(len(firsts) * (seconds or GUESS) / WORTH_A_THREAD)))
     count = len(_sections(firsts))
     return _divided(count, _divided(count, min(wanted, count)))
 

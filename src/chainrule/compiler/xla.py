@@ -7,7 +7,7 @@ a scatter. A sum of products becomes one `dot_general`, and a Repeat a `fori_loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from itertools import pairwise
@@ -185,21 +185,21 @@ class Xla:
             memory = compute(leaves)
             return [memory[array] for array in self.kept], [memory[array] for array in self.results]
 
-        def many(leaves: Memory, place: int, rows: Any) -> tuple[list[Any], list[Any]]:
-            def step(state: list[Any], row: Any) -> tuple[list[Any], list[Any]]:
+        def many(leaves: Memory, count: int, places: tuple[int, ...], rows: Any) -> tuple[list[Any], list[Any]]:
+            def step(state: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
                 given = {**leaves, **dict(zip(self.kept, state, strict=True))}
-                if place >= 0:
+                for place, numbers in zip(places, row, strict=True):
                     array = self.leaves[place]
-                    given[array] = lax.dynamic_update_slice(given[array], row, (0,))
+                    given[array] = lax.dynamic_update_slice(given[array], numbers, (0,))
                 return once(given)
 
-            state, results = lax.scan(step, [leaves[array] for array in self.kept], rows)
+            state, results = lax.scan(step, [leaves[array] for array in self.kept], rows, length=count)
             return state, results
 
         self.leaves = leaves
         self.once = jax.jit(lambda numbers: once(dict(zip(leaves, numbers, strict=True))))
         self.many = jax.jit(
-            lambda numbers, place, rows: many(dict(zip(leaves, numbers, strict=True)), place, rows), static_argnums=1
+            lambda numbers, *rest: many(dict(zip(leaves, numbers, strict=True)), *rest), static_argnums=(1, 2)
         )
         self._allocate()
 
@@ -220,11 +220,11 @@ class Xla:
         for array, result in zip(self.results, results, strict=True):
             self.views[array][:] = result
 
-    def run_many(self, leaf: Array | None, rows: np.ndarray, outputs: Sequence[Array]) -> list[np.ndarray]:
-        """Run once for each of `rows`, which `leaf` is set to before; for each of the outputs, a row a run."""
-        place = self.leaves.index(leaf) if leaf is not None else -1
+    def run_many(self, count: int, rows: Mapping[Array, np.ndarray], outputs: Sequence[Array]) -> list[np.ndarray]:
+        """Run so many times, with leaves set to the next of their rows before; a row a run of each of the outputs."""
+        places = tuple([self.leaves.index(leaf) for leaf in rows])
         with precision(self.dtype):
-            kept, results = self.many([self.views[array] for array in self.leaves], place, rows)
+            kept, results = self.many([self.views[a] for a in self.leaves], count, places, list(rows.values()))
         self._keep(kept)
         return [np.array(results[self.results.index(array)]) for array in outputs]
 
