@@ -10,11 +10,12 @@ from pathlib import Path
 
 from alone import Cost
 from contest import Contest
-from contestants import CONTESTANTS, OURS
+from contestants import CONTESTANTS, GROUPS, OURS
 from workloads import GRAPHS, NODES
 
 TIE = 1.5  # shared machines do not tell smaller ratios apart
 QUIET = 0.5  # processes that may have been running beside us
+SHOWN = "moons"  # the workload of which the README says more
 BEGIN, END = "<!-- benchmarks/scoreboard.py writes from here -->", "<!-- to here -->"
 
 HOW = (
@@ -22,11 +23,13 @@ HOW = (
     'turns, each of as many steps as fit into 20 ms. "× ours" compares best times: above 1, ours is faster; less than '
     f"{TIE} × either way is a tie.",
     "Double precision unless said. Before timing, everybody agreed with ours on the loss and on all gradients or "
-    "parameters, after one step and after three, to 1e-12 of the greatest (float32: 1e-5).",
+    "parameters, after one step and after three, to 1e-12 of the greatest (float32: 1e-5; microgpt, after steps of "
+    "Adam: 1e-10 and 1e-4).",
     "A step is loss, gradient and update; a gradient is loss and gradient. Compiling is not in it: it is what the "
-    "first step takes longer than the next, in a process of its own, with all imports done and no cache. Memory is how "
-    "far that process grows meanwhile, compilers that it starts aside.",
-    "Times with a ~ are those for few examples, times how many more there would be.",
+    "first step takes longer than the next, in a process of its own, with its packages imported and no cache. Memory "
+    "is how far that process grows meanwhile, compilers that it starts aside.",
+    "Times with a ~ are those for few examples, times how many more there would be. microgpt's batches have 512 names "
+    "a step; the time is a name's.",
     "Lines are of code: the file in the workload's folder, and the loop around it in `peers`; imports, comments, "
     "docstrings and empty lines aside.",
     "chainrule is given the scalar code that micrograd's readers write, and compiles it: to the steps that "
@@ -83,7 +86,8 @@ class Board:
     def summary(self) -> list[str]:
         """The README's part."""
         imports = f"`import chainrule` takes {figure(self.import_time)} ms and loads no other package."
-        return [*self._overview(), "", *self._standing(), *self._measured(), "", *self._graph(), "", imports]
+        said = [*self._standing(), *self._writing(), *self._measured()]
+        return [*self._overview(), "", *said, "", *self._graph(), "", imports]
 
     def _measured(self) -> list[str]:
         lines = _item(f"{self.date}, on {self.machine}.")
@@ -114,6 +118,19 @@ class Board:
         lines += _item(f"As fast, to within {TIE} ×: {'; '.join(ties) or 'nobody'}.")
         return lines + (_item(f"Ours is ahead of all others on: {', '.join(first)}.") if first else [])
 
+    def _writing(self) -> list[str]:
+        """What it takes to write and to compile one of the workloads, in a sentence."""
+        found = [score for score in self.scores if score.contest.workload.name == SHOWN and score.costs]
+        if not found:
+            return []
+        (score,) = found
+        parts = [
+            f"{name} {score.lines[name]} lines, {score.costs[name].compiling:.1f} s"
+            for name in score.lines
+            if name == OURS or not name.startswith(OURS)
+        ]
+        return _item(f"What users write and wait for before the first step of the {SHOWN}: {'; '.join(parts)}.")
+
     def _graph(self) -> list[str]:
         """What a node costs: a column a contestant."""
         if not self.graphs:
@@ -129,8 +146,9 @@ class Board:
 
 
 def in_order(names: set[str]) -> list[str]:
-    """As the list of contestants has them."""
-    return [name for name in dict.fromkeys(contestant.name for contestant in CONTESTANTS) if name in names]
+    """Group by group, as the list of contestants has them."""
+    groups = {contestant.name: GROUPS.index(contestant.group) for contestant in CONTESTANTS}
+    return sorted((name for name in groups if name in names), key=groups.get)
 
 
 def _details(score: Score) -> list[str]:

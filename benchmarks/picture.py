@@ -9,10 +9,10 @@ import math
 from html import escape
 
 from contest import Contest
-from contestants import CONTESTANTS, GROUPS, OURS
+from contestants import CONTESTANTS, OURS
 from pages import Board, duration, in_order, scaled
 
-LABELS, COLUMN, ROW, GAP, HEAD, FOOT, EDGE = 196, 136, 23, 11, 62, 42, 18  # pixels
+LABELS, COLUMN, ROW, GAP, HEAD, FOOT, EDGE = 250, 130, 23, 11, 62, 42, 18  # pixels
 CAPTION = (
     "Time a step: left is faster, every column has its own logarithmic scale. Rings: timed on few examples, scaled up."
 )
@@ -73,15 +73,14 @@ def picture(board: Board) -> str:
 
 
 def _rows(tasks: list[Contest]) -> dict[str, float]:
-    """The height of each row; those of a group stand together."""
-    present = in_order({name for task in tasks for name in task.times})
+    """The height of each row, with a gap before each group but the first."""
     groups = {contestant.name: contestant.group for contestant in CONTESTANTS}
-    rows, y = {}, HEAD + EDGE / 2 + ROW / 2
-    for group in GROUPS:
-        for name in (name for name in present if groups[name] == group):
-            rows[name] = y
-            y += ROW
-        y += GAP if group in map(groups.get, present) else 0
+    rows: dict[str, float] = {}
+    y, last = HEAD + EDGE / 2 + ROW / 2, None
+    for name in in_order({name for task in tasks for name in task.times}):
+        y += GAP if last not in (None, groups[name]) else 0
+        rows[name], last = y, groups[name]
+        y += ROW
     return rows
 
 
