@@ -12,7 +12,7 @@ from contest import Contest
 from contestants import CONTESTANTS, OURS
 from pages import Board, duration, in_order, scaled
 
-LABELS, COLUMN, ROW, GAP, HEAD, FOOT, EDGE = 250, 130, 23, 11, 62, 42, 18  # pixels
+LABELS, COLUMN, ROW, GAP, HEAD, FOOT, EDGE = 262, 130, 23, 11, 62, 42, 18  # pixels
 CAPTION = (
     "Time a step: left is faster, every column has its own logarithmic scale. Rings: timed on few examples, scaled up."
 )
