@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check torture sanitize lint build stubs pictures docs lessons wheels bench clean
+.PHONY: demo test check torture fuzz kills sanitize lint build stubs pictures docs lessons wheels bench clean
 
 # Train micrograd's moons demo and show the result.
 demo: $(VENV)/installed
@@ -28,10 +28,20 @@ SECONDS ?= 60
 torture: $(VENV)/tests-installed
 	$(BIN)/python tests/torture.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
+# Hostile model files, CSV files and formulas, and a training run that is killed again and again: make fuzz INPUTS=1000
+INPUTS ?= 100000
+KILLS ?= 200
+fuzz: $(VENV)/tests-installed
+	$(BIN)/python tools/fuzz.py --inputs $(INPUTS)
+
+kills: $(VENV)/installed
+	$(BIN)/python tools/kill_checkpoints.py --kills $(KILLS)
+
 # The tests with the native engine built to notice wrong memory accesses and undefined behaviour.
 SANITIZED := build/sanitized
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1
-SANITIZED_TESTS := $(addprefix tests/test_,value.py engines_agree.py hardening.py ops.py nn.py optim.py losses.py training.py compiler.py checks.py figures.py)
+SANITIZED_TESTS := $(patsubst %,tests/test_%.py,value engines_agree hardening ops nn optim losses training compiler checks figures \
+	transforms recording anomalies doctor recurrence ragged_sums compile_functions compiled_training objectives checkpoints kernels)
 sanitize: $(VENV)/tests-installed
 	rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
 	cp -r src setup.py pyproject.toml README.md LICENSE $(SANITIZED) && rm -f $(SANITIZED)/src/chainrule/*.so

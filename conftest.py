@@ -10,7 +10,8 @@ import pytest
 import chainrule
 from chainrule import engine, ops
 
-collect_ignore = [] if find_spec("jax") else ["src/chainrule/compiler/xla.py"]  # it needs the extra
+NEED_JAX = ["src/chainrule/compiler/xla.py", "src/chainrule/compiler/sharding.py"]
+collect_ignore = [] if find_spec("jax") else NEED_JAX
 
 os.environ.setdefault("MPLBACKEND", "agg")  # pictures without a screen
 

@@ -79,11 +79,12 @@ async function collectLicences() {
   const entries = [];
   for (const [name, purpose, text] of VENDORED) {
     const folder = path.join(modules, name);
-    const { version, license } = JSON.parse(await readFile(path.join(folder, "package.json"), "utf8"));
+    const { version, license, repository } = JSON.parse(await readFile(path.join(folder, "package.json"), "utf8"));
     const file = text ?? path.join(folder, (await readdir(folder)).find((each) => /^licen[cs]e/i.test(each)));
-    entries.push({ name, version, licence: license, purpose, text: await readFile(file, "utf8") });
+    const source = repository.url.replace(/^git\+|\.git$/g, "");
+    entries.push({ name, version, licence: license, purpose, source, text: await readFile(file, "utf8") });
   }
-  entries.push({ name: "CPython", version: "as in pyodide", licence: "PSF-2.0", purpose: "Python in the page", text: await readFile(path.join(here, "licences", "cpython.txt"), "utf8") });
+  entries.push({ name: "CPython", version: "as in pyodide", licence: "PSF-2.0", purpose: "Python in the page", source: "https://github.com/python/cpython", text: await readFile(path.join(here, "licences", "cpython.txt"), "utf8") });
   await writeFile(path.join(site, "licences.json"), JSON.stringify(entries));
 }
 

@@ -9,8 +9,8 @@ import zipfile
 from pathlib import Path
 
 import chainrule
-from chainrule import data, losses, nn
-from chainrule.learn.course import load_course
+from chainrule import Value, data, losses, nn
+from chainrule.learn.lesson_files import load_course
 
 PACKAGE = Path(chainrule.__file__).parent
 LEFT_OUT = ("cli", "compiler", "drawing")  # they need other packages
@@ -29,13 +29,14 @@ def pack(archive: Path) -> None:
 
 
 def array_programs() -> list[dict[str, object]]:
-    """What the compiler finds in the loss of some networks on some points."""
+    """What the compiler finds in the loss of some networks on some points; the largest is micrograd's demo."""
     found = []
     for hidden in SHAPES:
         for count in COUNTS:
             model = nn.MLP(2, [*hidden, 1], rng=1337)
             points = data.micrograd_moons()[:count]
-            loss = losses.hinge([model(x) for x in points.inputs], points.targets)
+            inputs = [[Value(x) for x in point] for point in points.inputs]
+            loss = losses.hinge([model(x) for x in inputs], points.targets) + losses.l2(1e-4)(model.parameters())
             program = chainrule.compile(loss, wrt=model.parameters())
             stats = program.stats
             found.append(

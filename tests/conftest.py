@@ -24,10 +24,13 @@ ONCE = [
     "notebooks",
     "package",
     "plot",
+    "sharding",
     "site",
     "stepper_page",
     "torture",
     "uses",
+    "witness",
+    "xla",
 ]
 
 

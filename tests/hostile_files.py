@@ -86,3 +86,16 @@ def hostile_bytes(contents):
         st.binary(max_size=200),
         st.builds(joined, JSON, st.binary(max_size=64)),
     )
+
+
+def file_is_read(read, path, content):
+    """Whether `read` finds something in the content; if not, its error must name the file."""
+    path.write_bytes(content)
+    try:
+        read(path)
+    except ValueError as error:
+        message = str(error)
+    else:
+        return True
+    assert str(path) in message, f"the error does not name the file: {message}"
+    return False

@@ -15,7 +15,7 @@ sys.path.insert(0, str(BENCHMARKS))
 try:
     from contest import Contest, Contestant, Runner, Workload
     from contestants import CONTESTANTS
-    from lines import count
+    from lines import count, lines_of
     from pages import BEGIN, END, Board, Score, relative, write_between
     from picture import picture
     from workloads import GRAPHS, WORKLOADS

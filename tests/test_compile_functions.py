@@ -459,6 +459,19 @@ class TestBatch:
         assert again == close(value)
         assert same.tolist() == close(gradient.tolist())
 
+    def test_a_frozen_weight_among_others(self, backend):
+        """The rest of its layer goes by a table, and every example adds to the places in it."""
+        model = nn.MLP(2, [5, 1], activation="tanh", rng=1)
+        model.layers[0].neurons[0].w[0].requires_grad = False
+        rng = random.Random(1)
+        xs, ys = [[rng.gauss(0, 1) for _ in range(2)] for _ in range(16)], [rng.gauss(0, 1) for _ in range(16)]
+
+        def loss(x, y):
+            return (model(x) - y) ** 2
+
+        program = compile(loss, model.parameters(), backend=backend)
+        assert_batch_equals_eager(program, loss, model.parameters(), xs, ys)
+
     def test_the_program_found(self):
         model = nn.MLP(2, [4, 1], rng=1)
         program = compile(lambda x, y: (1 - y * model(x)).relu())

@@ -2,14 +2,16 @@
 
 import csv
 import io
+import os
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_iris
 
-from chainrule import data, nn
+from chainrule import data, nn, tables
 from chainrule.tables import read_table
+from hostile_texts import hostile_tables, table_is_read
 
 
 @pytest.fixture
@@ -157,7 +159,7 @@ def test_arguments_that_do_not_fit_the_file(file, tmp_path):
         data.read_csv(path, labels="all")
     with pytest.raises(FileNotFoundError, match="there is no file"):
         data.read_csv(tmp_path / "missing.csv")
-    with pytest.raises(OSError, match="cannot be read: Is a directory"):
+    with pytest.raises(ValueError, match="is not a plain file; give the name of a CSV file"):
         data.read_csv(tmp_path)
 
 
@@ -173,3 +175,81 @@ def test_what_was_read_can_be_trained_on(file):
     first, second = data.split(examples, 0.5)
     assert len(first) == len(second) == 1
     assert len(nn.MLP(2, [2])(first.inputs[0])) == 2
+
+
+# Hostile files. `tools/fuzz.py` runs the same many times over.
+
+HOSTILE = settings(
+    max_examples=200, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+
+
+@HOSTILE
+@given(hostile_tables())
+def test_hostile_files_are_read_or_refused_with_the_place(tmp_path, content):
+    table_is_read(data.read_csv, tmp_path / "f.csv", content)
+
+
+def by_the_books(path):
+    """As one would write it in a minute."""
+    with open(path) as file:
+        names, *rows = csv.reader(file)
+    inputs = [[float(cell) for cell in row[:-1]] for row in rows]
+    return data.CsvDataset(inputs, [float(row[-1]) for row in rows], names[:-1], names[-1])
+
+
+def test_the_hostile_files_are_hostile_enough_for_a_careless_reader(tmp_path):
+    @settings(HOSTILE, phases=[Phase.generate])
+    @given(hostile_tables())
+    def attempt(content):
+        table_is_read(by_the_books, tmp_path / "f.csv", content)
+
+    with pytest.raises((AssertionError, IndexError, csv.Error, ExceptionGroup)):
+        attempt()
+
+
+@pytest.mark.parametrize(
+    "content", ["x" * 1001, "1," * 600, "a,b\n1," + '"' + "\n" * 1200, '"\n",' * 600], ids=lambda c: c[:6]
+)
+def test_a_row_is_read_only_so_far(file, monkeypatch, content):
+    monkeypatch.setattr(tables, "MOST_CHARACTERS", 1000)
+    with pytest.raises(ValueError, match=r"row [12]: it has more than 1,000 characters; is there a quotation mark"):
+        data.read_csv(file(content + "x" * 10**6))
+
+
+def test_what_follows_a_mistake_is_not_read(file, monkeypatch):
+    """Python's own reader tells how far it came."""
+    taken = []
+
+    def reader(lines, **options):
+        return csv.reader((taken.append(line) or line for line in lines), **options)
+
+    monkeypatch.setattr(tables, "csv", type("csv", (), {"reader": reader, "Error": csv.Error}))
+    with pytest.raises(ValueError, match="row 3: found 1 cell"):
+        data.read_csv(file("a,b\n1,2\n1\n" + "1,2\n" * 1000))
+    assert len(taken) == 3
+
+
+def test_many_columns_are_no_more_work_each_than_few(file):
+    count = 50_000  # with a search among the names for each, this would take minutes
+    path = file(",".join(f"c{k}" for k in range(count)) + "\n" + ",".join("1" * count) + "\n")
+    assert len(data.read_csv(path).columns) == count - 1
+    assert read_table(path).numbers([f"c{k}" for k in range(count)]) == [[1.0] * count]
+
+
+def test_long_names_are_shortened(file):
+    long = "n" * 1000
+    for content in (f"{long},{long}\n1,2\n", f"{long},b\nx,2\n", f"{long}\n1\n"):
+        with pytest.raises(ValueError, match="nnnn") as caught:
+            data.read_csv(file(content))
+        assert len(str(caught.value)) < 400
+    with pytest.raises(ValueError, match=r"it has nnnn.*…, b$"):
+        data.read_csv(file(f"{long},b\n1,2\n"), "q")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
+def test_pipes_devices_and_folders_are_refused_before_they_are_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero", tmp_path):
+        with pytest.raises(ValueError, match="is not a plain file; give the name of a CSV file"):
+            data.read_csv(path)

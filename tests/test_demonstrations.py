@@ -10,7 +10,7 @@ import torch
 
 from chainrule import closures, data
 from chainrule.learn import demonstrations
-from chainrule.learn.demonstrations import advance, forgotten_zero, layer_gradients, point_graph, start
+from chainrule.learn.demonstrations import advance, layer_gradients, point_graph, start
 
 OWN = getsource(closures)
 
@@ -59,8 +59,19 @@ def test_a_training_is_pytorchs(own, zero):
     assert found["losses"] == pytest.approx(expected, rel=1e-9)
 
 
-def test_k_backward_passes_without_a_zero_give_k_times_the_gradient():
-    assert json.loads(forgotten_zero(OWN))["grads"] == [6.0 * k for k in range(1, 11)]
+def test_a_forgotten_zero_is_trained_beside_the_right_way():
+    found = after(begin("forgotten-zero", seed=3, lr=0.02)["name"], 8)
+    for zero, losses in zip((True, False), found["losses"], strict=True):
+        assert losses == after(begin("training", seed=3, lr=0.02, zero=zero)["name"], 8)["losses"]
+    right, forgotten = found["largest"]
+    assert right[0] == forgotten[0]
+    assert forgotten[7] > right[7]
+
+
+def test_numbers_beyond_all_bounds_are_null_for_the_page():
+    text = advance(begin("comparison", lr=1e9, seeds=1)["name"], 20, 600.0)
+    losses = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))["losses"]
+    assert losses["relu"][0][-1] is None or losses["tanh"][0][-1] is None
 
 
 @pytest.mark.parametrize("own", ["", OWN], ids=["chainrule", "own"])
@@ -121,7 +132,7 @@ def test_only_so_many_are_kept():
 
 
 def test_unknown_kinds_are_refused():
-    with pytest.raises(ValueError, match="`kind` must be one of training, comparison, playground, got 'dance'"):
+    with pytest.raises(ValueError, match=r"`kind` must be one of training, forgotten-zero, .*, got 'dance'"):
         start("dance", "{}")
     with pytest.raises(ValueError, match="`data` must be moons, circles, spirals, blobs or xor, got 'stars'"):
         begin("playground", data="stars")

@@ -16,6 +16,7 @@ from chainrule import Value, data, losses, nn, ops
 from chainrule.compiler import function, kernels, llvm
 from chainrule.compiler.interpret import Interpreted
 from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Statement, Term
+from chainrule.compiler.threads import threads_for
 
 TYPES = ("float32", "float64")
 EPSILON = 2.0**-23  # the distance from 1 to the next float32
@@ -262,6 +263,12 @@ class TestThreads:
         assert len(seen) == 1  # a small batch is not worth a second
         program.batch(*self.examples(64 * 64), threads=4)
         assert len({address for _, address in seen}) == 4
+
+    def test_how_many_follow_from_the_work_that_there_is(self, monkeypatch):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(4), raising=False)
+        runs = range(0, 64 * 32, 64)
+        assert [threads_for(runs, None, seconds) for seconds in (1e-6, None, 3e-5, 1e-2)] == [1, 1, 2, 4]
+        assert threads_for(runs, 3, 1e-6) == 3
 
     def test_an_error_in_a_thread_is_raised(self, monkeypatch):
         def fail(self, *arguments):

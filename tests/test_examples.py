@@ -1,8 +1,12 @@
 """The examples run and show what they promise."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
-from scripts import output
+from scripts import EXAMPLES, output
 
 
 def test_xor(tmp_path):
@@ -52,3 +56,34 @@ def test_logistic(tmp_path):
 @pytest.mark.slow
 def test_digits(tmp_path):
     assert "of the 360 images of the test set" in output("digits.py", tmp_path)
+
+
+class TestManyMachines:
+    def test_a_rehearsal(self, tmp_path):
+        pytest.importorskip("jax")
+        shown = output("many_machines.py", tmp_path, "--processes", "2", "--epochs", "5")
+        assert "on 2 devices of 2 processes" in shown
+        assert shown.count("accuracy") == 2  # on the progress bar and below it: one process shows them
+        again = output("many_machines.py", tmp_path, "--epochs", "5")  # from the checkpoint: there is nothing to do
+        assert shown.splitlines()[-1] == again.splitlines()[-1]
+
+    def test_in_a_cluster(self, tmp_path):
+        """With the variables that Slurm sets; JAX makes a port of the number of the job."""
+        pytest.importorskip("jax")
+        slurm = {"JOB_ID": str(os.getpid()), "STEP_NODELIST": "localhost", "STEP_NUM_NODES": "1", "NTASKS": "2"}
+        started = [
+            subprocess.Popen(
+                [sys.executable, EXAMPLES / "many_machines.py", "--cluster", "--epochs", "2"],
+                cwd=tmp_path,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ
+                | {f"SLURM_{name}": value for name, value in slurm.items()}
+                | {"SLURM_PROCID": str(k), "SLURM_LOCALID": str(k)},
+            )
+            for k in range(2)
+        ]
+        shown = [process.communicate()[0] for process in started]
+        assert [process.returncode for process in started] == [0, 0]
+        assert "on 2 devices of 2 processes" in shown[0]
+        assert "loss" not in shown[1]

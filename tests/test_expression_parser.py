@@ -1,14 +1,15 @@
 """Formulas as text mean what Python means by them, and are never run as code."""
 
-import builtins
+import ast
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from chainrule import Value, ops
-from chainrule.expressions import MOST_CHARACTERS, ExpressionError, parse
+from chainrule.expressions import MOST_CHARACTERS, ExpressionError, Formula, Instruction, parse
+from hostile_texts import ATTACKS, formula_is_read, hostile_formulas
 
 NAMES = {"a": 0.7, "b": -1.3, "c": 2.5, "x_1": 10.0}
 FUNCTIONS = {"tanh": math.tanh, "exp": math.exp, "sin": math.sin, "sqrt": math.sqrt, "atan2": math.atan2, "abs": abs}
@@ -162,7 +163,8 @@ def test_a_mistake_far_along_a_long_line_is_shown_with_its_surroundings():
         ("-" * 3900 + "a", "nested too deeply"),
         ("(" * 1000 + "a" + ")" * 1000, "too many nested parentheses"),
         ("9" * 3900, "too large for a float"),
-        ("a\0b", "null"),
+        ("a\0b", r"the character '\\x00' has no place"),
+        ("a +\n\ud800b", r"the character '\\ud800' has no place"),
     ],
     ids=lambda text: text[:10],
 )
@@ -179,53 +181,73 @@ def test_a_long_sum_needs_no_recursion():
     assert named["a"].grad == 1991.0
 
 
-pieces = [
-    "boom()",
-    "boom",
-    "__import__('os')",
-    ".x",
-    "[0]",
-    "(",
-    ")",
-    "lambda:",
-    "+",
-    "*",
-    ",",
-    "a",
-    "1",
-    "=",
-    ";",
-    "tanh",
-]
-pieces += [
-    "exec('boom()')",
-    "eval",
-    "\n",
-    " if ",
-    " else ",
-    "f'{boom()}'",
-    "(x:=",
-    "**",
-    "for x in",
-    "{",
-    "}",
-    "@",
-    "open",
-]
+# Hostile texts. `tools/fuzz.py` runs the same many times over.
+
+HOSTILE = settings(
+    max_examples=300, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 
 
-@given(st.lists(st.sampled_from(pieces), max_size=12).map("".join))
+@HOSTILE
+@given(hostile_formulas())
 def test_nothing_is_ever_executed(text):
-    ran = []
-    builtins.boom = lambda *_: ran.append(text)
+    formula_is_read(parse, text)
+
+
+@pytest.mark.parametrize("text", ATTACKS, ids=lambda text: repr(text[:20]))
+def test_attacks_are_refused_or_are_plain_formulas(text):
+    formula_is_read(parse, text)
+
+
+def evaluated(text):
+    """A parser that asks Python: just what must not be."""
     try:
-        formula = parse(text)
-        formula.evaluate(dict.fromkeys(formula.inputs, 1.0))
-    except ExpressionError:
-        pass
-    finally:
-        del builtins.boom
-    assert not ran
+        eval(text, {"__builtins__": {}, "tanh": math.tanh}, dict.fromkeys("abx", 0.5))
+    except Exception as error:
+        raise ExpressionError(f"the formula is wrong: {type(error).__name__}") from None
+    return parse(text)
+
+
+def unchecked(text):
+    """A parser that trusts the tree, and so takes whatever has a name for an op."""
+    tree = ast.parse(text.strip(), filename="", mode="eval").body
+    return Formula(text, [], [Instruction("op", tree.func.id, len(tree.args))])
+
+
+@pytest.mark.parametrize("careless", [evaluated, unchecked])
+def test_the_hostile_texts_are_hostile_enough_for_a_careless_parser(careless):
+    @settings(HOSTILE, phases=[Phase.generate])
+    @given(hostile_formulas())
+    def attempt(text):
+        formula_is_read(careless, text)
+
+    with pytest.raises((AssertionError, AttributeError, SyntaxError, ExceptionGroup)) as caught:
+        attempt()
+    if careless is evaluated:
+        assert "('exec'" in str(caught.value) or "'exec'" in repr(getattr(caught.value, "exceptions", ""))
+
+
+def test_a_file_with_the_name_that_python_gives_to_texts_is_not_looked_into(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("hostile_texts.HARMLESS", [("compile", "")])
+    for name in ("<unknown>", "<string>"):
+        (tmp_path / name).write_text("secret")
+    with pytest.raises(AssertionError) as caught:
+        formula_is_read(parse, "a +")
+    opened = str(caught.value)
+    assert "<unknown>" not in opened
+    assert "('open', \"('', 'rb', 0)\")" in opened
+
+
+def test_the_caret_is_under_the_place_whatever_characters_are_before_it():
+    for space in ("\x0c", "\t", " "):
+        with pytest.raises(ExpressionError) as caught:
+            parse(f"a{space}+ foo(b)")
+        assert str(caught.value).split("\n")[0] == "a + foo(b)"
+        assert str(caught.value).split("\n")[1].startswith("    ^^^ there is no function `foo`")
+    with pytest.raises(ExpressionError) as caught:
+        parse("e = a\r\ne + \x1b[31mfoo(b)")
+    assert "\x1b" not in str(caught.value)
 
 
 def test_numbers_for_other_names_than_the_formula_has():

@@ -2,13 +2,20 @@
 
 import json
 import os
+import platform
+import signal
+import subprocess
 import sys
+import tempfile
+import time
+from pathlib import Path
 
 import pytest
 
 from chainrule.cli import main
-from chainrule.learn.course import load_course
-from chainrule.learn.submissions import Limits, grade_apart, read_answers
+from chainrule.learn.confinement import MACHINES, Limits, overfull, scratch_folder
+from chainrule.learn.lesson_files import load_course
+from chainrule.learn.submissions import grade_apart, read_answers
 
 EXERCISES = load_course().exercises
 LESSON = """---
@@ -192,6 +199,256 @@ def test_many_answers_do_not_wait_for_what_they_left_running():
     code = "import threading, time\nthreading.Thread(target=time.sleep, args=(10**6,)).start()"
     report = apart(code + "\n" + EXERCISES["slope"].solution)
     assert report["passed"] or report["error"]["kind"] == "RuntimeError"  # no threads unless one is the administrator
+
+
+# Answers that do harm. Each ends with a report and an exit status, and leaves no process and no file behind.
+
+RIGHT = "\n" + EXERCISES["slope"].solution
+WRONG = "\ndef slope(f, x, h=0.0001):\n    return 0.0"
+FILTERED = pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() not in MACHINES, reason="needs a filter of system calls"
+)
+DAEMON = """
+import ctypes, time
+libc = ctypes.CDLL(None)
+if libc.fork() == 0:
+    libc.setsid()
+    if libc.fork() == 0:
+        time.sleep(60)
+    libc._exit(0)
+"""
+
+
+@pytest.fixture
+def scratch(folder, monkeypatch):
+    """Where the answers of a test run. All their processes have it in their environment."""
+    place = folder / "scratch"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    return place
+
+
+def processes_of(scratch):
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.fsencode(scratch) in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def wait_until(condition):
+    end = time.monotonic() + 60.0
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def graded(run, folder, scratch):
+    def graded(code, seconds=5.0):
+        (folder / "a.py").write_text(code)
+        status, out, err = run("grade", "a.py", "--exercise", "slope", "--seconds", seconds)
+        report = json.loads(out)
+        assert err == ""
+        assert status == (0 if report["passed"] else 1)
+        assert processes_of(scratch) == []
+        assert os.listdir(scratch) == []
+        return report["results"][0]
+
+    return graded
+
+
+HARM = {
+    "a loop": ("while True: pass", "Timeout"),
+    "a loop that catches everything": (
+        "while True:\n    try:\n        1 + 1\n    except BaseException: pass",
+        "Timeout",
+    ),
+    "a loop in a check": ("def slope(*_):\n    while True: pass", "Timeout"),
+    "a number that is shown without end": (
+        "class N:\n    def __repr__(self):\n        while True: pass\nslope = lambda *_: N()",
+        "Timeout",
+    ),
+    "a flood of text": ("while True: print('x' * 10**6)", "Timeout"),
+    "a flood of text past Python": ("import os\nwhile True: os.write(1, b'x' * 10**6)", "Timeout"),
+    "forks without end, caught": (
+        "import os\nwhile True:\n    try: os.fork()\n    except Exception: pass",
+        "Timeout",
+    ),
+    "forks": ("import os\nwhile True: os.fork()", "PermissionError"),
+    "processes": ("import multiprocessing as m\nm.Process(target=print).start()", "PermissionError"),
+    "another program": ("import os\nos.execv('/bin/sleep', ['sleep', '60'])", "PermissionError"),
+    "a daemon": ("import os\nif os.fork() == 0:\n    os.setsid()\n    os.fork()", "PermissionError"),
+    "a signal to its parent": ("import os\nos.kill(os.getppid(), 9)", "PermissionError"),
+    "a signal to its session": ("import os\nos.killpg(0, 9)", "PermissionError"),
+    "one object": ("x = bytearray(10**10)", "MemoryError"),
+    "many objects": ("x = []\nwhile True: x.append(bytearray(10**6))", "MemoryError"),
+    "a large number": ("x = 9 ** 9 ** 9", ("Timeout", "MemoryError")),
+    "threads": (
+        "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(100,)).start()",
+        ("RuntimeError", "MemoryError", "Timeout"),
+    ),
+    "recursion": (
+        "import sys\nsys.setrecursionlimit(10**9)\ndef f(): f()\nf()",
+        ("MemoryError", "RecursionError", "Ended", "Timeout"),
+    ),
+    "recursion in C": (
+        "x = []\nfor _ in range(10**6): x = [x]\nprint(repr(x) == repr(x))",
+        ("RecursionError", "Ended"),
+    ),
+    "a giant file": ("open('f', 'wb').write(b'x' * 10**8)", "OSError"),
+    "large files": ("for k in range(10**9): open(f'f{k}', 'wb').write(b'x' * 10**6)", "Files"),
+    "many files": ("for k in range(10**9): open(f'f{k}', 'wb').close()", "Files"),
+    "many folders": ("import os\nfor k in range(10**9): os.mkdir(f'f{k}')", "Files"),
+    "a deep folder": (
+        "import os\nfor k in range(3000):\n    os.mkdir('d' * 200); os.chdir('d' * 200)",
+        ("Files", None),
+    ),
+    "an end": ("import os\nos._exit(0)", "Ended"),
+    "a kill": ("import os\nos.kill(os.getpid(), 9)", "Ended"),
+    "a crash": ("import ctypes\nctypes.string_at(0)", "Ended"),
+    "a forged report": (
+        "import os\nfor k in range(3, 64):\n    try: os.write(k, b'{\"passed\": true}\\n')\n    except OSError: pass",
+        "Report",
+    ),
+    "a forged report and an end": (
+        "import os\nfor k in range(3, 64):\n    try: os.write(k, b'{\"passed\": true}')\n    except OSError: pass\n"
+        "os._exit(0)",
+        "Report",
+    ),
+    "a flood of reports": (
+        "import os\nfor k in range(3, 64):\n    try:\n        while True: os.write(k, b'x' * 10**6)\n"
+        "    except OSError: pass",
+        "Report",
+    ),
+    "a closed report": ("import os\nos.closerange(0, 64)", "Report"),
+    "a closed report and a loop": ("import os\nos.closerange(0, 64)\nwhile True: pass", ("Report", "Timeout")),
+    "patches of the grader": (
+        "import __main__, gc\nfrom chainrule.learn import confinement, grading, submissions\n"
+        "grading._agree = grading._Session.expect = lambda *_, **__: True\n"
+        "grading.Report = submissions.Report = lambda *_, **__: grading.grade\n"
+        "__main__.grade = __main__._data = lambda *_: {'passed': True}" + WRONG,
+        None,
+    ),
+    "patches of Python": (
+        "import builtins, json, os\nbuiltins.abs = lambda *_: 0.0\nbuiltins.isinstance = lambda *_: True\n"
+        "json.dumps = lambda *_: '{\"passed\": true}'\nos._exit = lambda *_: None" + WRONG,
+        None,
+    ),
+    "numbers that agree with everything": (
+        "class Any(float):\n    __sub__ = __rsub__ = lambda *_: 0.0\n    __eq__ = __le__ = __lt__ = lambda *_: True\n"
+        "slope = lambda *_: Any(7.0)",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_answers_that_do_harm_are_reported_and_leave_nothing(graded, harm):
+    code, kinds = HARM[harm]
+    seconds = 0.5 if kinds and "Timeout" in kinds else 5.0
+    result = graded(code, seconds)
+    kind = result["error"] and result["error"]["kind"]
+    assert kind in (kinds if isinstance(kinds, tuple) else (kinds,))
+    assert not result["passed"]
+    assert len(json.dumps(result)) < 50_000
+
+
+HARMLESS = {
+    "a deep folder that is closed": "import os\nos.makedirs('a/b/c')\nos.chmod('a/b', 0)\nos.chmod('.', 0)",
+    "what runs at the end": "import atexit, os, time\natexit.register(time.sleep, 100)\nos._exit = lambda *_: None",
+    "threads that stay": "import _thread as t, time\ntry: t.start_new_thread(time.sleep, (9,))\nexcept Exception: pass",
+    "signals that it does not hear": "import signal\nfor s in (2, 15, 1): signal.signal(s, signal.SIG_IGN)",
+}
+
+
+@pytest.mark.parametrize("case", HARMLESS)
+def test_an_answer_can_be_right_all_the_same(graded, case):
+    assert graded(HARMLESS[case] + RIGHT)["passed"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import signal, time\nfor s in range(1, 32):\n    try: signal.signal(s, signal.SIG_IGN)\n"
+        "    except OSError: pass\nwhile True: time.sleep(1)",
+        "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
+    ],
+    ids=["deaf", "asleep"],
+)
+def test_what_hears_nothing_is_ended_from_outside(graded, code):
+    assert graded(code, 0.5)["error"]["kind"] == "Timeout"
+
+
+@FILTERED
+def test_the_kernel_refuses_what_gets_past_the_hook(graded):
+    """Asked with the signal 0, which only asks."""
+    code = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+print(libc.fork(), libc.vfork(), libc.execl(b"/bin/true", b"true", None), libc.system(b"true") != 0)
+print(libc.kill(os.getppid(), 0), libc.kill(0, 0), libc.kill(-1, 0), libc.kill(os.getpid(), 0))
+"""
+    result = graded(code + RIGHT)
+    assert (result["passed"], result["output"]) == (True, "-1 -1 -1 True\n-1 -1 -1 0\n")
+
+
+@FILTERED
+def test_a_daemon_that_gets_past_the_hook_is_never_born(graded, scratch):
+    environment = {**os.environ, "PLACE": str(scratch)}
+    subprocess.run([sys.executable, "-c", DAEMON], env=environment, check=True)  # without limits, it stays
+    (left,) = processes_of(scratch)
+    os.kill(left, signal.SIGKILL)
+    wait_until(lambda: not processes_of(scratch))
+    graded(DAEMON + RIGHT)  # which sees that nothing is left
+
+
+@FILTERED
+@pytest.mark.slow
+def test_an_answer_does_not_outlive_whoever_grades_it(folder, scratch):
+    (folder / "a.py").write_text(
+        "import signal, time\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nopen('begun', 'w').close()\ntime.sleep(99)"
+    )
+    command = [sys.executable, "-m", "chainrule", "grade", "a.py", "--exercise", "slope"]
+    with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(scratch)}, stdout=subprocess.DEVNULL) as grader:
+        wait_until(lambda: list(scratch.glob("*/begun")))
+        assert len(processes_of(scratch)) == 2
+        grader.kill()
+    wait_until(lambda: not processes_of(scratch))
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_links_are_not_followed_when_the_folder_is_removed(graded, folder, moved):
+    precious = folder / "precious"
+    precious.mkdir()
+    (precious / "thesis").write_text("years of work")
+    precious.chmod(0o755)
+    code = f"import os\nos.symlink({str(precious)!r}, 'link')\nos.symlink('.', 'itself')\n"
+    code += f"os.link({str(precious / 'thesis')!r}, 'x')"
+    if moved:
+        code += f"\nhere = os.getcwd()\nos.rename(here, here + 'x')\nos.symlink({str(precious)!r}, here)"
+    assert graded(code + RIGHT)["passed"]
+    assert (precious / "thesis").read_text() == "years of work"
+    assert precious.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_scratch_folder_is_measured_without_following_links(tmp_path):
+    with scratch_folder() as path:
+        assert not overfull(path, Limits())
+        os.symlink("/", os.path.join(path, "root"))
+        assert not overfull(path, Limits(folder_files=10))
+        os.makedirs(os.path.join(path, *"abcdefghijk"))
+        assert overfull(path, Limits(folder_files=10))
+        with open(os.path.join(path, "f"), "wb") as file:
+            file.write(b"x" * (2 << 20))
+            file.flush()
+            os.fsync(file.fileno())
+        assert overfull(path, Limits(folder_megabytes=1))
+    assert not os.path.exists(path)
 
 
 def test_reading_answers():

@@ -14,9 +14,12 @@ import torch
 import chainrule
 from chainrule import closures, data, stepping
 from chainrule.learn import grading
-from chainrule.learn.course import Predict, Stepper, fill, load_course, read_course
-from chainrule.learn.grading import UNCHANGED, explain, grade, grade_json, own_source, verify, with_fingerprints
+from chainrule.learn.course import Predict, Stepper
+from chainrule.learn.explaining import explain
+from chainrule.learn.grading import UNCHANGED, grade, grade_json, verify, with_fingerprints
 from chainrule.learn.graphs import describe, steps_json
+from chainrule.learn.lesson_files import load_course, read_course
+from chainrule.learn.templates import fill
 
 COURSE = load_course()
 EXERCISES = COURSE.exercises
@@ -213,6 +216,21 @@ def test_a_forgotten_zero_after_three_steps_is_threefold():
         ("yield 1\ndef _backward():\n    a = 1\n    nonlocal a", "SyntaxError", 4, 5, "nonlocal"),
         ("def _backward():\n    self.grad += outt.grad", "NameError", 2, None, "Did you mean `out`?"),
         ("def _backward():\n    self.grda += out.grad", "AttributeError", 2, None, "Did you mean `grad`?"),
+        ("def _backward():\n    self.grad += n", "NameError", 2, None, "'n' is not defined."),
+        ("def _backward():\n    self.grad += exp(1)", "NameError", 2, None, "For a number it is `math.exp(…)`"),
+        (
+            "def _backward():\n    self.grad += math.exp(self)",
+            "TypeError",
+            2,
+            None,
+            "methods of its own, as in `x.tanh()`",
+        ),
+        ("def _backward():\n    other += out.grad", "UnboundLocalError", 2, None, "Is a field meant"),
+        ("def _backward():\n    self.grad += out.grad.data", "AttributeError", 2, None, "a plain number already"),
+        ("def _backward():\n    out.grad.tanh()", "AttributeError", 2, None, "only a Value has `tanh`"),
+        ("def _backward():\n    self.grad ^ 2", "TypeError", 2, None, "A power is written `**`"),
+        ("def _backward():\n    self.grad++", "SyntaxError", 2, 16, "Python has no `++`: write `+= 1`."),
+        ("def _backward():\n    self.grad += 3out.grad", "SyntaxError", 2, 18, "Is a `*` missing"),
         ("def _backward():\n    self.grad += None", "TypeError", 2, None, "a function without `return`?"),
         ("def _backward():\n    1 / 0", "ZeroDivisionError", 2, None, "division by zero."),
         ("def _backward():\n    {}['x']", "KeyError", 2, None, "KeyError: x."),
@@ -220,6 +238,7 @@ def test_a_forgotten_zero_after_three_steps_is_threefold():
         ("", "NameError", None, None, "'_backward' is not defined"),
         ("raise SystemExit", "SystemExit", 1, None, "called exit()"),
         ("exit(3)", "SystemExit", 1, None, "called exit()"),
+        ("raise EOFError", "EOFError", 1, None, "asks for input()"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt", 1, None, "took too long"),
         ("def f():\n    f()\nf()", "RecursionError", 2, None, "calls itself"),
         ("raise MemoryError", "MemoryError", 1, None, "ran out of memory"),
@@ -241,10 +260,31 @@ def test_errors_point_at_the_learners_line(code, kind, line, column, text):
         assert kind == "SyntaxError" or error.line is None
 
 
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (
+            "self.grad += 1",
+            "`_backward` is missing. Keep the line `def _backward():`, and write your code below it, indented.",
+        ),
+        ("def _backward(self):\n    self.grad += out.grad", "`def _backward():` has become `def _backward(self):`"),
+        ("def _backward():\n    self.grad += oops", None),
+        (
+            "def _backward():\n    self.grad = None\n    other.grad += out.grad",
+            "a.grad is `None`, where a number is expected.",
+        ),
+    ],
+)
+def test_what_holds_for_every_exercise_is_told(code, message):
+    found = grade(EXERCISES["add"], code).message
+    assert message in found if message else found is None
+
+
 def test_pasted_code_may_be_indented_and_have_other_line_ends():
     code = EXERCISES["add"].solution
     indented = "".join(f"        {line}\r\n" for line in code.splitlines())
     assert grade(EXERCISES["add"], indented).passed
+    assert grade(EXERCISES["mul"], EXERCISES["mul"].solution, {"add": indented}).passed
 
 
 EVIL = {
@@ -448,18 +488,22 @@ def test_json_in_and_out(course_json):
         grade_json(course, "nope", "")
 
 
-def test_the_learners_whole_class_as_source(course_json):
-    code = "def _backward():\n    self.grad += 0.5 * out.grad"
-    source = own_source(course_json, "Value", json.dumps({"exp": code}))
+def own_class(**codes):
+    """The source of a learner's class, with the course's solutions where they have not written their own."""
+    solutions = {name: exercise.solution for name, exercise in EXERCISES.items()}
+    return fill(COURSE.templates["Value"], "", solutions | codes).text
+
+
+def test_the_learners_whole_class_as_source():
     names = {}
-    exec(source, names)
+    exec(own_class(exp="def _backward():\n    self.grad += 0.5 * out.grad"), names)
     x = names["Value"](0.0)
     x.exp().backward()
     assert x.grad == 0.5
 
 
-def test_steps_of_a_learners_class(course_json):
-    own = own_source(course_json)
+def test_steps_of_a_learners_class():
+    own = own_class()
     code = "a = Value(2.0)\nb = a + 1\nc = a * 3\nd = b * c\nd"
     graph = json.loads(steps_json(code, own))["graph"]
     names = [node["name"] for node in graph["nodes"]]
@@ -553,8 +597,8 @@ def test_exceptions_without_a_source():
 
 
 @pytest.mark.parametrize("lesson", COURSE.lessons, ids=lambda lesson: lesson.id)
-def test_every_graph_of_a_lesson_can_be_stepped_through(lesson, course_json):
-    own = own_source(course_json)
+def test_every_graph_of_a_lesson_can_be_stepped_through(lesson):
+    own = own_class()
     for block in lesson.blocks:
         if isinstance(block, (Stepper, Predict)):
             for source in ("", own):

@@ -1,17 +1,24 @@
 """The native engine under faults: no memory, threads, signals, closures that misbehave, and graphs without end."""
 
+import contextlib
+import copy
+import functools
 import gc
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
+import weakref
+from array import array
 
 import pytest
 
 import chainrule
+from chainrule import _observation, _tracing, engine
 from engines import ENGINES
 
 native_only = pytest.mark.skipif("native" not in ENGINES, reason="about the native engine")
@@ -32,13 +39,56 @@ def in_a_process(code, timeout=600):
     return json.loads(done.stdout)
 
 
+SCENARIOS = {
+    "values": """
+            x, y = Value(2.0, label="x"), Value(3.0)
+            node = Value(0.0, [x, y, x], "by hand", "node")
+            node._backward = Push(x, node)
+            total = x * y + five(x, y, 1.0, x, y) + node + x.tanh() ** y - chainrule.where(x, y, 2.0)
+            x._backward = Push(x, total)  # late: a circle
+            repr(total), f"{total:.3f}", total._prev, total._operands, x < y
+            total.backward()
+            return x.grad, y.grad
+    """,
+    "walks": """
+            x, y = Value(2.0), Value(3.0)
+            total = (x * y).tanh() + five(x, y, 1.0, x, y)
+            nodes, rules, places = _native.trace([total], 0)
+            _native.replay(nodes)
+            numbers = array("d", bytes(8 * len(nodes)))
+            _native.read_data(nodes, numbers)
+            slopes = array("d", [0.0, 0.0])
+            pulled = _native.pull([total._operands[0], x], array("d", [1.0, 2.0]), [x, y], slopes)
+            met = _native.meets_others([total], [x]), _native.meets_others([total], [x, y])
+            return rules, places, numbers.tolist(), slopes.tolist(), pulled, met
+    """,
+    "recording and observing": """
+            x, y = Value(2.0), Value(3.0)
+            seen.clear()
+            _native.record(False)
+            try:
+                alone = [x * y, x.tanh(), x.clip(0.0, 1.0), five(x, y, 1.0, x, y), Value(1.0, (x, y, x))]
+            finally:
+                _native.record(True)
+            _native.observe(see_node, see_pass)
+            try:
+                (x * y + five(x, y, 1.0, x, y) + Value(1.0, (x,), "by hand")).backward()
+            finally:
+                _native.observe(None, None)
+            return [(v.data, v._operands, v.requires_grad) for v in alone], [*seen], x.grad, y.grad
+    """,
+}
+
+
 @native_only
-def test_every_allocation_may_fail():
-    """Each allocation of a whole scenario fails once: that is a MemoryError, and afterwards everything works."""
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_allocation_may_fail(scenario):
+    """Each allocation of a scenario fails once: that is a MemoryError, and afterwards everything works."""
     pytest.importorskip("_testcapi")
     found = in_a_process(
-        """
+        f"""
         import json, _testcapi
+        from array import array
         import chainrule
         from chainrule import Value, _native
 
@@ -46,17 +96,17 @@ def test_every_allocation_may_fail():
         def five(a, b, c, d, e):
             return a + 2.0 * (b + c + d + e)
 
-        def scenario():
-            x, y = Value(2.0, label="x"), Value(3.0)
-            node = Value(0.0, [x, y, x], "by hand", "node")
-            def backward():
-                x.grad += node.grad
-            node._backward = backward
-            total = x * y + five(x, y, 1.0, x, y) + node + x.tanh() ** y - chainrule.where(x, y, 2.0)
-            _native.trace(total), repr(total), f"{total:.3f}", total._prev, total._operands, x < y
-            total.backward()
-            return x.grad, y.grad
+        # Functions are made here: CPython 3.12.1 crashes by itself where there is no memory for one.
+        seen = []
+        def see_node(node): seen.append(node._op)
+        def see_pass(root, seed): seen.append(seed)
 
+        class Push:
+            def __init__(self, operand, node): self.operand, self.node = operand, node
+            def __call__(self): self.operand.grad += self.node.grad
+
+        def scenario():
+{SCENARIOS[scenario]}
         expected = scenario()
         failures = successes = 0
         for failing in range(400):
@@ -152,6 +202,61 @@ def test_backward_passes_of_several_threads_add_up_on_a_shared_leaf():
     assert shared.grad == 4.0 * 2000
 
 
+def test_threads_that_do_different_things_with_one_leaf():
+    """Plain passes, derivatives, `no_grad()`, `detect_anomaly()`, a compilation: each gives what it gives alone."""
+    shared = chainrule.Value(0.5)
+
+    def loss(x):
+        v = x * 1.0
+        for _ in range(20):
+            v = (v * shared + x).tanh()
+        return v
+
+    def plain(x):
+        leaf = chainrule.Value(x)
+        out = loss(leaf)
+        out.backward()
+        return out.data, leaf.grad
+
+    def derived(x):
+        with chainrule.no_grad():
+            return chainrule.grad(loss)(x).data
+
+    def forgotten(x):
+        with chainrule.no_grad():
+            out = loss(chainrule.Value(x))
+        return out.data, out._operands
+
+    def watched(x):
+        with chainrule.detect_anomaly():
+            return plain(x)
+
+    def compiled(x):
+        return chainrule.compile(loss, ())(x)
+
+    works = [plain, derived, forgotten, watched, compiled]
+    expected = {work: work(0.3) for work in works}
+    differing = []
+
+    def repeat(work):
+        try:
+            differing.extend(work for _ in range(1 if work is compiled else 20) if work(0.3) != expected[work])
+        except Exception as error:
+            differing.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=repeat, args=(work,)) for work in (*works, *works)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not differing
+
+
 def hand_made(Value, x, backward):
     node = Value(x.data, (x,), "by hand")
     node._backward = lambda: backward(node)
@@ -192,6 +297,73 @@ def test_ctrl_c_comes_through_after_a_long_native_pass():
     x.grad = 0.0
     v.backward()
     assert x.grad == 1.0
+
+
+def check_usable():
+    """Numbers can be read, nodes are recorded, functions compiled."""
+    x = chainrule.Value(3.0)
+    assert (x * x)._operands == (x, x)
+    assert (x * x).data == 9.0
+    assert chainrule.compile(lambda y: y * x)(2.0) == 6.0
+
+
+def test_ctrl_c_in_a_traced_function():
+    def interrupted(x):
+        signal.raise_signal(signal.SIGINT)
+        return x
+
+    with pytest.raises(KeyboardInterrupt):
+        chainrule.compile(interrupted)(0.5)
+    check_usable()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it may hit a destructor
+def test_ctrl_c_at_moments_of_a_compilation():
+    interrupts = []
+
+    def interrupt(*_):
+        interrupts.append(True)
+        raise KeyboardInterrupt
+
+    def loss(x):
+        for k in range(300):
+            x = (x * 0.5 + k).tanh() + x
+        return x
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for delay in (0.001, 0.003, 0.01, 0.03, 0.1):
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, delay)
+                chainrule.compile(loss)(0.5)
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
+            check_usable()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupts
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "block"),
+    [
+        (_tracing, "watch", lambda: _tracing.traced(print)),
+        (_observation, "observe", lambda: _observation.observed(_observation.Observer())),
+    ],
+)
+def test_leaving_a_trace_or_an_observation_may_fail(monkeypatch, module, name, block):
+    def no_memory(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(_tracing, "_traces", 0)
+    monkeypatch.setattr(_observation, "_observations", {"nodes": 0, "passes": 0})
+    with monkeypatch.context() as patch, pytest.raises(MemoryError), block():
+        patch.setattr(module, name, no_memory)
+    assert not _tracing.is_tracing()
+    assert not _observation._this_thread.observers
+    check_usable()
+    _tracing.watch(None)
+    _observation.observe(None, None)
 
 
 def test_a_closure_that_builds_raises_or_calls_backward_again(Value):
@@ -246,3 +418,311 @@ def test_a_closure_may_free_the_graph_that_it_runs_in(Value):
     del v
     holder["loss"].backward()
     assert x.grad == 101.0
+
+
+def test_an_assignment_that_is_refused_changes_nothing(Value):
+    v = Value(2.0)
+    v.grad = 3.0
+    for attribute in ("data", "grad"):
+        with pytest.raises(OverflowError, match=f"`{attribute}` is too large for a float"):
+            setattr(v, attribute, 10**400)
+        with pytest.raises(TypeError, match=f"`{attribute}` must be a real number"):
+            setattr(v, attribute, "5")
+    for attribute in ("data", "grad", "requires_grad"):
+        with pytest.raises(AttributeError):
+            delattr(v, attribute)
+    assert (v.data, v.grad, v.requires_grad) == (2.0, 3.0, True)
+
+
+class Witness:
+    """Something to hold weakly, as Values are not to be."""
+
+
+def circles(Value):
+    """Ways in which a `_backward` holds what its node was made into: (name, a function that gives the witness)."""
+
+    def planted(make_closure):
+        def plant():
+            old, witness = Value(1.0), Witness()
+            y = old * 2.0 + 1.0
+            old._backward = make_closure(old, y, witness)
+            return weakref.ref(witness)
+
+        return plant
+
+    class Holder:
+        def __init__(self, *held):
+            self.held = held
+
+        def backward(self):
+            pass
+
+    def tracked_above(old, y, witness):
+        z = y + hand_made(Value, Value(1.0), print)
+        return lambda: (z, witness)
+
+    return {
+        "itself": planted(lambda old, y, witness: lambda: (old, witness)),
+        "a younger node": planted(lambda old, y, witness: lambda: (y, witness)),
+        "one in a list": planted(lambda old, y, witness: (lambda held: lambda: held)([{"node": y}, witness])),
+        "a default": planted(lambda old, y, witness: lambda node=y, witness=witness: None),
+        "a partial": planted(lambda old, y, witness: functools.partial(print, y, witness)),
+        "a bound method": planted(lambda old, y, witness: Holder(y, witness).backward),
+        "through a node that the collector sees": planted(tracked_above),
+    }
+
+
+@pytest.mark.parametrize("circle", circles(engine.Value))
+def test_a_backward_that_holds_its_own_result_is_collected(Value, circle):
+    plant = circles(Value)[circle]
+    witnesses = [plant() for _ in range(20)]
+    gc.collect()
+    assert not any(witness() for witness in witnesses)
+
+
+@native_only
+def test_a_label_that_refers_to_its_node_is_collected(Value):
+    class Text(str):
+        __slots__ = ("node", "witness")
+
+    text = Text("name")
+    text.node, text.witness = Value(1.0), Witness()
+    text.node.label = text
+    held = weakref.ref(text.witness)
+    assert text.node.label == "name"
+    del text
+    gc.collect()
+    assert held() is None
+
+
+@native_only
+def test_walks_over_a_graph_run_no_code_of_a_subclass():
+    """They hold nothing, so such code could free the nodes that they stand on."""
+    asked = []
+
+    class Curious(type):
+        def __getattribute__(cls, name):
+            asked.append(name)
+            return super().__getattribute__(name)
+
+    class Mine(ENGINES["native"], metaclass=Curious):
+        pass
+
+    x = Mine(2.0)
+    y = x * x + x
+    asked.clear()
+    y.backward()
+    assert chainrule.grad_of(y, x) == x.grad == 5.0
+    assert "_backward" not in asked
+
+
+@native_only
+def test_a_collection_in_a_trace_may_cut_the_graph():
+    """Making lists can start the collector, and that Python code, which here drops the nodes that are listed."""
+    found = in_a_process(
+        """
+        import gc, json
+        from chainrule import Value, _native
+
+        class Cutter:
+            def __init__(self):
+                self.circle = self
+            def __del__(self):
+                for node in cut:
+                    node.__init__(0.0)
+                cut.clear()
+
+        lengths = []
+        for threshold in range(1, 60):
+            x = Value(1.0)
+            v, cut = x, []
+            for k in range(50):
+                v = v * 1.5
+                if k % 10 == 0:
+                    cut.append(v)
+            gc.collect()
+            Cutter()
+            gc.set_threshold(threshold)
+            lengths.append([*map(len, _native.trace([v], 0))])
+            gc.set_threshold(700)
+        print(json.dumps(lengths))
+        """
+    )
+    assert all(len(set(lengths)) == 1 for lengths in found)
+
+
+@native_only
+def test_a_rule_may_empty_the_list_that_is_computed_again():
+    Value = ENGINES["native"]
+    values = []
+
+    def forward(x):
+        values.clear()
+        return x
+
+    row = chainrule.ops.Op("emptying", forward, (None,))
+    values[:] = [Value._apply(row, (Value(1.0),)), Value(2.0) * 3.0]
+    assert chainrule._native.replay(values) is None
+    assert values == []
+
+
+@native_only
+def test_whether_to_record_may_be_decided_while_recording_is_changed():
+    record, x = chainrule._native.record, ENGINES["native"](1.0)
+
+    class Undecided:
+        def __bool__(self):
+            record(True)
+            return False
+
+    record(False)
+    try:
+        record(Undecided())
+        assert (x * x)._operands == ()
+    finally:
+        record(True)
+
+
+def paths_through_the_engine():
+    """Calls of every kind that the native engine takes, right and wrong, by name."""
+    if "native" not in ENGINES:
+        return {}
+    native, Value = chainrule._native, ENGINES["native"]
+
+    def raises(*_):
+        raise ArithmeticError
+
+    @contextlib.contextmanager
+    def observing(nodes, passes):
+        native.observe(nodes, passes)
+        try:
+            yield
+        finally:
+            native.observe(None, None)
+
+    class Mine(Value):
+        def _backward(self):
+            raise ArithmeticError
+
+    class Odd:
+        __float__ = __bool__ = raises
+
+    x, y, other = Value(2.0), Value(3.0), engine.Value(1.0)
+    total = (x * y + x).tanh() + x.maximum(y)
+    row = chainrule.ops.Op("five", lambda a, b, c, d, e: a + b + c + d + e, (lambda out, *given: 1.0,) * 5)
+    broken = chainrule.ops.Op("broken", raises_float, (raises,))
+    short = chainrule.ops.Op("short", lambda x, y: x, (lambda out, *given: 1.0,))
+    five = Value._apply(row, (x, y, 1.0, x, y))
+    slopes, seeds, few = array("d", [0.0, 0.0]), array("d", [1.0]), array("d", [0.0])
+
+    def no_grad_call():
+        native.record(False)
+        try:
+            return [x * y, -x, x.clip(0.0, 1.0), Value._apply(row, (x, y, 1.0, x, y)), Value(1.0, (x, y, x))]
+        finally:
+            native.record(True)
+
+    def observed_calls(nodes, passes):
+        with observing(nodes, passes):
+            (x * y + 1.0 + x.tanh() + Value(1.0, (x,))).backward()
+
+    def circle():
+        node = Value(1.0)
+        result = node * 2.0
+        node._backward = lambda: result
+
+    def init_again():
+        node = Value(1.0, (x, y, x), "tag", "label")
+        node.__init__(2.0, (y,), "other", "name")
+        node.__init__(2.0, (y, 3.0))
+
+    def tangled():
+        node = hand_made(Value, x, raises)
+        (node * 2.0).backward()
+
+    return {
+        "arithmetic": lambda: (x + 1, 2.0 - x, x * y, x / y, x**2, -x, abs(x), +x),
+        "methods": lambda: (x.tanh(), x.clip(high=1.0, low=0.0), x.maximum(y), x.leaky_relu()),
+        "methods called wrongly": lambda: x.clip(1.0, 2.0, 3.0),
+        "methods with a bad operand": lambda: x.clip("a", 2.0),
+        "a bad operand": lambda: x + "a",
+        "a large operand": lambda: x + 10**400,
+        "an odd operand": lambda: x + Odd(),
+        "an op of one's own": lambda: Value._apply(row, (x, y, 1.0, x, y)).backward(),
+        "one that raises": lambda: Value._apply(broken, (x,)),
+        "one with too few partials": lambda: Value._apply(short, (x, y)).backward(),
+        "one called wrongly": lambda: Value._apply(row, (x, y, "a", x, y)),
+        "a table op called wrongly": lambda: Value._apply(chainrule.ops.add, (x,)),
+        "no row": lambda: Value._apply(3, (x,)),
+        "a constructor": lambda: Value(1.0, [x, y, x], "tag", "label"),
+        "a constructor with no Value": lambda: Value(1.0, [x, y, 3.0]),
+        "a constructor with no text": lambda: Value(1.0, [x], 3),
+        "a constructor with no number": lambda: Value("a"),
+        "a second constructor": init_again,
+        "a backward pass": lambda: total.backward(),
+        "one with a bad seed": lambda: total.backward("a"),
+        "one with a closure that raises": tangled,
+        "a subclass's method that raises": lambda: Value(1.0, (Mine(1.0, (x,)),)).backward(),
+        "a circle": circle,
+        "attributes": lambda: (total._prev, total._operands, x.label, total._op, total._rule, x._serial, x._backward),
+        "setting attributes": lambda: [setattr(x, *pair) for pair in (("label", "x"), ("_op", "t"), ("grad", 1))],
+        "setting them wrongly": lambda: setattr(x, "_backward", 3),
+        "a label that is no text": lambda: setattr(x, "label", 3),
+        "freezing what is no leaf": lambda: setattr(total, "requires_grad", False),
+        "text": lambda: (repr(x), f"{x:.3f}", str(total)),
+        "a bad format": lambda: f"{x:q}",
+        "copies": lambda: (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(Value(1.0, label="x")))),
+        "a copy of what was computed": lambda: copy.copy(total),
+        "a bad state": lambda: x.__setstate__((1.0, 2.0, 3, None, 1)),
+        "comparisons": lambda: (x < y, x >= 2.0, x == y, bool(x)),
+        "a comparison with text": lambda: x < "a",
+        "a float": lambda: float(x),
+        "without a graph": no_grad_call,
+        "whether to record": lambda: native.record(Odd()),
+        "observed": lambda: observed_calls(lambda node: None, lambda root, seed: False),
+        "observers that raise at a node": lambda: observed_calls(raises, None),
+        "observers that raise at a pass": lambda: observed_calls(None, raises),
+        "observed wrongly": lambda: native.observe(1),
+        "a trace": lambda: native.trace([total * five], 0),
+        "a trace of no Value": lambda: native.trace([total, other], 0),
+        "derivatives": lambda: native.pull([total], seeds, [x, y], slopes),
+        "derivatives that Python must find": lambda: native.pull([five], seeds, [x, y], slopes),
+        "derivatives of no Value": lambda: native.pull([other], seeds, [x, y], slopes),
+        "derivatives into too small a buffer": lambda: native.pull([total], seeds, [x, y], few),
+        "derivatives called wrongly": lambda: native.pull([total], seeds, (x, y), slopes),
+        "other leaves": lambda: (native.meets_others([total], [x]), native.meets_others([other], [x])),
+        "computed again": lambda: native.replay([x, total._operands[1], five]),
+        "computed again, no Value": lambda: native.replay([x, other]),
+        "numbers in bulk": lambda: (native.read_data([x, y], slopes), native.add_to_grad([x, y], slopes)),
+        "numbers of no Values": lambda: native.write_grad([x, other], slopes),
+        "numbers of too many Values": lambda: native.read_grad([x, y], few),
+    }
+
+
+def raises_float(x):
+    raise ArithmeticError
+
+
+def growth(call):
+    """How many more blocks of memory there are after 2,000 calls."""
+
+    def blocks_after(rounds):
+        for _ in range(rounds):
+            with contextlib.suppress(ArithmeticError, TypeError, ValueError, AttributeError):
+                call()
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    before = blocks_after(300)
+    return blocks_after(2000) - before
+
+
+@native_only
+@pytest.mark.parametrize("path", paths_through_the_engine())
+def test_no_call_leaves_memory_behind(path):
+    assert growth(paths_through_the_engine()[path]) < 200
+
+
+def test_a_call_that_does_is_noticed():
+    kept = []
+    assert growth(lambda: kept.append(chainrule.Value(1.0))) > 1900

@@ -2,11 +2,15 @@
 
 import http.client
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +23,7 @@ LESSON = "---\ntitle: {}\nsummary: A lesson.\n---\nWelcome."
 
 @contextmanager
 def running(server):
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield server.server_port
@@ -116,16 +120,313 @@ def test_what_cannot_be_served_is_told(tmp_path, monkeypatch, capsys, site):
     assert "make lessons" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_the_command_prints_its_address_and_ends_with_ctrl_c():
+@pytest.fixture
+def built_site():
     try:
-        module.site_folder()
+        return module.site_folder()
     except FileNotFoundError as error:
         pytest.skip(str(error))
+
+
+@contextmanager
+def learn_command(**settings):
+    """The port of a running `chainrule learn`, which Ctrl-C must end."""
     command = [sys.executable, "-m", "chainrule", "learn", "--no-browser"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **settings) as process:
         address = process.stdout.readline().strip()
-        port = int(address.removeprefix("http://127.0.0.1:").removesuffix("/"))
+        try:
+            yield int(address.removeprefix("http://127.0.0.1:").removesuffix("/"))
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+
+
+@pytest.mark.slow
+def test_the_command_prints_its_address_and_ends_with_ctrl_c(built_site):
+    with learn_command() as port:
         assert get(port, "/")[0].status == 200
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+
+
+@pytest.mark.slow
+def test_a_wheel_that_was_installed_without_a_network_serves_the_course(built_site, tmp_path):
+    pip, quietly = [sys.executable, "-m", "pip", "-q"], {"check": True, "capture_output": True}
+    build = ["wheel", "--no-deps", "--no-build-isolation", "-w", str(tmp_path / "wheels")]
+    subprocess.run([*pip, *build, str(Path(__file__).parent.parent)], **quietly)
+    (wheel,) = (tmp_path / "wheels").iterdir()
+    subprocess.run(
+        [*pip, "install", "--no-deps", "--no-index", "--target", str(tmp_path / "site"), str(wheel)], **quietly
+    )
+    with learn_command(cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path / "site")}) as port:
+        assert len(json.loads(get(port, "/course.json")[1])["lessons"]) == 13
+        for file in ("index.html", "worker.js", "pyodide/pyodide.asm.wasm", "chainrule.zip"):
+            assert get(port, f"/{file}")[1] == (tmp_path / "site/chainrule/learn/site" / file).read_bytes()
+
+
+# Hostile requests, through bare sockets.
+
+HEADERS = [
+    b"Cross-Origin-Opener-Policy: same-origin",
+    b"Cross-Origin-Embedder-Policy: require-corp",
+    b"Cross-Origin-Resource-Policy: same-origin",
+    b"X-Content-Type-Options: nosniff",
+    b"Cache-Control: no-cache",
+]
+
+
+def connected(port, address="127.0.0.1"):
+    return closing(socket.create_connection((address, port), timeout=60.0))
+
+
+def ask(port, request):
+    """Whatever comes back until the server closes the connection."""
+    answer = b""
+    with connected(port) as connection:
+        try:
+            connection.sendall(request)
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_WR)
+            while piece := connection.recv(1 << 16):
+                answer += piece
+        except ConnectionError:  # it closed before it had heard all
+            pass
+    return answer
+
+
+def request(path, method="GET", host="127.0.0.1", more=""):
+    return f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{more}\r\n".encode("latin-1")
+
+
+def status_of(answer):
+    return int(answer.split(b" ", 2)[1])
+
+
+@pytest.fixture
+def port(site, tmp_path):
+    """A running server of a site that has things to hide: beside it, behind links, and a folder without an index."""
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "site-secret").mkdir()
+    (tmp_path / "site-secret" / "secret.txt").write_text("secret")
+    (site / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (site / "linked").symlink_to(tmp_path, target_is_directory=True)
+    (site / "inner.js").symlink_to(site / "main.js")
+    (site / "pyodide" / "a name é.txt").write_text("content of a name")
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(site / "pipe.txt")
+    with running(make_server()) as port:
+        yield port
+
+
+OUTSIDE = [
+    "/../secret.txt",
+    "/../../../../../../../../etc/passwd",
+    "/pyodide/../../secret.txt",
+    "/%2e%2e/secret.txt",
+    "/%2E%2E%2Fsecret.txt",
+    "/..%2fsecret.txt",
+    "/%252e%252e/secret.txt",
+    "/%252e%252e%252fsecret.txt",
+    "/..%c0%afsecret.txt",
+    "/%c0%ae%c0%ae/secret.txt",
+    "/%uff0e%uff0e/secret.txt",
+    "/..\\secret.txt",
+    "/..%5csecret.txt",
+    "/....//secret.txt",
+    "/.../secret.txt",
+    "/..;/secret.txt",
+    "//secret.txt",
+    "//etc/passwd",
+    "///etc/passwd",
+    "/%2f/etc/passwd",
+    "/%2fetc/passwd",
+    "/etc/passwd",
+    "/C:/Windows/win.ini",
+    "/file:///etc/passwd",
+    "file:///etc/passwd",
+    "http://127.0.0.1/../secret.txt",
+    "secret.txt",
+    "../secret.txt",
+    "*",
+    "/main.js%00.html",
+    "/%00",
+    "/../site-secret/secret.txt",
+    "/link.txt",
+    "/linked/secret.txt",
+    "/linked/site/main.js",
+    "/pipe.txt",
+    "/?/../secret.txt".replace("?", "%3f"),
+    "/~root",
+    "/.",
+    "/..",
+    "/./main.js/..",
+    "/main.js/",
+    "/main.js/.",
+    "/MAIN.JS",
+]
+FOLDERS = ["/pyodide", "/pyodide/", "/pyodide//", "/pyodide/.", "/linked", "/linked/", "/./", "/.//"]
+
+
+@pytest.mark.parametrize("path", [*OUTSIDE, *FOLDERS])
+def test_only_files_of_the_site_are_found(port, path):
+    answer = ask(port, request(path))
+    assert status_of(answer) == 404
+    assert b"secret" not in answer.partition(b"\r\n\r\n")[2]
+    assert b"a.wasm" not in answer
+    assert b"Location" not in answer
+    assert all(header in answer for header in HEADERS)
+
+
+def test_files_of_the_site_are_found_however_they_are_spelled(port):
+    for path in ("/main.js", "/main.js?v=../1", "/main.js#x", "/%6dain.js", "/inner.js"):
+        answer = ask(port, request(path))
+        assert answer.endswith(b"content of main.js")
+        assert b"Content-Type: text/javascript; charset=utf-8" in answer.replace(b"Content-type", b"Content-Type")
+    assert ask(port, request("/pyodide/a%20name%20%C3%A9.txt")).endswith(b"content of a name")
+
+
+def test_links_between_files_of_a_site_that_was_installed_as_links_are_followed(site, tmp_path, monkeypatch):
+    linked = tmp_path / "installed"
+    linked.mkdir()
+    for name in ("index.html", "main.js"):
+        (linked / name).symlink_to(site / name)
+    monkeypatch.setattr(module, "site_folder", lambda: linked)
+    with running(make_server()) as port:
+        assert ask(port, request("/main.js")).endswith(b"content of main.js")
+
+
+@pytest.mark.parametrize(
+    "method", ["POST", "PUT", "DELETE", "TRACE", "OPTIONS", "PATCH", "CONNECT", "get", "PROPFIND", "X"]
+)
+def test_other_methods_are_refused(port, site, method):
+    answer = ask(port, request("/main.js", method, more="Content-Length: 3\r\n") + b"abc")
+    assert status_of(answer) == 501
+    assert all(header in answer for header in HEADERS)
+    assert (site / "main.js").read_bytes() == b"content of main.js"
+
+
+def test_heads_are_those_of_the_same_file_without_it(site, tmp_path):
+    lessons = tmp_path / "lessons"
+    lessons.mkdir()
+    (lessons / "01-mine.md").write_text(LESSON.format("First"))
+    with running(make_server(lessons)) as port:
+        for path in ("/main.js", "/course.json"):
+            head, body = ask(port, request(path)).split(b"\r\n\r\n", 1)
+            only = ask(port, request(path, "HEAD"))
+            without_date = [line for line in head.split(b"\r\n") if not line.startswith(b"Date")]
+            assert [line for line in only.split(b"\r\n") if line and not line.startswith(b"Date")] == without_date
+            assert b"Content-Length: %d" % len(body) in head
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("localhost:1", 200),
+        ("LocalHost", 200),
+        ("elsewhere.example", 403),
+        ("127.0.0.1.elsewhere.example", 403),
+        ("localhost.elsewhere.example:80", 403),
+        ("elsewhere.example:127.0.0.1", 403),
+        ("127.0.0.1:80:80", 403),
+        ("0.0.0.0", 403),
+        ("[::1]", 403),
+        ("", 403),
+        ("127.0.0.1\r\nHost: elsewhere.example", 403),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_other_names_than_its_own_are_refused(port, method, host, status):
+    answer = ask(port, request("/main.js", method, host))
+    assert status_of(answer) == status
+    assert all(header in answer for header in HEADERS)
+    assert b"content of" not in answer or (status, method) == (200, "GET")
+
+
+def test_a_request_without_a_name_is_refused(port):
+    assert status_of(ask(port, b"GET /main.js HTTP/1.1\r\n\r\n")) == 403
+    assert status_of(ask(port, b"GET /main.js HTTP/1.0\r\n\r\n")) == 403
+    assert b"content of" not in ask(port, b"GET /main.js\r\n\r\n")
+
+
+def test_other_addresses_of_this_computer_do_not_answer(port):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing; finds out which address would be used
+            addresses = {"127.0.0.2", probe.getsockname()[0]} - {"127.0.0.1"}
+        except OSError:
+            addresses = {"127.0.0.2"}
+    for address in addresses:
+        with pytest.raises(OSError, match=r"refused|unreachable|assign"), connected(port, address):
+            pass
+
+
+MALFORMED = {
+    "a giant line": (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n", {414}),
+    "a giant header": (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"a" * 100_000 + b"\r\n\r\n", {431}),
+    "many headers": (b"GET / HTTP/1.1\r\n" + b"X: a\r\n" * 1000 + b"\r\n", {431}),
+    "noise": (bytes(range(256)) * 10 + b"\r\n\r\n", {400}),
+    "zeros": (b"\0" * 1000 + b"\r\n\r\n", {400}),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", {400}),
+    "no version": (b"GET / HTTP/x.y\r\n\r\n", {400}),
+    "a long version": (b"GET / HTTP/" + b"1" * 5000 + b".1\r\n\r\n", {400, 505}),
+    "another version": (b"GET / HTTP/2.0\r\n\r\n", {505}),
+    "too many words": (b"GET / / HTTP/1.1\r\n\r\n", {400}),
+    "one word": (b"GET\r\n\r\n", {400}),
+    "a header without a colon": (b"GET / HTTP/1.1\r\nHost 127.0.0.1\r\n\r\n", {403}),
+    "a folded header": (b"GET / HTTP/1.1\r\nHost:\r\n elsewhere.example\r\n\r\n", {403}),
+    "a method of an attribute": (b"_GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", {501}),
+    "a date": (request("/", more="If-Modified-Since: Mon, 99 Foo 99999 99:99:99 GMT\r\n"), {200}),
+    "a range": (request("/", more="Range: bytes=-99999999999999999999-\r\n"), {200}),
+    "nothing": (b"", set()),
+    "half a line": (b"GET / HT", {400}),
+    "half the headers": (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX", {200}),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_malformed_requests_get_an_error_and_the_server_goes_on(port, case, capsys):
+    content, statuses = MALFORMED[case]
+    answer = ask(port, content)
+    if answer.startswith(b"HTTP/"):  # what was not read to its end may be cut off
+        assert status_of(answer) in statuses
+        assert all(header in answer for header in HEADERS)
+    else:
+        assert b"content of" not in answer
+    assert status_of(ask(port, request("/main.js"))) == 200
+    assert capsys.readouterr().err == ""
+
+
+def test_what_follows_in_the_same_connection_is_judged_by_itself(port):
+    keep = b"GET /main.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    answers = ask(port, keep + keep + request("/main.js", host="elsewhere.example"))
+    assert (answers.count(b"HTTP/1.1 200"), answers.count(b"HTTP/1.1 403")) == (2, 1)
+
+
+def test_connections_that_say_nothing_do_not_keep_others_waiting(port):
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
+    try:
+        for k, connection in enumerate(silent):
+            connection.sendall(b"GET /main.js HT"[: k % 16])
+        assert status_of(ask(port, request("/main.js"))) == 200
+    finally:
+        for connection in silent:
+            connection.close()
+
+
+def test_a_connection_that_says_nothing_is_closed(site, monkeypatch):
+    monkeypatch.setattr(module.Handler, "timeout", 0.1)
+    with running(make_server()) as port, connected(port) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n")
+        assert connection.recv(100) == b""
+
+
+def test_a_reader_that_does_not_read_keeps_nobody_waiting(site, port):
+    (site / "main.js").write_bytes(b"x" * (50 << 20))
+    with connected(port) as connection:
+        connection.sendall(request("/main.js"))
+        assert status_of(ask(port, request("/styles.css"))) == 200
+
+
+def test_many_at_once_are_all_answered(port):
+    with ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(lambda _: ask(port, request("/main.js")), range(500)))
+    assert all(answer.endswith(b"content of main.js") for answer in answers)

@@ -7,6 +7,7 @@ course share one page. Tests of what may break a page open their own.
 import json
 import os
 import re
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from browser import watch
-from chainrule.learn.course import Exercise, Quiz, load_course
+from chainrule.learn.course import Exercise, Quiz
+from chainrule.learn.lesson_files import load_course
 from chainrule.learn.server import make_server, site_folder
 
 AXE = Path(__file__).parent.parent / "lessons" / "node_modules" / "axe-core" / "axe.min.js"
@@ -174,7 +176,9 @@ def test_every_choice_is_explained(page, site, lesson, quiz):
         button.focus()
         page.keyboard.press("Enter")
         assert explanation.is_visible()
-        assert explanation.text_content().startswith("Right. " if choice.right else "Not this one. ")
+        words = explanation.text_content()
+        assert words.startswith("Right" if choice.right else "Not this one. ")
+        assert words.count("Right") <= 1
         assert button.get_attribute("data-outcome") == ("right" if choice.right else "wrong")
 
 
@@ -214,7 +218,8 @@ def test_errors_point_at_the_learners_line(page, site):
     paste_code(page, "def _backward():\n    self.grad += out.gradd")
     assert check(page, body) == "wrong"
     assert "Line 2" in body.locator(".error").text_content()
-    assert "Did you mean `grad`?" in body.locator(".error").text_content()
+    assert "Did you mean grad?" in body.locator(".error").text_content()
+    assert body.locator(".error code").text_content() == "grad"
 
 
 def test_printed_text_is_shown_and_cut(page, site):
@@ -260,7 +265,7 @@ def test_the_ladder_goes_from_hint_to_puzzle_to_solution(page, site):
 def test_what_was_written_in_one_exercise_is_used_by_others(page, site):
     add = exercise_called("add")
     body = open_exercise(page, site, add)
-    paste_code(page, add.solution + "\nprint('my own addition')")
+    paste_code(page, textwrap.indent(add.solution + "\nprint('my own addition')", "    "))  # as found in a class
     assert check(page, body) == "right"
     other = next(e for e in EXERCISES if "add" in e.parts and e.name != "add")
     body = open_exercise(page, site, other)
@@ -324,7 +329,9 @@ KILLERS = {
         "import sys\nsys.setrecursionlimit(10**9)\ndef f():\n    return f()\nf()",
         r"calls itself|so deeply|ended Python|memory|ran for more than",
     ),
-    "memory": ("kept = []\nwhile True:\n    kept.append(bytearray(10**9))", r"memory|ran for more than"),
+    "memory": ("kept = []\nwhile True:\n    kept.append(bytearray(10**8))", r"out of memory|ran for more than"),
+    "input": ("input('your name? ')", r"asks for input\(\)"),
+    "postMessage": ("import js\njs.self.postMessage = None", r"_backward is missing"),
 }
 
 
@@ -389,6 +396,40 @@ def test_nothing_that_code_does_ends_the_page(own_page, site):
         assert check(page, body, timeout=PATIENCE) == "right", name
 
 
+def test_a_check_that_waits_for_python_can_be_called_off(open_page, site):
+    page = open_page()
+    hold_back(page)
+    page.goto(f"{site}#/{COURSE.lesson_of('add').id}")
+    body = page.locator("[data-exercise=add]")
+    body.get_by_role("button", name="Check").click()
+    assert body.locator(".exercise-status").text_content() == "Waiting for Python …"
+    body.get_by_role("button", name="Stop").click()
+    until(page, "e => e.textContent === 'Stopped.'", body.locator(".exercise-status").element_handle())
+    assert body.get_by_role("button", name="Check").is_visible()
+
+
+def test_a_page_that_is_left_takes_its_loop_along(page, site):
+    open_exercise(page, site, exercise_called("add"))
+    paste_code(page, ENDLESS)
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector(".python[data-state=busy]")
+    body = open_exercise(page, site, exercise_called("relu"))  # well before five seconds are over
+    paste_code(page, exercise_called("relu").solution)
+    assert check(page, body, timeout=4000) == "right"
+
+
+def test_graders_that_code_has_changed_are_made_anew(own_page, site):
+    page = own_page()
+    exercise = exercise_called("add")
+    body = open_exercise(page, site, exercise)
+    paste_code(page, "from chainrule.learn import grading\ngrading.grade = None")
+    assert check(page, body) == "wrong"
+    paste_code(page, exercise.solution)
+    assert check(page, body) == "wrong"
+    assert "has changed Python itself" in everything_said(body)
+    assert check(page, body, timeout=PATIENCE) == "right"
+
+
 # Loading.
 
 
@@ -436,7 +477,7 @@ def test_python_that_does_not_come_is_told(chromium, site):
     page.wait_for_selector(".python[data-state=failed]")
     assert "nothing happened for 60 seconds" in page.locator(".toast").text_content()
     page.unroute("**/pyodide.asm.wasm")
-    page.get_by_role("button", name="Try again Python").click()
+    page.get_by_role("button", name="Try again to load Python").click()
     wait_for_python(page)
     context.close()
 
@@ -542,7 +583,7 @@ def test_a_training_runs_with_the_learners_class(page, site):
     widget = find_widget(page, site, "training")
     widget.get_by_role("button", name="Train").click()
     said = reading(page, widget, "Your own class")
-    assert float(re.search(r"loss is ([\d.e-]+)\.", said)[1]) < 0.1
+    assert float(re.search(r"After 50 steps the loss is ([\d.e-]+)\.", said)[1]) < 0.1
 
 
 @pytest.mark.slow
@@ -567,7 +608,7 @@ def test_gradients_vanish_with_sigmoids(page, site):
     widget = find_widget(page, site, "vanishing")
     widget.get_by_label("Activation").select_option("sigmoid")
     said = reading(page, widget, "times less")
-    assert float(re.search(r"gets ([\d.e]+) times less", said)[1]) > 100
+    assert float(re.search(r"gets ([\d.,]+) times less", said)[1].replace(",", "")) > 100
 
 
 def test_the_compilers_program_is_shown(page, site):
@@ -575,7 +616,7 @@ def test_the_compilers_program_is_shown(page, site):
     widget.get_by_label("Points").select_option("100")
     said = reading(page, widget, "array statements")
     nodes, statements = (int(n.replace(",", "")) for n in re.search(r"([\d,]+) scalar nodes are (\d+)", said).groups())
-    assert nodes > 100 * statements
+    assert (nodes, statements) == (65_818, 28)  # micrograd's demo, as the lesson says
     assert "Σ" in widget.locator("pre").text_content()
 
 
@@ -612,11 +653,23 @@ def test_the_playground_keeps_its_state_in_the_address(page, site):
     assert "data=circles" in page.url
 
 
+def test_an_address_can_be_pasted_and_the_lesson_keeps_it_too(page, site):
+    for place in ("playground", COURSE.lessons[-1].id):
+        go(page, site, f"{place}?data=circles")
+        assert page.get_by_label("Data").input_value() == "circles"
+        go(page, site, f"{place}?data=xor&neurons=2")
+        assert page.get_by_label("Data").input_value() == "xor"
+        until(page, "document.querySelectorAll('.neuron-row canvas').length === 4", patience=PATIENCE)
+        page.get_by_label("Activation").select_option("relu")
+        assert page.url.endswith(f"#/{place}?data=xor&neurons=2&activation=relu")
+
+
 def test_own_points_are_drawn_by_keyboard_and_pointer(page, site):
     go(page, site, "playground")
     playground = page.locator(".playground")
     until(page, "document.querySelector('.playground').dataset.steps === '0'", patience=PATIENCE)
     playground.get_by_role("button", name="Clear").click()
+    assert playground.locator(".figures b, .neuron-row").count() == 0  # of the network that is gone
     playground.get_by_label("add ●").check()
     canvas = playground.locator(".plane canvas")
     canvas.click(position={"x": 60, "y": 60})
@@ -695,6 +748,9 @@ summary: One exercise.
 ---
 Some $x^2$ and **prose**.
 
+```widget name=nudge function="x ** )"
+```
+
 ```exercise name=double title="Double it"
 prompt: Return twice `x`.
 ```
@@ -724,6 +780,7 @@ def test_a_teachers_own_lesson_is_served_and_reread(open_page, tmp_path):
         page.goto(f"{address}#/01-mine")
         wait_for_python(page)
         assert page.locator(".prose code.math").text_content() == "x^2"
+        assert "nudge cannot be shown: ) was not expected" in page.locator("p.error").text_content()
         body = page.locator("[data-exercise=double]")
         body.locator(".cm-content").click()
         type_code(page, "def double(x):\n    return x + x")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sklearn.datasets import load_iris
 
+from chainrule import nn
 from chainrule.cli import main
 
 ROOT = Path(__file__).parent.parent
@@ -160,3 +161,13 @@ def test_the_page_on_jax(capsys):
     assert shown == pytest.approx(by_hand, abs=1e-5)
     assert shown == pytest.approx(names["value"], abs=1e-5)
     assert float(names["one"]) == pytest.approx(names["loss"]([0.5, 0.25], 1.0), abs=1e-5)
+
+
+def test_the_page_on_clusters(capsys):
+    pytest.importorskip("jax")
+    names = run_blocks("docs/cluster.md")
+    names["model"].load_state(nn.MLP(2, [16, 16, 1], activation="tanh", rng=1).state())  # as before the training
+    value, gradient = names["loss"].batch_value_and_grad(names["x"], names["y"])
+    assert names["value"] == pytest.approx(value, abs=1e-12)
+    assert names["gradient"] == pytest.approx(gradient, abs=1e-12)
+    assert capsys.readouterr().out.startswith("compiled by XLA, on 1 device of 1 process")

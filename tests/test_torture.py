@@ -37,6 +37,17 @@ def test_a_rounded_result_that_is_off_is_found():
     assert "to be equal within" in said[0]
 
 
+def test_corners_where_rounding_decides_are_told_from_faults():
+    """expm1(log1p(0.701)) is 0.701 but for rounding: which of them is the larger, rounding decides."""
+    program = (False, [0.701], [("time", "add", [0, 0, 0, 0, 0, 0], [("log1p", [0] * 4), ("expm1", [0] * 4)])])
+    nodes = torture.Eager(engine.Value, program).nodes
+    assert not any(map(torture.is_at_a_corner, nodes))
+    leaf = engine.Value(0.701)
+    assert torture.is_at_a_corner(ops.clip(leaf, leaf.log1p().expm1(), 2.0))
+    assert torture.is_at_a_corner((leaf - leaf.log1p().expm1()).relu())
+    assert not torture.is_at_a_corner((leaf - 0.7).relu())
+
+
 def test_an_engine_that_raises_is_a_failure():
     def raises(program):
         raise ZeroDivisionError("planted")

@@ -140,6 +140,15 @@ class TestPrograms:
         assert "gather" not in text
         assert "scatter" not in text
 
+    def test_products_are_as_precise_as_the_user_says_and_else_in_full(self):
+        _, compiled, parameters = network()
+        f, arguments = compiled.to_jax([0.0, 0.0], 0.0), (parameters, jnp.zeros(2), 0.0)
+        assert "Precision.HIGHEST" in str(jax.make_jaxpr(f)(*arguments))
+        with jax.default_matmul_precision("tensorfloat32"):
+            program = str(jax.make_jaxpr(f)(*arguments))
+        assert "Precision.HIGH," in program
+        assert "Precision.HIGHEST" not in program
+
     def test_a_recurrence_is_a_loop(self):
         loss, wrt = PROGRAMS["hidden units"]()
         program = compile(loss, wrt, backend="interpreter").to_jax(gradient=True)

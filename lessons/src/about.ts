@@ -10,6 +10,7 @@ interface Licence {
   version: string;
   licence: string;
   purpose: string;
+  source: string; // where its source code is
   text: string;
 }
 
@@ -17,7 +18,8 @@ export function aboutPage(course: Course): Page {
   const licences = html("div", { class: "licences" }, html("p", { role: "status" }, "Reading the licences …"));
   void fetch("licences.json")
     .then((answer) => answer.json())
-    .then((entries: Licence[]) => licences.replaceChildren(...entries.map(licenceView)));
+    .then((entries: Licence[]) => licences.replaceChildren(...entries.map(licenceView)))
+    .catch(() => licences.replaceChildren(html("p", { role: "status" }, "The licences could not be fetched: reload the page to try again. They are also in the file licences.json of the site.")));
   const paragraphs = [
     "These lessons build an autograd engine from nothing: a class of a hundred lines that knows the derivative of whatever is computed with it. They follow the path of Andrej Karpathy's micrograd lecture, and every figure on the way is computed in this page, by Python, from code that you write or can read.",
     "The Python files in the page are chainrule's own: the same engine, networks and graders that its tests run. The class you arrive at is in chainrule as closures.py.",
@@ -33,7 +35,7 @@ export function aboutPage(course: Course): Page {
     html("h2", {}, "Keys"),
     keysView(),
     html("h2", {}, "Licences"),
-    html("p", {}, "chainrule is under the MIT licence. The site holds copies of these works, unchanged:"),
+    html("p", {}, "chainrule is under the MIT licence. The site holds copies of these works, some of them bundled and shortened:"),
     licences,
   );
   return { title: "About", element };
@@ -85,7 +87,8 @@ function keysView(): HTMLElement {
   return html("dl", { class: "keys-list" }, ...keys.flatMap(([key, words]) => [html("dt", {}, html("kbd", {}, key)), html("dd", {}, words)]));
 }
 
-function licenceView({ name, version, licence, purpose, text }: Licence): HTMLElement {
+function licenceView({ name, version, licence, purpose, source, text }: Licence): HTMLElement {
   const summary = html("summary", {}, html("strong", {}, name), ` ${version}, ${purpose}: ${licence}`);
-  return html("details", {}, summary, html("pre", { tabindex: "0" }, text));
+  const where = html("p", {}, "Source code: ", html("a", { href: source, rel: "noreferrer", target: "_blank" }, source));
+  return html("details", {}, summary, where, html("pre", { tabindex: "0" }, text));
 }

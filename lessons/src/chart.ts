@@ -4,12 +4,14 @@ import uPlot from "uplot";
 import { colour, html } from "./elements";
 
 const HEIGHT = 240;
+const NARROW = 480;
 
 export interface Curve {
   label: string;
   colour: string; // of the style sheet, such as "data"
   dashed?: boolean;
   faint?: boolean;
+  point?: boolean; // single points, not a line
 }
 
 export interface ChartOptions {
@@ -29,19 +31,17 @@ export class Chart {
   private data: uPlot.AlignedData;
   private readonly resizing: ResizeObserver;
   private readonly redraw = () => this.build();
-  private readonly scheme = matchMedia("(prefers-color-scheme: dark)");
 
   constructor(private readonly options: ChartOptions) {
     this.data = [[], ...options.curves.map(() => [])];
     const named = options.curves.filter((curve, i) => options.curves.findIndex((other) => other.label === curve.label) === i);
-    const legend = html("ul", { class: "legend" }, ...named.map(({ label, colour: name, dashed }) => html("li", {}, html("i", { style: `border-color: var(--${name})`, ...(dashed && { class: "dashed" }) }), label)));
+    const legend = html("ul", { class: "legend" }, ...named.map(({ label, colour: name, dashed, point }) => html("li", {}, html("i", { style: `border-color: var(--${name})`, class: point ? "point" : dashed ? "dashed" : "line" }), label)));
     this.element = html("div", {}, legend, this.place);
     this.place.setAttribute("aria-label", options.label);
     this.place.style.minHeight = `${options.height ?? HEIGHT}px`;
     this.resizing = new ResizeObserver(() => this.fit());
     this.resizing.observe(this.place);
     addEventListener("themechange", this.redraw);
-    this.scheme.addEventListener("change", this.redraw);
   }
 
   /** The curves' numbers: x first. `words` says what they show. */
@@ -55,7 +55,6 @@ export class Chart {
   destroy(): void {
     this.resizing.disconnect();
     removeEventListener("themechange", this.redraw);
-    this.scheme.removeEventListener("change", this.redraw);
     this.plot?.destroy();
   }
 
@@ -79,9 +78,10 @@ export class Chart {
       font,
       size,
       stroke: muted,
-      grid: { stroke: rule, width: 1 },
-      ticks: { stroke: rule, width: 1 },
-      values: log ? (_, splits) => splits.map((n) => (n === null ? null : Math.abs(Math.log10(n) % 1) < 1e-9 ? n.toExponential(0).replace("e+", "e") : "")) : (_, splits) => splits.map((n) => String(Number(n.toPrecision(6)))),
+      grid: { stroke: rule, width: 1, ...(log && { filter: decades }) },
+      ticks: { stroke: rule, width: 1, ...(log && { filter: decades }) },
+      ...(log && { filter: decades }),
+      values: (_, splits) => splits.map((n) => (n === null ? null : log ? n.toExponential(0).replace("e+", "e") : String(Number(n.toPrecision(6))))),
     });
     this.plot = new uPlot(
       {
@@ -98,7 +98,7 @@ export class Chart {
             stroke: curve.faint ? faint(colour(curve.colour, this.place)) : colour(curve.colour, this.place),
             width: curve.faint ? 1.2 : 2.2,
             dash: curve.dashed ? [7, 5] : undefined,
-            points: { show: false },
+            points: curve.point ? { show: true, size: 11, fill: colour(curve.colour, this.place) } : { show: false },
           })),
         ],
       },
@@ -106,6 +106,12 @@ export class Chart {
       this.place,
     );
   }
+}
+
+/** Of the marks on a logarithmic axis, every second power of ten; on a narrow one every fourth. */
+function decades(plot: uPlot, splits: number[], axis: number): (number | null)[] {
+  const step = axis === 0 && plot.width < NARROW ? 4 : 2;
+  return splits.map((n) => (Math.abs((Math.log10(n) / step) % 1) < 1e-9 ? n : null));
 }
 
 function faint(colour: string): string {

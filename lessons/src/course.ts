@@ -12,10 +12,10 @@ export interface Exercise {
   type: "exercise";
   name: string;
   title: string;
-  group: string | null;
+  group: string;
   prompt: string;
   starter: string;
-  template: string | null;
+  template: string;
   solution: string;
   check: string;
   hints: string[];

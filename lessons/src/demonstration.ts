@@ -43,7 +43,8 @@ export class Demonstration<State> {
     return true;
   }
 
-  async advance(steps = 1_000_000): Promise<void> {
+  async advance(steps: number): Promise<void> {
+    if (!this.name && !(await this.start())) return;
     const answer = await python.call(MODULE, "advance", [this.name, steps, SLICE_SECONDS]);
     if (this.ended) return;
     if (answer.kind !== "done") {
@@ -57,13 +58,13 @@ export class Demonstration<State> {
     }
   }
 
-  /** Go on until `pause`, or until `enough` says so; at most `steps` at a time. */
-  async play(enough: (state: State) => boolean, steps?: number): Promise<void> {
+  /** Go on until `pause`, or until no steps are `left`; at most `atATime`. */
+  async play(left: (state: State) => number, atATime = Number.MAX_SAFE_INTEGER): Promise<void> {
     if (this.playing) return;
     this.playing = true;
     if (!this.state && !(await this.start())) return;
-    while (this.playing && !this.ended && this.state && !enough(this.state)) {
-      await this.advance(steps);
+    while (this.playing && !this.ended && this.state && left(this.state) > 0) {
+      await this.advance(Math.min(atATime, left(this.state)));
       await new Promise((resolve) => (document.hidden ? setTimeout(resolve, 200) : requestAnimationFrame(resolve)));
     }
     this.playing = false;

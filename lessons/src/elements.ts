@@ -41,6 +41,12 @@ export function slider({ label, min, max, step, value, show = String }: SliderOp
   return { element, input, set: (to: number) => ((input.value = String(to)), set()) };
 }
 
+/** A slider for learning rates from 0.001 on: a logarithmic scale, two digits. */
+export function rateSlider(rate: number, most: number, act: (rate: number) => void) {
+  const rounded = (power: number) => Number((10 ** power).toPrecision(2));
+  return slider({ label: "learning rate", min: -3, max: Number(Math.log10(most).toFixed(2)), step: 0.05, value: Math.log10(rate), show: (power) => String(rounded(power)) }, (power) => act(rounded(power)));
+}
+
 export function select(label: string, options: [value: string, words: string][], value: string, act: (value: string) => void) {
   const input = html("select", {}, ...options.map(([key, words]) => html("option", { value: key, ...(key === value && { selected: "" }) }, words))) as HTMLSelectElement;
   input.addEventListener("change", () => act(input.value));
@@ -55,7 +61,7 @@ export function newId(stem: string): string {
 
 /** A number for reading: six significant digits at most. */
 export function spell(number: number): string {
-  if (!Number.isFinite(number)) return String(number);
+  if (!Number.isFinite(number)) return "beyond all bounds";
   const size = Math.abs(number);
   if (size !== 0 && (size < 1e-4 || size >= 1e7)) return number.toExponential(2).replace("e+", "e");
   return String(Number(number.toPrecision(6)));

@@ -20,7 +20,7 @@ export function lessonPage(course: Course, lesson: Lesson): Page {
   store.progress.visited[lesson.id] = true;
   store.save();
   const place = course.lessons.indexOf(lesson);
-  const parts = inGroups(lesson.blocks).map((part) => (Array.isArray(part) ? { element: exerciseGroup(part) } : blockView(course, part)));
+  const parts = inGroups(lesson.blocks).map((part) => (Array.isArray(part) ? exerciseGroup(part) : blockView(course, part)));
   const element = html(
     "article",
     { class: "page lesson" },
@@ -42,7 +42,7 @@ function blockView(course: Course, block: Exclude<Block, Exercise>): Live {
     case "stepper":
       return stepperView(course, block.code, block.own);
     case "predict":
-      return { element: predictView(block.name, block.code) };
+      return predictView(block.name, block.code);
     case "widget":
       return widgetView(course, block.name, block.attributes);
   }
@@ -69,7 +69,7 @@ function inGroups(blocks: Block[]): (Exclude<Block, Exercise> | Exercise[])[] {
 function ways(before: Lesson | undefined, after: Lesson | undefined): HTMLElement {
   const way = (lesson: Lesson | undefined, words: string, side: string) =>
     lesson ? [html("a", { href: `#/${lesson.id}`, class: side }, html("span", {}, words), html("strong", {}, inlineProse(lesson.title)))] : [];
-  return html("nav", { class: "ways", "aria-label": "Other lessons" }, ...way(before, "Before", "before"), ...way(after, "Next", "after"));
+  return html("nav", { class: "ways", "aria-label": "Other lessons" }, ...way(before, "Previous", "before"), ...way(after, "Next", "after"));
 }
 
 /** How much of a lesson is done, from 0 to 1. One without tasks is done when it was seen. */

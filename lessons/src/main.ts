@@ -25,7 +25,6 @@ const app = document.querySelector("#app") as HTMLElement;
 const content = html("main", { id: "content", tabindex: "-1" });
 let course: Course;
 let shown: Page | null = null;
-let shownAddress: string | null = null;
 
 void begin();
 
@@ -39,6 +38,7 @@ async function begin(): Promise<void> {
   }
   app.replaceChildren(header(), html("div", { class: "columns" }, sidebar(), content), footer());
   addEventListener("hashchange", () => route());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("themechange")));
   store.addEventListener("full", () => notice("This browser keeps no more: save your progress to a file."), { once: true });
   if (!location.hash) scrollTo(0, 0);
   route();
@@ -55,9 +55,7 @@ function loadPythonWhenFit(): void {
 function route(): void {
   const address = location.hash.replace(/^#\/?/, "");
   if (address === "content") return; // the link that skips the contents
-  const place = address.split("?")[0];
-  if (shownAddress === place && place === "playground") return; // it keeps its own state in the address
-  shownAddress = place;
+  const place = address.split("?")[0]; // what follows is the playground's
   shown?.destroy?.();
   shown = pageAt(place);
   document.title = `${shown.title} · chainrule`;
@@ -93,7 +91,7 @@ function header(): HTMLElement {
     applyTheme(theme.value);
   });
   const menu = html("details", { class: "menu" }, html("summary", {}, "Contents"), contents());
-  return html("header", { class: "top" }, html("a", { href: "#/", class: "brand" }, html("strong", {}, "chainrule"), " · learn"), menu, pythonStatus(), theme);
+  return html("header", { class: "top" }, html("a", { href: "#/", class: "brand" }, html("strong", {}, "chainrule"), html("span", {}, " · learn")), menu, pythonStatus(), theme);
 }
 
 function applyTheme(theme: string): void {
@@ -120,7 +118,7 @@ function pythonStatus(): HTMLElement {
     }[state];
     act.textContent = { asleep: "Load", loading: "", ready: "Restart", busy: "Stop", failed: "Try again" }[state];
     act.hidden = !act.textContent;
-    act.setAttribute("aria-label", `${act.textContent} Python`);
+    act.setAttribute("aria-label", state === "failed" ? "Try again to load Python" : `${act.textContent} Python`);
     if (state === "failed") notice(python.problem);
   };
   let timer = 0;
@@ -148,8 +146,7 @@ function entry(lesson: Lesson): HTMLElement {
   const mark = html("span", { class: "mark" });
   const show = () => {
     const done = lessonDone(lesson);
-    mark.textContent = done === 1 ? "✓" : done > 0 ? "·" : "";
-    mark.setAttribute("title", done === 1 ? "done" : done > 0 ? "begun" : "");
+    mark.replaceChildren(...(done > 0 ? [html("span", { role: "img", "aria-label": done === 1 ? "done" : "begun" }, done === 1 ? "✓" : "·")] : []));
   };
   store.addEventListener("change", show);
   show();

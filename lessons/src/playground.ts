@@ -4,12 +4,12 @@
 import { mountStepper } from "../../src/chainrule/web/stepper.js";
 import type { Course } from "./course";
 import { Demonstration } from "./demonstration";
-import { button, colour, html, liveText, newId, select, slider } from "./elements";
+import { button, colour, html, liveText, newId, rateSlider, select, slider } from "./elements";
 import type { Live } from "./lesson";
 import type { Page } from "./main";
 import { type Layers, accuracyOf, overGrid, zeroLines } from "./network";
+import { ownSource } from "./own_code";
 import { python } from "./python";
-import { ownSource } from "./stepper_block";
 
 interface State {
   steps: number;
@@ -40,7 +40,7 @@ const NEAR = 0.16; // how close to a point a click must be
 const MOST_POINTS = 200;
 
 export function playgroundPage(course: Course): Page {
-  const playground = new Playground(course, Object.fromEntries(new URLSearchParams(location.hash.split("?")[1] ?? "")), (address) => history.replaceState(null, "", `#/playground${address}`));
+  const playground = new Playground(course, {});
   const lead = "Choose points and a network, let it learn, and look inside. Click a point to see the graph of its loss, with every gradient in it.";
   const element = html("article", { class: "page" }, html("h1", {}, "Playground"), html("p", { class: "lead" }, lead), playground.element);
   return { title: "Playground", element, destroy: () => playground.destroy() };
@@ -48,8 +48,10 @@ export function playgroundPage(course: Course): Page {
 
 export class Playground implements Live {
   readonly element: HTMLElement;
+  private readonly standard: Settings; // what is set here need not be in the address
   private settings: Settings;
   private run: Demonstration<State>;
+  private left = false;
   private stepper: ReturnType<typeof mountStepper> | null = null;
   private mode = "look";
   private cursor: [number, number] | null = null;
@@ -62,18 +64,14 @@ export class Playground implements Live {
   private readonly play: HTMLButtonElement;
   private readonly dataSelect: HTMLSelectElement;
   private readonly redraw = () => this.draw();
-  private readonly onReady = () => {
-    if (python.state !== "ready" && python.state !== "busy") return;
-    python.removeEventListener("state", this.onReady);
-    void this.restart();
-  };
+  private readonly stopWaiting: () => void;
 
   constructor(
     private readonly course: Course,
     attributes: Record<string, string>,
-    private readonly remember: (address: string) => void,
   ) {
-    this.settings = read(attributes);
+    this.standard = read(attributes, STANDARD);
+    this.settings = read(Object.fromEntries(new URLSearchParams(location.hash.split("?")[1] ?? "")), this.standard);
     this.run = this.newRun();
     this.play = button("Train", () => void this.toggle(), "primary");
     const step = button("One step", () => void this.oneStep());
@@ -85,15 +83,15 @@ export class Playground implements Live {
     this.element = html("section", { class: "playground live", "data-widget": "playground", "aria-label": "Playground" }, left, right, this.graph);
     this.listen();
     this.status.textContent = "The points appear when Python is ready.";
-    python.addEventListener("state", this.onReady);
-    queueMicrotask(this.onReady);
+    this.stopWaiting = python.whenReady(() => void this.restart());
     addEventListener("themechange", this.redraw);
   }
 
   destroy(): void {
+    this.left = true;
     this.run.destroy();
     this.stepper?.destroy();
-    python.removeEventListener("state", this.onReady);
+    this.stopWaiting();
     removeEventListener("themechange", this.redraw);
   }
 
@@ -127,7 +125,7 @@ export class Playground implements Live {
         slider({ label: "hidden layers", min: 1, max: 3, step: 1, value: settings.layers }, (layers) => this.change({ layers })).element,
         slider({ label: "neurons in each", min: 1, max: 8, step: 1, value: settings.neurons }, (neurons) => this.change({ neurons })).element,
         select("Activation", names("tanh", "relu", "sigmoid"), settings.activation, (activation) => this.change({ activation })).element,
-        slider({ label: "learning rate", min: -3, max: -0.5, step: 0.05, value: Math.log10(settings.lr), show: (n) => (10 ** n).toPrecision(2) }, (power) => this.change({ lr: Number((10 ** power).toPrecision(2)) })).element,
+        rateSlider(settings.lr, 0.3, (lr) => this.change({ lr })).element,
         slider({ label: "random start", min: 1, max: 20, step: 1, value: settings.seed }, (seed) => this.change({ seed })).element,
         select("Gradients by", [["chainrule", "chainrule's Value"], ["own", "your own class (slower)"]], settings.engine, (engine) => this.change({ engine })).element,
       ),
@@ -145,7 +143,7 @@ export class Playground implements Live {
   private change(part: Partial<Settings>): void {
     this.settings = { ...this.settings, ...part };
     this.dataSelect.value = this.settings.data;
-    this.remember(address(this.settings));
+    history.replaceState(null, "", `${location.hash.split("?")[0]}${address(this.settings, this.standard)}`);
     void this.restart();
   }
 
@@ -157,6 +155,9 @@ export class Playground implements Live {
     this.closeGraph();
     if (this.isEmpty) {
       this.status.textContent = "Add points of both kinds: choose ● or ▲, then click into the plane.";
+      this.figures.replaceChildren();
+      this.neurons.replaceChildren();
+      delete this.neurons.dataset.shape;
       this.draw();
       return;
     }
@@ -173,7 +174,7 @@ export class Playground implements Live {
     if (run.running) return run.pause();
     this.play.textContent = "Pause";
     const goal = Math.max(MOST_STEPS, (run.state?.steps ?? 0) + MOST_STEPS);
-    await run.play(({ steps }) => steps >= goal);
+    await run.play(({ steps }) => goal - steps);
     if (run === this.run) this.play.textContent = "Train";
   }
 
@@ -198,6 +199,7 @@ export class Playground implements Live {
       if (by) {
         const [x, y] = this.cursor ?? [0, 0];
         this.cursor = [clamp(x + by[0]), clamp(y + by[1])];
+        this.status.textContent = `The cursor is at ${this.cursor.join(", ")}.`;
         this.draw();
       } else if (event.key === "Enter" || event.key === " ") {
         this.act(...(this.cursor ?? [0, 0]));
@@ -232,10 +234,12 @@ export class Playground implements Live {
   }
 
   private async look(point: [number, number, number]): Promise<void> {
-    this.run.pause();
+    const { run } = this;
+    run.pause();
     this.chosen = point;
     this.draw();
-    const answer = await python.call("chainrule.learn.demonstrations", "point_graph", [this.run.id, ...point]);
+    const answer = await python.call("chainrule.learn.demonstrations", "point_graph", [run.id, ...point]);
+    if (this.left || run !== this.run || this.chosen !== point) return; // something else is wanted by now
     if (answer.kind !== "done" || answer.text === "null") {
       this.status.textContent = answer.kind === "done" ? "Start over to look inside." : answer.text;
       return;
@@ -252,6 +256,7 @@ export class Playground implements Live {
     this.graph.replaceChildren(html("p", { class: "caption" }, words), place);
     this.stepper = mountStepper(place, graph, { position: graph.steps.length - 1 });
     this.showRoot(this.stepper);
+    this.status.textContent = "The graph of this point's loss is below.";
     this.graph.scrollIntoView({ block: "nearest" });
   }
 
@@ -381,30 +386,30 @@ function channels(colour: string): number[] {
 
 // The address.
 
-function read(given: Record<string, string>): Settings {
+function read(given: Record<string, string>, standard: Settings): Settings {
   const shape = (given.hidden ?? "").split(","); // lessons write hidden=6,6 and rate=0.03
   const attributes: Record<string, string> = { ...(given.hidden && { layers: String(shape.length), neurons: shape[0] }), ...(given.rate && { lr: given.rate }), ...given };
   const number = (name: keyof Settings, low: number, high: number) => {
     const found = Number(attributes[name]);
-    return attributes[name] !== undefined && found >= low && found <= high ? found : (STANDARD[name] as number);
+    return attributes[name] !== undefined && found >= low && found <= high ? found : (standard[name] as number);
   };
   const points = (attributes.points ?? "").split(";").map((text) => text.split(",").map(Number)).filter((point) => point.length === 3 && point.every(Number.isFinite) && Math.abs(point[2]) === 1) as [number, number, number][];
-  const data = SETS.some(([name]) => name === attributes.data) ? attributes.data : STANDARD.data;
+  const data = SETS.some(([name]) => name === attributes.data) ? attributes.data : standard.data;
   return {
     data,
     noise: number("noise", 0, 0.4),
     layers: Math.round(number("layers", 1, 3)),
     neurons: Math.round(number("neurons", 1, 8)),
-    activation: ["tanh", "relu", "sigmoid"].includes(attributes.activation) ? attributes.activation : STANDARD.activation,
+    activation: ["tanh", "relu", "sigmoid"].includes(attributes.activation) ? attributes.activation : standard.activation,
     lr: number("lr", 0.001, 0.5),
     seed: Math.round(number("seed", 1, 20)),
-    engine: attributes.engine === "own" ? "own" : STANDARD.engine,
+    engine: ["own", "chainrule"].includes(attributes.engine) ? attributes.engine : standard.engine,
     points: data === "own" ? points.slice(0, MOST_POINTS) : [],
   };
 }
 
-function address(settings: Settings): string {
-  const changed = Object.entries(settings).filter(([name, value]) => name !== "points" && value !== STANDARD[name as keyof Settings]);
+function address(settings: Settings, standard: Settings): string {
+  const changed = Object.entries(settings).filter(([name, value]) => name !== "points" && value !== standard[name as keyof Settings]);
   const found = new URLSearchParams(changed.map(([name, value]) => [name, String(value)]));
   if (settings.points.length) found.set("points", settings.points.map((point) => point.join(",")).join(";"));
   const text = found.toString().replaceAll("%2C", ",").replaceAll("%3B", ";");

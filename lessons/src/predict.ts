@@ -3,28 +3,36 @@
 import type { Description } from "../../src/chainrule/web/narration.js";
 import { mountStepper } from "../../src/chainrule/web/stepper.js";
 import { button, html, liveText, newId } from "./elements";
+import type { Live } from "./lesson";
 import { python } from "./python";
 import { graphOf } from "./stepper_block";
 import { store } from "./store";
 
-export function predictView(name: string, code: string): HTMLElement {
+export function predictView(name: string, code: string): Live {
   const words = html("p", { class: "waiting", role: "status" }, "This graph appears when Python is ready.");
   const place = html("div", {});
   const element = html("section", { class: "live wide predict", "data-predict": name, "aria-label": "Predict, then reveal" }, place, words);
-  const onReady = () => {
-    if (python.state !== "ready" && python.state !== "busy") return;
-    python.removeEventListener("state", onReady);
+  let prediction: Prediction | null = null;
+  let left = false;
+  const stopWaiting = python.whenReady(() => {
     graphOf(code, "").then(
       (graph) => {
+        if (left) return;
         words.remove();
-        place.append(new Prediction(name, graph).element);
+        prediction = new Prediction(name, graph);
+        place.append(prediction.element);
       },
       (error: Error) => (words.textContent = error.message),
     );
+  });
+  return {
+    element,
+    destroy() {
+      left = true;
+      stopWaiting();
+      prediction?.destroy();
+    },
   };
-  python.addEventListener("state", onReady);
-  queueMicrotask(onReady);
-  return element;
 }
 
 class Prediction {
@@ -60,6 +68,10 @@ class Prediction {
     this.ask();
   }
 
+  destroy(): void {
+    this.stepper.destroy();
+  }
+
   private get nodeName(): string {
     return this.graph.nodes[this.order[this.asked].node].name;
   }
@@ -74,7 +86,7 @@ class Prediction {
       return;
     }
     const root = this.graph.nodes[this.graph.root].name;
-    this.label.textContent = `What is the gradient of ${root} by ${this.nodeName}?`;
+    this.label.textContent = `What is d${root}/d${this.nodeName}, the gradient of ${this.nodeName}?`;
     const before = this.asked === 0 ? this.graph.steps.findIndex((step) => step.kind === "seed") - 1 : this.order[this.asked - 1].position;
     this.stepper.goTo(before);
   }
@@ -83,13 +95,15 @@ class Prediction {
     const expected = this.expected();
     const given = Number(this.input.value.trim().replace("−", "-").replace(",", "."));
     if (!this.input.value.trim() || Number.isNaN(given)) {
+      this.status.dataset.outcome = "";
       this.status.textContent = "Type a number, such as -2 or 0.5.";
     } else if (Math.abs(given - expected) <= 1e-3 * Math.max(1, Math.abs(expected))) {
       this.status.dataset.outcome = "right";
       this.next(false);
     } else {
       this.status.dataset.outcome = "wrong";
-      this.status.textContent = `Not ${this.input.value}. Multiply the gradient of the node it flows from by the local derivative, and add up all ways that lead here. Try again, or reveal it.`;
+      const advice = given === -expected ? "The size is right, the sign is not." : "Multiply the gradient of the node it flows from by the local derivative, and add up all ways that lead here.";
+      this.status.textContent = `Not ${this.input.value}. ${advice} Try again, or reveal it.`;
     }
   }
 

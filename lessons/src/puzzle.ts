@@ -4,7 +4,8 @@
 import type { Exercise } from "./course";
 import { button, html, liveText } from "./elements";
 
-interface Solver {
+/** What a puzzle or a solution does to the exercise. */
+export interface Solver {
   setCode(code: string): void;
   passes(code: string): Promise<boolean>;
 }
@@ -34,7 +35,7 @@ export class Puzzle {
   }
 
   private move(from: number, to: number): void {
-    if (to < 0 || to >= this.lines.length) return;
+    if (!(from in this.lines) || !(to in this.lines)) return; // at an end, or something else was dropped
     const [line] = this.lines.splice(from, 1);
     this.lines.splice(to, 0, line);
     this.show();

@@ -17,7 +17,7 @@ export type State = "asleep" | "loading" | "ready" | "busy" | "failed";
 
 const GRACE_MS = 300; // for code that was interrupted to end by itself
 const LOAD_SECONDS = 60;
-const MOST_MEMORY = 512 * 2 ** 20; // Python never gives memory back: a worker beyond this is replaced
+const MOST_MEMORY = 2 ** 28; // Python never gives memory back: a worker beyond this is replaced
 const SPARE_DELAY_MS = 300; // the page's own work goes first
 
 const WORDS: Record<Stop, string> = {
@@ -96,23 +96,45 @@ export class Python extends EventTarget {
   }
 
   /** Call a function of a Python module with texts and numbers; it returns a text. Calls run one after the other. */
-  call(module: string, name: string, args: unknown[], seconds = 20): Promise<Answer> {
+  call(module: string, name: string, args: unknown[], seconds = 20, signal?: AbortSignal): Promise<Answer> {
     return new Promise((resolve) => {
-      this.queue.push({ module, name, args, seconds, resolve });
+      const call = { module, name, args, seconds, resolve };
+      this.queue.push(call);
+      signal?.addEventListener("abort", () => this.callOff(call));
       this.wake();
       this.next();
     });
   }
 
-  /** End what runs at present. */
-  stop(): void {
-    this.running?.stop("asked");
+  /** Act once Python is there, soon or later, unless what this returns is called before. */
+  whenReady(act: () => void): () => void {
+    let wanted = true;
+    const listen = () => {
+      if (!wanted || (this.state !== "ready" && this.state !== "busy")) return;
+      end();
+      act();
+    };
+    const end = () => {
+      wanted = false;
+      this.removeEventListener("state", listen);
+    };
+    this.addEventListener("state", listen);
+    queueMicrotask(listen);
+    return end;
   }
 
   /** A fresh Python, for whoever has bent the present one. */
   restart(): void {
     if (this.running) this.running.stop("asked");
     else if (this.active) this.replace();
+  }
+
+  private callOff(call: Call): void {
+    const place = this.queue.indexOf(call);
+    if (place >= 0) {
+      this.queue.splice(place, 1);
+      call.resolve(stopped("asked", call.seconds));
+    } else if (this.running?.call === call) this.running.stop("asked");
   }
 
   private next(): void {
@@ -148,6 +170,10 @@ export class Python extends EventTarget {
 
   private hear(runner: Runner, message: Outgoing): void {
     if (message.kind === "unloadable") return this.unloadable(runner, message.text);
+    if (runner === this.spare && (message.kind === "closed" || message.kind === "broken")) {
+      runner.end();
+      this.spare = null;
+    }
     if (runner !== this.active) return;
     if (message.kind === "ready") {
       this.setState("ready");

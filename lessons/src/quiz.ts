@@ -10,8 +10,8 @@ export function quizView(quiz: Quiz): HTMLElement {
   const several = quiz.choices.filter((choice) => choice.right).length > 1;
   const items = quiz.choices.map((choice, i) => {
     const explanation = html("p", { class: "explanation", id: `${stem}-why-${i}`, hidden: "" });
-    const verdict = html("strong", {}, choice.right ? "Right. " : "Not this one. ");
-    explanation.append(verdict, inlineProse(choice.explanation));
+    const said = choice.right && /^Right\b/.test(choice.explanation); // by the lesson itself
+    explanation.append(html("strong", {}, said ? "" : choice.right ? "Right. " : "Not this one. "), inlineProse(choice.explanation));
     const answer = html("button", { type: "button", class: "choice", "aria-pressed": "false", "aria-describedby": `${stem}-why-${i}` }, inlineProse(choice.text));
     const open = () => {
       answer.setAttribute("aria-pressed", "true");

@@ -6,15 +6,9 @@ import type { Course } from "./course";
 import { html } from "./elements";
 import { highlight } from "./highlight";
 import type { Live } from "./lesson";
-import { fill, ownCodes, solutions } from "./own_code";
+import { ownCodes, ownSource } from "./own_code";
 import { python } from "./python";
 import { store } from "./store";
-
-/** The source of the learner's class: what they wrote, and solutions where they have not. */
-export function ownSource(course: Course): string {
-  const template = course.templates?.Value;
-  return template ? fill(template, "", { ...solutions(course), ...ownCodes() }).text : "";
-}
 
 export async function graphOf(code: string, own: string): Promise<Description> {
   const answer = await python.call("chainrule.learn.graphs", "steps_json", [code, own], 10);
@@ -29,6 +23,7 @@ export function stepperView(course: Course, code: string, own: boolean): Live {
   const words = html("p", { class: "waiting", role: "status" });
   let stepper: ReturnType<typeof mountStepper> | null = null;
   let source: string | null = null;
+  let left = false;
 
   async function build(): Promise<void> {
     const wanted = own ? ownSource(course) : "";
@@ -36,6 +31,7 @@ export function stepperView(course: Course, code: string, own: boolean): Live {
     source = wanted;
     try {
       const graph = await graphOf(code, wanted);
+      if (left) return;
       stepper?.destroy();
       stepper = mountStepper(place, graph);
       words.textContent = own ? ownWords() : "";
@@ -45,24 +41,19 @@ export function stepperView(course: Course, code: string, own: boolean): Live {
   }
 
   const ownWords = () => (Object.keys(ownCodes()).length ? "Built and differentiated by your own class." : "Built by the class of the lessons; it becomes yours as you solve the exercises.");
-  const onReady = () => {
-    if (python.state !== "ready" && python.state !== "busy") return;
-    python.removeEventListener("state", onReady);
-    void build();
-  };
   const onChange = () => source !== null && void build();
   words.textContent = "This graph appears when Python is ready.";
-  python.addEventListener("state", onReady);
+  const stopWaiting = python.whenReady(() => void build());
   if (own) store.addEventListener("change", onChange);
-  queueMicrotask(onReady);
   const lines = html("code", {}, code);
   highlight(lines);
   const listing = html("details", { class: "listing" }, html("summary", {}, "The code"), html("pre", { class: "code", tabindex: "0" }, lines));
   return {
     element: html("section", { class: "live wide stepper-block", "aria-label": "Graph, step by step" }, place, words, listing),
     destroy() {
+      left = true;
+      stopWaiting();
       stepper?.destroy();
-      python.removeEventListener("state", onReady);
       store.removeEventListener("change", onChange);
     },
   };

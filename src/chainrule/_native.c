@@ -258,17 +258,19 @@ static int to_double(PyObject *number, const char *argument, double *result)
         return 0;
     }
     if (PyLong_CheckExact(number)) {
-        *result = PyLong_AsDouble(number);
-        if (*result != -1.0 || !PyErr_Occurred())
+        double converted = PyLong_AsDouble(number);
+        if (converted != -1.0 || !PyErr_Occurred()) {
+            *result = converted;
             return 0;
+        }
         PyErr_Clear(); /* too large: as_float says so with the argument's name */
     }
-    PyObject *converted = PyObject_CallFunction(as_float, "Os", number, argument);
+    PyObject *converted = PyObject_CallFunction(as_float, "Os", number, argument); /* a float: as_float sees to it */
     if (converted == NULL)
         return -1;
-    *result = PyFloat_AsDouble(converted);
+    *result = PyFloat_AS_DOUBLE(converted);
     Py_DECREF(converted);
-    return *result == -1.0 && PyErr_Occurred() ? -1 : 0;
+    return 0;
 }
 
 static inline Node *to_operand(PyObject *object) /* a new reference; a plain number becomes a constant */
@@ -320,9 +322,18 @@ static int forward_of(PyObject *rule, int op, const double *numbers, Py_ssize_t 
     return failed ? -1 : 0;
 }
 
+static int too_many(Py_ssize_t operands)
+{
+    if ((size_t)operands > UINT32_MAX)
+        PyErr_Format(PyExc_OverflowError, "a node can have %u operands at most, got %zd", UINT32_MAX, operands);
+    return (size_t)operands > UINT32_MAX;
+}
+
 static PyObject *apply(PyObject *rule, int op, PyObject *const *operands, Py_ssize_t count)
 {
     double data = 0.0, few_numbers[4], *numbers = few_numbers;
+    if (too_many(count))
+        return NULL;
     if (count > 4 && (numbers = PyMem_New(double, count)) == NULL)
         return PyErr_NoMemory();
     Node *node = new_node(0.0, op, (uint32_t)count);
@@ -528,9 +539,10 @@ static int set_text(Node *node, PyObject *text, const char *argument, size_t fie
 {
     if (check_text(text, argument) < 0 || extra_of(node) == NULL)
         return -1;
-    PyObject **slot = (PyObject **)((char *)node->extra + field);
-    Py_INCREF(text);
-    Py_XSETREF(*slot, text);
+    PyObject *plain = PyUnicode_FromObject(text); /* of a subclass, the text alone: an instance could refer to the node */
+    if (plain == NULL)
+        return -1;
+    Py_XSETREF(*(PyObject **)((char *)node->extra + field), plain);
     return 0;
 }
 
@@ -551,7 +563,7 @@ static int value_init(PyObject *self, PyObject *args, PyObject *names)
     int forgetful = PyTuple_GET_SIZE(children) && forgets();
     Py_ssize_t count = forgetful ? 0 : PyTuple_GET_SIZE(children);
     Node **many = count > INLINE_OPERANDS ? PyMem_New(Node *, count) : NULL;
-    if (check_children(children) < 0 || (count > INLINE_OPERANDS && many == NULL)) {
+    if (check_children(children) < 0 || too_many(count) || (count > INLINE_OPERANDS && many == NULL)) {
         if (!PyErr_Occurred())
             PyErr_NoMemory();
         PyMem_Free(many);
@@ -684,12 +696,7 @@ static int overrides_backward(const Node *node) /* a subclass may define `_backw
 {
     if (Py_IS_TYPE(node, ValueType))
         return 0;
-    PyObject *theirs = PyObject_GetAttr((PyObject *)Py_TYPE(node), backward_name);
-    PyObject *ours = PyObject_GetAttr((PyObject *)ValueType, backward_name);
-    PyErr_Clear();
-    Py_XDECREF(theirs);
-    Py_XDECREF(ours);
-    return theirs != ours;
+    return _PyType_Lookup(Py_TYPE(node), backward_name) != _PyType_Lookup(ValueType, backward_name); /* no Python runs */
 }
 
 static inline int runs_python(const Node *node)
@@ -743,6 +750,23 @@ static int reserve(Pending *pending, size_t capacity)
     return 0;
 }
 
+static int add_unseen(Pending *found, Node *node)
+{
+    if (node->flags & VISITED)
+        return 0;
+    if (reserve(found, found->count + 1) < 0)
+        return -1;
+    node->flags |= VISITED;
+    found->nodes[found->count++] = node;
+    return 0;
+}
+
+static void unmark(const Pending *found)
+{
+    for (size_t k = 0; k < found->count; k++)
+        found->nodes[k]->flags &= (uint16_t)~VISITED;
+}
+
 static inline int passes_on(const Node *node)
 {
     return node->count || closure_of(node) || overrides_backward(node);
@@ -794,10 +818,15 @@ stop:;
     return 0;
 }
 
-static int younger_first(const void *a, const void *b)
+static int older_first(const void *a, const void *b)
 {
     uint64_t left = (*(Node *const *)a)->serial, right = (*(Node *const *)b)->serial;
-    return (left < right) - (left > right);
+    return (left > right) - (left < right);
+}
+
+static int younger_first(const void *a, const void *b)
+{
+    return older_first(b, a);
 }
 
 /* The general way: find all nodes below the pending ones, sort, and only then run them, for Python code may
@@ -813,17 +842,13 @@ static int finish(Pending *pending)
             Node *operand = operands_of(node)[k];
             if (operand->flags & VISITED || !passes_on(operand))
                 continue;
-            if ((failed = reserve(pending, pending->count + 1)) == 0) {
-                operand->flags |= VISITED;
-                operand->grad = 0.0;
-                pending->nodes[pending->count++] = operand;
-            }
+            operand->grad = 0.0;
+            failed = add_unseen(pending, operand);
         }
     }
-    for (size_t k = 0; k < pending->count; k++) {
-        pending->nodes[k]->flags &= (uint16_t)~VISITED;
+    unmark(pending);
+    for (size_t k = 0; k < pending->count; k++)
         Py_INCREF(pending->nodes[k]);
-    }
     qsort(pending->nodes, pending->count, sizeof(Node *), younger_first);
     for (size_t k = 0; k < pending->count && !failed; k++)
         failed = push_or_call(pending->nodes[k]);
@@ -1064,24 +1089,21 @@ static PyObject *get_grad(PyObject *self, void *Py_UNUSED(unused))
     return refused("reads `.grad` of a Value") ? NULL : PyFloat_FromDouble(((Node *)self)->grad);
 }
 
-static int set_number(PyObject *self, PyObject *number, const char *argument, double *field)
+static int cannot_delete(PyObject *given, const char *attribute)
 {
-    (void)self;
-    if (number == NULL) {
-        PyErr_Format(PyExc_AttributeError, "`%s` cannot be deleted", argument);
-        return -1;
-    }
-    return to_double(number, argument, field);
+    if (given == NULL)
+        PyErr_Format(PyExc_AttributeError, "`%s` cannot be deleted", attribute);
+    return given == NULL;
 }
 
 static int set_data(PyObject *self, PyObject *number, void *Py_UNUSED(unused))
 {
-    return set_number(self, number, "data", &((Node *)self)->data);
+    return cannot_delete(number, "data") ? -1 : to_double(number, "data", &((Node *)self)->data);
 }
 
 static int set_grad(PyObject *self, PyObject *number, void *Py_UNUSED(unused))
 {
-    return set_number(self, number, "grad", &((Node *)self)->grad);
+    return cannot_delete(number, "grad") ? -1 : to_double(number, "grad", &((Node *)self)->grad);
 }
 
 static PyObject *get_label(PyObject *self, void *Py_UNUSED(unused))
@@ -1143,6 +1165,56 @@ static PyObject *get_backward(PyObject *self, void *Py_UNUSED(unused))
     return closure ? Py_NewRef(closure) : PyObject_GetAttrString(self, "_push");
 }
 
+/* A closure that is assigned late may hold nodes that were made of this one meanwhile. These are not tracked, and the
+   collector would not see that the circle is closed. So look what the closure holds, or what it holds does, nearest
+   first, and track all nodes from there down to this one. */
+enum { NEARBY = 1024 };
+
+typedef struct {
+    PyObject *near[NEARBY];
+    int count;
+    Pending nodes;
+    uint64_t oldest;
+} Search;
+
+static int meet(PyObject *object, void *at)
+{
+    Search *search = at;
+    if (object == NULL)
+        return 0;
+    if (is_value(object))
+        return ((Node *)object)->serial > search->oldest ? add_unseen(&search->nodes, (Node *)object) : 0;
+    if (search->count < NEARBY && PyObject_IS_GC(object) && !PyModule_Check(object) && !PyType_Check(object))
+        search->near[search->count++] = object;
+    return 0;
+}
+
+static int meet_held(PyObject *object, Search *search)
+{
+    if (!PyFunction_Check(object))
+        return Py_TYPE(object)->tp_traverse(object, meet, search);
+    PyFunctionObject *function = (PyFunctionObject *)object; /* its globals are left out: they hold everything */
+    return meet(function->func_closure, search) || meet(function->func_defaults, search) ||
+           meet(function->func_kwdefaults, search) || meet(function->func_dict, search);
+}
+
+static int track_made_since(const Node *node, PyObject *closure)
+{
+    Search search = {.count = 0, .nodes = {NULL, 0, 0}, .oldest = node->serial};
+    Pending *nodes = &search.nodes;
+    int failed = meet(closure, &search);
+    for (int k = 0; k < search.count && !failed; k++)
+        failed = meet_held(search.near[k], &search);
+    for (size_t done = 0; done < nodes->count && !failed; done++)
+        for (uint32_t k = 0; k < nodes->nodes[done]->count && !failed; k++)
+            failed = meet((PyObject *)operands_of(nodes->nodes[done])[k], &search);
+    unmark(nodes);
+    for (size_t k = 0; k < nodes->count; k++)
+        track(nodes->nodes[k]);
+    PyMem_Free(nodes->nodes);
+    return failed ? -1 : 0;
+}
+
 static int set_backward(PyObject *self, PyObject *closure, void *Py_UNUSED(unused))
 {
     Node *node = (Node *)self;
@@ -1153,11 +1225,11 @@ static int set_backward(PyObject *self, PyObject *closure, void *Py_UNUSED(unuse
     }
     if (!takes_gradient(node))
         return 0; /* made inside no_grad(): it has nothing to pass on */
-    if (extra_of(node) == NULL)
+    if (extra_of(node) == NULL || (node->serial + 1 != next_serial && track_made_since(node, closure) < 0))
         return -1;
+    track(node);
     Py_INCREF(closure);
     Py_XSETREF(node->extra->closure, closure);
-    track(node);
     return 0;
 }
 
@@ -1229,7 +1301,9 @@ static PyObject *get_requires_grad(PyObject *self, void *Py_UNUSED(unused))
 static int set_requires_grad(PyObject *self, PyObject *wanted, void *Py_UNUSED(unused))
 {
     Node *node = (Node *)self;
-    int takes = wanted ? PyObject_IsTrue(wanted) : 1;
+    if (cannot_delete(wanted, "requires_grad"))
+        return -1;
+    int takes = PyObject_IsTrue(wanted);
     if (takes < 0)
         return -1;
     if (passes_on(node) || node->flags & CONSTANT) {
@@ -1364,52 +1438,231 @@ static PyObject *native_add_to_grad(PyObject *Py_UNUSED(module), PyObject *args)
 }
 
 /* The forward pass again, from the leaves' present data, in the order in which the nodes were made. */
-
-static int compute_again(Node *node)
-{
-    if (node->op == NO_RULE)
-        return 0;
-    double few_numbers[4], *numbers = few_numbers;
-    if (node->count > 4 && (numbers = PyMem_New(double, node->count)) == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (uint32_t j = 0; j < node->count; j++)
-        numbers[j] = operands_of(node)[j]->data;
-    PyObject *rule = node->op == USER_RULE ? node->extra->rule : NULL;
-    double data;
-    int failed = forward_of(rule, node->op, numbers, node->count, &data);
-    if (numbers != few_numbers)
-        PyMem_Free(numbers);
-    if (!failed)
-        node->data = data;
-    return failed;
-}
-
-static int are_values(PyObject *list)
-{
-    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(list); k++)
-        if (!is_value(PyList_GET_ITEM(list, k))) {
-            PyErr_Format(PyExc_TypeError, "`values` must be Values, got %s", Py_TYPE(PyList_GET_ITEM(list, k))->tp_name);
-            return 0;
-        }
-    return 1;
-}
-
-static int compute_all_again(PyObject *values)
-{
-    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(values); k++) /* a user's rule may change the list */
-        if (compute_again((Node *)PyList_GET_ITEM(values, k)) < 0)
-            return -1;
-    return 0;
-}
-
 static PyObject *native_replay(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *values;
-    if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &values) || !are_values(values) || compute_all_again(values) < 0)
+    if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &values))
         return NULL;
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(values); k++) {
+        PyObject *value = PyList_GET_ITEM(values, k);
+        if (!is_value(value))
+            return PyErr_Format(PyExc_TypeError, "`values` must be Values, got %s", Py_TYPE(value)->tp_name);
+        Node *node = (Node *)value;
+        if (node->op == NO_RULE)
+            continue;
+        double data, few_numbers[4], *numbers = few_numbers;
+        if (node->count > 4 && (numbers = PyMem_New(double, node->count)) == NULL)
+            return PyErr_NoMemory();
+        for (uint32_t j = 0; j < node->count; j++)
+            numbers[j] = operands_of(node)[j]->data;
+        PyObject *rule = node->op == USER_RULE ? node->extra->rule : NULL;
+        Py_INCREF(node); /* a user's rule may empty the list */
+        int failed = forward_of(rule, node->op, numbers, node->count, &data);
+        if (!failed)
+            node->data = data;
+        Py_DECREF(node);
+        if (numbers != few_numbers)
+            PyMem_Free(numbers);
+        if (failed)
+            return NULL;
+    }
     Py_RETURN_NONE;
+}
+
+/* Values of a list, where all are Values: 1 if so, 0 if not, -1 for an error. */
+static int add_list(Pending *found, PyObject *values)
+{
+    int state = 1;
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(values) && state > 0; k++) {
+        PyObject *value = PyList_GET_ITEM(values, k);
+        state = !is_value(value) ? 0 : add_unseen(found, (Node *)value) < 0 ? -1 : 1;
+    }
+    return state;
+}
+
+/* Whatever lies below what was found, down to a serial number: no younger node is left out. */
+static int add_below(Pending *found, uint64_t since)
+{
+    int failed = 0;
+    for (size_t done = 0; done < found->count && !failed; done++) {
+        Node *node = found->nodes[done];
+        for (uint32_t k = 0; node->serial > since && k < node->count && !failed; k++)
+            failed = add_unseen(found, operands_of(node)[k]);
+    }
+    return failed;
+}
+
+static PyObject *places_of_operands(const Pending *found, Node *node, uint64_t since)
+{
+    uint32_t count = node->serial > since ? node->count : 0;
+    PyObject *places = PyTuple_New(count);
+    for (uint32_t k = 0; places && k < count; k++) {
+        uint64_t serial = operands_of(node)[k]->serial;
+        size_t low = 0, high = found->count;
+        while (high - low > 1) { /* serials rise */
+            size_t middle = low + (high - low) / 2;
+            if (found->nodes[middle]->serial <= serial)
+                low = middle;
+            else
+                high = middle;
+        }
+        PyObject *place = PyLong_FromSize_t(low);
+        if (place == NULL)
+            Py_CLEAR(places);
+        else
+            PyTuple_SET_ITEM(places, k, place);
+    }
+    return places;
+}
+
+/* The nodes below roots, oldest first; the rule of each, None if it has none or is not what passes gradients on; the
+   places of its operands. Nodes that are not younger than `since` count as leaves. */
+static PyObject *native_trace(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *roots, *nodes = NULL, *rules = NULL, *operands = NULL, *result = NULL;
+    unsigned long long since;
+    Pending found = {NULL, 0, 0};
+    if (!PyArg_ParseTuple(args, "O!K", &PyList_Type, &roots, &since))
+        return NULL;
+    int state = add_list(&found, roots);
+    int failed = state <= 0 || add_below(&found, since) < 0;
+    unmark(&found);
+    Py_ssize_t count = (Py_ssize_t)found.count;
+    for (Py_ssize_t k = 0; k < count; k++)
+        Py_INCREF(found.nodes[k]); /* each list that is made can start the collector, and so Python code */
+    if (state == 0)
+        PyErr_SetString(PyExc_TypeError, "`roots` must be Values of the native engine");
+    if (failed)
+        goto end;
+    if (count)
+        qsort(found.nodes, found.count, sizeof(Node *), older_first);
+    nodes = PyList_New(count);
+    rules = PyList_New(count);
+    operands = PyList_New(count);
+    if (nodes == NULL || rules == NULL || operands == NULL)
+        goto end;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        Node *node = found.nodes[k];
+        PyObject *rule = node->op == USER_RULE ? node->extra->rule : Py_None;
+        if (node->op < BUILTIN_OPS)
+            rule = PyList_GET_ITEM(table, node->op);
+        if (closure_of(node) || overrides_backward(node) || node->serial <= since)
+            rule = Py_None;
+        PyList_SET_ITEM(nodes, k, Py_NewRef(node));
+        PyList_SET_ITEM(rules, k, Py_NewRef(rule));
+        PyObject *places = places_of_operands(&found, node, since);
+        if (places == NULL)
+            goto end;
+        PyList_SET_ITEM(operands, k, places);
+    }
+    result = PyTuple_Pack(3, nodes, rules, operands);
+end:
+    for (Py_ssize_t k = 0; k < count; k++)
+        Py_DECREF(found.nodes[k]);
+    PyMem_Free(found.nodes);
+    Py_XDECREF(nodes);
+    Py_XDECREF(rules);
+    Py_XDECREF(operands);
+    return result;
+}
+
+/* Derivatives without a trace: for transforms, which leave every `grad` as it is. */
+
+/* Inputs, outputs and whatever lies below the outputs down to the oldest input: what is older cannot depend on one.
+   1 if all is well, 0 if some are not Values of this engine. */
+static int collect_between(Pending *found, PyObject *outputs, PyObject *inputs, uint64_t *oldest)
+{
+    int state = add_list(found, inputs);
+    *oldest = UINT64_MAX;
+    for (size_t k = 0; k < found->count; k++)
+        if (found->nodes[k]->serial < *oldest)
+            *oldest = found->nodes[k]->serial;
+    if (state > 0)
+        state = add_list(found, outputs);
+    if (state > 0 && add_below(found, *oldest) < 0)
+        state = -1;
+    unmark(found);
+    return state;
+}
+
+/* Runs no Python code between the first change of a gradient and the last, so no other thread sees one. */
+static int pull(const Pending *found, uint64_t oldest, PyObject *outputs, const double *seeds, PyObject *inputs,
+                double *results)
+{
+    double *before = PyMem_New(double, found->count);
+    if (before == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t k = 0; k < found->count; k++) {
+        before[k] = found->nodes[k]->grad;
+        found->nodes[k]->grad = 0.0;
+    }
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(outputs); k++)
+        ((Node *)PyList_GET_ITEM(outputs, k))->grad += seeds[k];
+    for (size_t k = 0; k < found->count; k++)
+        if (found->nodes[k]->serial > oldest && found->nodes[k]->op != NO_RULE)
+            builtin_backward(found->nodes[k]);
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs); k++)
+        results[k] = ((Node *)PyList_GET_ITEM(inputs, k))->grad;
+    for (size_t k = 0; k < found->count; k++)
+        found->nodes[k]->grad = before[k];
+    PyMem_Free(before);
+    return 0;
+}
+
+static PyObject *native_pull(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *outputs, *inputs, *answer = NULL;
+    Py_buffer seeds, results;
+    Pending found = {NULL, 0, 0};
+    uint64_t oldest;
+    if (!PyArg_ParseTuple(args, "O!y*O!w*", &PyList_Type, &outputs, &seeds, &PyList_Type, &inputs, &results))
+        return NULL;
+    int state = seeds.len == PyList_GET_SIZE(outputs) * (Py_ssize_t)sizeof(double) &&
+                results.len == PyList_GET_SIZE(inputs) * (Py_ssize_t)sizeof(double);
+    if (state)
+        state = collect_between(&found, outputs, inputs, &oldest);
+    for (size_t k = 0; k < found.count && state > 0; k++)
+        if (found.nodes[k]->serial > oldest && runs_python(found.nodes[k]))
+            state = 0;
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs) && state > 0; k++)
+        if (!takes_gradient((Node *)PyList_GET_ITEM(inputs, k)))
+            state = 0;
+    if (state > 0 && found.count) {
+        qsort(found.nodes, found.count, sizeof(Node *), younger_first);
+        if (pull(&found, oldest, outputs, seeds.buf, inputs, results.buf) < 0)
+            state = -1;
+    }
+    if (state >= 0)
+        answer = PyBool_FromLong(state);
+    PyMem_Free(found.nodes);
+    PyBuffer_Release(&seeds);
+    PyBuffer_Release(&results);
+    return answer;
+}
+
+/* Whether outputs depend on leaves that take gradients besides the inputs; None if some are not Values of this engine. */
+static PyObject *native_meets_others(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *outputs, *inputs;
+    Pending found = {NULL, 0, 0};
+    uint64_t oldest;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &outputs, &PyList_Type, &inputs))
+        return NULL;
+    int state = collect_between(&found, outputs, inputs, &oldest), met = 0;
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs) && state > 0; k++)
+        ((Node *)PyList_GET_ITEM(inputs, k))->flags |= VISITED;
+    for (size_t k = 0; k < found.count && state > 0 && !met; k++) {
+        Node *node = found.nodes[k];
+        met = !(node->flags & VISITED) && takes_gradient(node) && (node->count == 0 || node->serial < oldest);
+    }
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs) && state > 0; k++)
+        ((Node *)PyList_GET_ITEM(inputs, k))->flags &= (uint16_t)~VISITED;
+    PyMem_Free(found.nodes);
+    if (state < 0)
+        return NULL;
+    return state ? PyBool_FromLong(met) : Py_NewRef(Py_None);
 }
 
 /* An optimizer's rule for every parameter that takes gradients. It was recorded on Values: `leaves` stand for the data
@@ -1462,245 +1715,39 @@ static int is_for_all(PyObject *leaves, PyObject *nodes)
     return 1;
 }
 
+static int are_values(PyObject *list)
+{
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(list); k++)
+        if (!is_value(PyList_GET_ITEM(list, k)))
+            return 0;
+    return 1;
+}
+
 static PyObject *native_step(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *parameters, *leaves, *nodes, *results, *columns;
     if (!PyArg_ParseTuple(args, "O!O!O!O!O!", &PyList_Type, &parameters, &PyList_Type, &leaves, &PyList_Type, &nodes,
-                          &PyList_Type, &results, &PyList_Type, &columns) ||
-        !are_values(parameters) || !are_values(leaves) || !are_values(nodes) || !are_values(results))
+                          &PyList_Type, &results, &PyList_Type, &columns))
         return NULL;
-    Py_ssize_t count = PyList_GET_SIZE(columns), size = PyList_GET_SIZE(parameters) * (Py_ssize_t)sizeof(double), held = 0;
     Py_buffer buffers[MOST_COLUMNS];
     double *numbers[MOST_COLUMNS];
-    int fits = count <= MOST_COLUMNS && PyList_GET_SIZE(leaves) == count + 2 && PyList_GET_SIZE(results) == count + 1 &&
-               is_for_all(leaves, nodes);
-    while (fits && held < count && PyObject_GetBuffer(PyList_GET_ITEM(columns, held), &buffers[held], PyBUF_WRITABLE) == 0) {
-        fits = buffers[held].len == size;
+    Py_ssize_t count = PyList_GET_SIZE(columns), held = 0;
+    while (count <= MOST_COLUMNS && held < PyList_GET_SIZE(columns) &&
+           PyObject_GetBuffer(PyList_GET_ITEM(columns, held), &buffers[held], PyBUF_WRITABLE) == 0) {
         numbers[held] = buffers[held].buf;
         held++;
     }
-    fits = fits && held == count;
+    PyErr_Clear();
+    int fits = held == count && PyList_GET_SIZE(leaves) == count + 2 && PyList_GET_SIZE(results) == count + 1 &&
+               are_values(parameters) && are_values(leaves) && are_values(nodes) && are_values(results) &&
+               is_for_all(leaves, nodes);
+    for (Py_ssize_t k = 0; k < held; k++)
+        fits = fits && buffers[k].len == PyList_GET_SIZE(parameters) * (Py_ssize_t)sizeof(double);
     if (fits)
         step_all(parameters, leaves, nodes, results, numbers);
     for (Py_ssize_t k = 0; k < held; k++)
         PyBuffer_Release(&buffers[k]);
-    PyErr_Clear();
     return PyBool_FromLong(fits);
-}
-
-/* Everything below a root, oldest first. Nothing holds these nodes but the graph, so no Python code may run meanwhile. */
-static int collect(Pending *found, Node *root)
-{
-    int failed = reserve(found, 256);
-    if (!failed) {
-        root->flags |= VISITED;
-        found->nodes[found->count++] = root;
-    }
-    for (size_t done = 0; done < found->count && !failed; done++) {
-        Node *node = found->nodes[done];
-        for (uint32_t k = 0; k < node->count && !failed; k++) {
-            Node *operand = operands_of(node)[k];
-            if (operand->flags & VISITED)
-                continue;
-            if ((failed = reserve(found, found->count + 1)) == 0) {
-                operand->flags |= VISITED;
-                found->nodes[found->count++] = operand;
-            }
-        }
-    }
-    for (size_t k = 0; k < found->count; k++)
-        found->nodes[k]->flags &= (uint16_t)~VISITED;
-    if (!failed)
-        qsort(found->nodes, found->count, sizeof(Node *), younger_first);
-    for (size_t k = 0; k < found->count / 2; k++) {
-        Node *older = found->nodes[found->count - 1 - k];
-        found->nodes[found->count - 1 - k] = found->nodes[k];
-        found->nodes[k] = older;
-    }
-    return failed;
-}
-
-static PyObject *places_of_operands(const Pending *found, Node *node)
-{
-    PyObject *places = PyTuple_New(node->count);
-    for (uint32_t k = 0; places && k < node->count; k++) {
-        uint64_t serial = operands_of(node)[k]->serial;
-        size_t low = 0, high = found->count;
-        while (high - low > 1) { /* serials rise */
-            size_t middle = low + (high - low) / 2;
-            if (found->nodes[middle]->serial <= serial)
-                low = middle;
-            else
-                high = middle;
-        }
-        PyObject *place = PyLong_FromSize_t(low);
-        if (place == NULL)
-            Py_CLEAR(places);
-        else
-            PyTuple_SET_ITEM(places, k, place);
-    }
-    return places;
-}
-
-/* The nodes below a root, oldest first; the rule of each, None if it has none or is not what passes gradients on; the
-   places of its operands. */
-static PyObject *native_trace(PyObject *Py_UNUSED(module), PyObject *root)
-{
-    if (!is_value(root))
-        return PyErr_Format(PyExc_TypeError, "`root` must be a Value, got %s", Py_TYPE(root)->tp_name);
-    Pending found = {NULL, 0, 0};
-    PyObject *nodes = NULL, *rules = NULL, *operands = NULL, *result = NULL;
-    if (collect(&found, (Node *)root) < 0)
-        goto end;
-    Py_ssize_t count = (Py_ssize_t)found.count;
-    nodes = PyList_New(count);
-    rules = PyList_New(count);
-    operands = PyList_New(count);
-    if (nodes == NULL || rules == NULL || operands == NULL)
-        goto end;
-    for (Py_ssize_t k = 0; k < count; k++)
-        PyList_SET_ITEM(nodes, k, Py_NewRef(found.nodes[k]));
-    for (Py_ssize_t k = 0; k < count; k++) {
-        Node *node = found.nodes[k];
-        PyObject *rule = node->op == USER_RULE ? node->extra->rule : Py_None;
-        if (node->op < BUILTIN_OPS)
-            rule = PyList_GET_ITEM(table, node->op);
-        if (closure_of(node) || overrides_backward(node))
-            rule = Py_None;
-        PyObject *places = places_of_operands(&found, node);
-        if (places == NULL)
-            goto end;
-        PyList_SET_ITEM(rules, k, Py_NewRef(rule));
-        PyList_SET_ITEM(operands, k, places);
-    }
-    result = PyTuple_Pack(3, nodes, rules, operands);
-end:
-    PyMem_Free(found.nodes);
-    Py_XDECREF(nodes);
-    Py_XDECREF(rules);
-    Py_XDECREF(operands);
-    return result;
-}
-
-/* Derivatives without a trace: for transforms, which leave every `grad` as it is. */
-
-static int add_unseen(Pending *found, Node *node)
-{
-    if (node->flags & VISITED)
-        return 0;
-    if (reserve(found, found->count + 1) < 0)
-        return -1;
-    node->flags |= VISITED;
-    found->nodes[found->count++] = node;
-    return 0;
-}
-
-/* Inputs, outputs and whatever lies below the outputs down to the oldest input: what is older cannot depend on one.
-   1 if all is well, 0 if some are not Values of this engine. */
-static int collect_between(Pending *found, PyObject *outputs, PyObject *inputs, uint64_t *oldest)
-{
-    int state = 1;
-    *oldest = UINT64_MAX;
-    PyObject *lists[] = {inputs, outputs};
-    for (int which = 0; which < 2; which++)
-        for (Py_ssize_t k = 0; k < PyList_GET_SIZE(lists[which]) && state > 0; k++) {
-            PyObject *value = PyList_GET_ITEM(lists[which], k);
-            if (!is_value(value))
-                state = 0;
-            else if (add_unseen(found, (Node *)value) < 0)
-                state = -1;
-            else if (lists[which] == inputs && ((Node *)value)->serial < *oldest)
-                *oldest = ((Node *)value)->serial;
-        }
-    for (size_t done = 0; done < found->count && state > 0; done++) {
-        Node *node = found->nodes[done];
-        for (uint32_t k = 0; node->serial > *oldest && k < node->count && state > 0; k++)
-            if (add_unseen(found, operands_of(node)[k]) < 0)
-                state = -1;
-    }
-    for (size_t k = 0; k < found->count; k++)
-        found->nodes[k]->flags &= (uint16_t)~VISITED;
-    return state;
-}
-
-/* Runs no Python code between the first change of a gradient and the last, so no other thread sees one. */
-static int pull(const Pending *found, uint64_t oldest, PyObject *outputs, const double *seeds, PyObject *inputs,
-                double *results)
-{
-    double *before = PyMem_New(double, found->count);
-    if (before == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (size_t k = 0; k < found->count; k++) {
-        before[k] = found->nodes[k]->grad;
-        found->nodes[k]->grad = 0.0;
-    }
-    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(outputs); k++)
-        ((Node *)PyList_GET_ITEM(outputs, k))->grad += seeds[k];
-    for (size_t k = 0; k < found->count; k++)
-        if (found->nodes[k]->serial > oldest && found->nodes[k]->op != NO_RULE)
-            builtin_backward(found->nodes[k]);
-    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs); k++)
-        results[k] = ((Node *)PyList_GET_ITEM(inputs, k))->grad;
-    for (size_t k = 0; k < found->count; k++)
-        found->nodes[k]->grad = before[k];
-    PyMem_Free(before);
-    return 0;
-}
-
-static PyObject *native_pull(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    PyObject *outputs, *inputs, *answer = NULL;
-    Py_buffer seeds, results;
-    Pending found = {NULL, 0, 0};
-    uint64_t oldest;
-    if (!PyArg_ParseTuple(args, "O!y*O!w*", &PyList_Type, &outputs, &seeds, &PyList_Type, &inputs, &results))
-        return NULL;
-    int state = seeds.len == PyList_GET_SIZE(outputs) * (Py_ssize_t)sizeof(double) &&
-                results.len == PyList_GET_SIZE(inputs) * (Py_ssize_t)sizeof(double);
-    if (state)
-        state = collect_between(&found, outputs, inputs, &oldest);
-    for (size_t k = 0; k < found.count && state > 0; k++)
-        if (found.nodes[k]->serial > oldest && runs_python(found.nodes[k]))
-            state = 0;
-    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs) && state > 0; k++)
-        if (!takes_gradient((Node *)PyList_GET_ITEM(inputs, k)))
-            state = 0;
-    if (state > 0) {
-        qsort(found.nodes, found.count, sizeof(Node *), younger_first);
-        if (pull(&found, oldest, outputs, seeds.buf, inputs, results.buf) < 0)
-            state = -1;
-    }
-    if (state >= 0)
-        answer = PyBool_FromLong(state);
-    PyMem_Free(found.nodes);
-    PyBuffer_Release(&seeds);
-    PyBuffer_Release(&results);
-    return answer;
-}
-
-/* Whether outputs depend on leaves that take gradients besides the inputs; None if some are not Values of this engine. */
-static PyObject *native_meets_others(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    PyObject *outputs, *inputs;
-    Pending found = {NULL, 0, 0};
-    uint64_t oldest;
-    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &outputs, &PyList_Type, &inputs))
-        return NULL;
-    int state = collect_between(&found, outputs, inputs, &oldest), met = 0;
-    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs) && state > 0; k++)
-        ((Node *)PyList_GET_ITEM(inputs, k))->flags |= VISITED;
-    for (size_t k = 0; k < found.count && state > 0 && !met; k++) {
-        Node *node = found.nodes[k];
-        met = !(node->flags & VISITED) && takes_gradient(node) && (node->count == 0 || node->serial < oldest);
-    }
-    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs) && state > 0; k++)
-        ((Node *)PyList_GET_ITEM(inputs, k))->flags &= (uint16_t)~VISITED;
-    PyMem_Free(found.nodes);
-    if (state < 0)
-        return NULL;
-    return state ? PyBool_FromLong(met) : Py_NewRef(Py_None);
 }
 
 static PyObject *native_watch(PyObject *Py_UNUSED(module), PyObject *told)
@@ -1713,7 +1760,7 @@ static PyObject *native_watch(PyObject *Py_UNUSED(module), PyObject *told)
 
 static PyObject *native_record(PyObject *Py_UNUSED(module), PyObject *wanted)
 {
-    int before = !without_graph, now = PyObject_IsTrue(wanted);
+    int now = PyObject_IsTrue(wanted), before = !without_graph;
     if (now < 0)
         return NULL;
     without_graph = !now;
@@ -1734,7 +1781,7 @@ static PyObject *native_observe(PyObject *Py_UNUSED(module), PyObject *args)
 }
 
 static PyMethodDef module_functions[] = {
-    {"trace", native_trace, METH_O, PyDoc_STR("The nodes below a root, oldest first, their rules and operands.")},
+    {"trace", native_trace, METH_VARARGS, PyDoc_STR("The nodes below roots, oldest first, their rules and operands.")},
     {"watch", native_watch, METH_O, PyDoc_STR("Have a function told of every look at a number; None ends it.")},
     {"meets_others", native_meets_others, METH_VARARGS,
      PyDoc_STR("Whether outputs depend on leaves besides the inputs; None where Python must find out.")},

@@ -43,14 +43,14 @@ _observations = {"nodes": 0, "passes": 0}  # under way, in all threads
 @contextmanager
 def observed(observer: Observer) -> Iterator[None]:
     """Have `observer` told of what this thread does."""
+    _count(+1, observer.sees_nodes)
     before = _this_thread.observers
     _this_thread.observers = (*before, observer)
-    _count(+1, observer.sees_nodes)
     try:
         yield
-    finally:
-        _count(-1, observer.sees_nodes)
+    finally:  # what decides comes first: a count that Ctrl-C leaves too high costs time, and no more
         _this_thread.observers = before
+        _count(-1, observer.sees_nodes)
 
 
 def nodes_are_observed() -> bool:

@@ -31,15 +31,15 @@ def is_tracing() -> bool:
 @contextmanager
 def traced(watcher: Callable[..., Any]) -> Iterator[None]:
     """A trace in this thread, with `watcher` told of every look at a Value's number, by whatever thread."""
-    before, _this_thread.tracing = _this_thread.tracing, True
-    recorded = record(True)  # a trace is a recording, also of a call inside `no_grad()`
     _count(+1, watcher)
+    recorded = record(True)  # a trace is a recording, also of a call inside `no_grad()`
+    before, _this_thread.tracing = _this_thread.tracing, True
     try:
         yield
-    finally:
-        _count(-1, watcher)
-        record(recorded)
+    finally:  # what decides comes first: a count that Ctrl-C leaves too high costs a little time, and no more
         _this_thread.tracing = before
+        record(recorded)
+        _count(-1, watcher)
 
 
 def _count(change: int, watcher: Callable[..., Any]) -> None:

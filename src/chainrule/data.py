@@ -129,10 +129,10 @@ def read_csv(
         raise ValueError(f"`labels` must be True, False or 'auto', got {labels!r}")
     table = read_table(path, header)
     chosen = table.place(target)
-    columns = [name for place, name in enumerate(table.names) if place != chosen]
+    columns = table.names[:chosen] + table.names[chosen + 1 :]
     if not columns:
         raise ValueError(
-            f"{table.path!r} has one column, {table.names[0]!r}: columns to learn from were expected beside it"
+            f"{table.path!r} has one column, {table.names[0][:40]!r}: columns to learn from were expected beside it"
         )
     inputs = table.numbers(columns)
     if labels is True or (labels == "auto" and _names_classes(table, chosen)):

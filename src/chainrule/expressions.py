@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -22,6 +23,8 @@ from chainrule.ops import Op
 __all__ = ["ExpressionError", "Formula", "parse"]
 
 MOST_CHARACTERS = 4000
+LINE_END = re.compile("\r\n|\r|\n")  # those that Python counts; `splitlines` knows more
+NO_TEXT = re.compile("[\0\ud800-\udfff]")  # Python does not take these as source
 
 OPERATORS: dict[type[ast.AST], Op] = {
     ast.Add: ops.add,
@@ -159,6 +162,7 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self.lines = LINE_END.split(text)
         self.inputs: dict[str, ast.AST] = {}
         self.assigned: dict[str, ast.AST] = {}
         self.used: set[str] = set()
@@ -182,19 +186,22 @@ class _Parser:
         result = last.targets[0].id if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name) else ""
         for name, node in self.assigned.items():
             if name not in self.used and name != result:
-                self.fail(node, f"`{name}` is never used: use it in a later statement, or leave it out")
+                self.fail(node, f"`{_short(name)}` is never used: use it in a later statement, or leave it out")
         return Formula(self.text, list(self.inputs), instructions)
 
     def statements(self) -> list[ast.stmt]:
+        if found := NO_TEXT.search(self.text):
+            before = LINE_END.split(self.text[: found.start()])
+            self.fail_at(len(before), len(before[-1]), 1, f"the character {found[0]!r} has no place in a formula")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of Python's, about text that is refused below
-                body = ast.parse(self.text, mode="exec").body
+                body = ast.parse(self.text, filename="").body  # Python looks into the file of this name for the line
         except SyntaxError as error:
             self.fail_at(error.lineno or 1, (error.offset or 1) - 1, 1, _syntax(error))
         except (RecursionError, MemoryError):
             raise ExpressionError("the formula is nested too deeply: name intermediate results, `e = …; …`") from None
-        except ValueError as error:  # a null character, an integer of thousands of digits
+        except ValueError as error:
             raise ExpressionError(f"the formula cannot be read: {error}") from None
         if not body:
             raise ExpressionError("the formula is empty: write one such as a*b + c")
@@ -210,9 +217,9 @@ class _Parser:
 
     def define(self, name: str, node: ast.AST) -> None:
         if name in self.assigned:
-            self.fail(node, f"`{name}` has a meaning already: choose another name")
+            self.fail(node, f"`{_short(name)}` has a meaning already: choose another name")
         if name in self.inputs:
-            self.fail(self.inputs[name], f"`{name}` is used before it is defined: put its definition first")
+            self.fail(self.inputs[name], f"`{_short(name)}` is used before it is defined: put its definition first")
         self.assigned[name] = node
 
     def postfix(self, root: ast.expr) -> list[Instruction]:
@@ -284,7 +291,7 @@ class _Parser:
             near = difflib.get_close_matches(node.func.id, ops.TABLE, 1)
             known = f"did you mean {near[0]}?" if near else ""
             remedy = known or "the ops of chainrule's table are known, as in tanh(a), maximum(a, b)"
-            self.fail(node.func, f"there is no function `{node.func.id}`: {remedy}")
+            self.fail(node.func, f"there is no function `{_short(node.func.id)}`: {remedy}")
         keywords = tuple(keyword.arg or "" for keyword in node.keywords)
         positional = [argument for argument in node.args if not isinstance(argument, ast.Starred)]
         try:
@@ -297,17 +304,16 @@ class _Parser:
 
     def fail(self, node: ast.AST, message: str) -> NoReturn:
         line, start, end = node.lineno, node.col_offset, node.end_col_offset  # type: ignore[attr-defined]
-        source = self.text.splitlines()[line - 1].encode()
+        source = self.lines[line - 1].encode()
         column = len(source[:start].decode())  # the tree counts bytes
         width = len(source[start:end].decode()) if node.end_lineno == line else 1  # type: ignore[attr-defined]
         self.fail_at(line, column, width, message)
 
     def fail_at(self, line: int, column: int, width: int, message: str) -> NoReturn:
-        lines = self.text.splitlines()
-        source = lines[min(line, len(lines)) - 1]
+        source = self.lines[min(line, len(self.lines)) - 1]
         column = max(0, min(column, len(source)))
         first = max(0, column - 60)
-        shown, dots = source[first : first + 100], "…" if first else ""
+        shown, dots = "".join(c if c.isprintable() else " " for c in source[first : first + 100]), "…" if first else ""
         caret = " " * (column - first + len(dots)) + "^" * max(1, min(width, len(shown) - (column - first)))
         raise ExpressionError(f"{dots}{shown}\n{caret} {message}") from None
 

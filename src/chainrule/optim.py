@@ -117,14 +117,15 @@ class Optimizer:
         """
         if ENGINE != "native" or nodes_are_observed():
             return False
-        from chainrule._native import step, trace
+        from chainrule._native import step
+        from chainrule.recorded import lay_flat
 
         before = [self.parameters[0].data, self.parameters[0].grad, *(column[0] for column in columns)]
         leaves = [Value(number) for number in before]
         recorded = record(True)  # also inside no_grad()
         try:
             results = [_value(result) for result in self.update(*leaves, **scalars)]
-            nodes, rules, _ = trace(Value(0.0, results))
+            nodes, rules, _ = lay_flat(*results)
         except TypeError:  # it is for floats only; or wrong, and will say so again
             return False
         finally:

@@ -4,28 +4,51 @@ from __future__ import annotations
 
 from typing import Any
 
+from chainrule._value import ENGINE, Value
 
-def oldest_first(root: Any) -> list[Any]:
-    """`root` and every node that it was made of, in order of creation.
+if ENGINE == "native":
+    from chainrule import _native
 
-    >>> from chainrule import Value
+
+def oldest_first(*roots: Any, since: int = 0) -> list[Any]:
+    """The nodes that roots were made of, and these themselves, in order of creation.
+
+    With `since`, a serial number, nodes that are not younger count as leaves.
+
     >>> a = Value(2.0)
     >>> [node.data for node in oldest_first(a * a + a)]
     [2.0, 4.0, 6.0]
     """
-    found, pending = {root}, [root]
+    found, pending = set(roots), list(roots)
     while pending:
-        for operand in pending.pop()._operands:
+        node = pending.pop()
+        for operand in node._operands if node._serial > since else ():
             if operand not in found:
                 found.add(operand)
                 pending.append(operand)
     return sorted(found, key=lambda node: node._serial)
 
 
+def lay_flat(*roots: Any, since: int = 0) -> tuple[list[Any], list[Any], list[tuple[int, ...]]]:
+    """The nodes, oldest first; the rules that pass their gradients on, None where there is none; operands' places.
+
+    >>> a = Value(2.0)
+    >>> nodes, rules, operands = lay_flat(a * a + a)
+    >>> [rule and rule.name for rule in rules], operands
+    ([None, 'mul', 'add'], [(), (0, 0), (1, 0)])
+    """
+    if ENGINE == "native" and all(isinstance(root, Value) for root in roots):
+        return _native.trace([*roots], since)
+    nodes = oldest_first(*roots, since=since)
+    place = {node: k for k, node in enumerate(nodes)}
+    rules = [None if node._serial <= since or is_hand_written(node) else node._rule for node in nodes]
+    operands = [node._operands if node._serial > since else () for node in nodes]
+    return nodes, rules, [tuple([place[operand] for operand in few]) for few in operands]
+
+
 def is_hand_written(node: Any) -> bool:
     """Whether the user gave the node a `_backward` of its own, or its class one.
 
-    >>> from chainrule import Value
     >>> is_hand_written(Value(1.0) * 2.0)
     False
     """

@@ -1,7 +1,8 @@
 """Structure: how the numbers in an argument or a result are arranged, without the numbers.
 
-A number, a list, tuple or dict of structures, or a NumPy array of some shape. Structures are plain hashable data, so
-that programs can be kept by the structure they were compiled for. NumPy is used only where somebody gave an array.
+A number, a list, tuple, named tuple or dict of structures, or a NumPy array of some shape. Structures are plain data
+that can be hashed, so that programs can be kept by the structure they were compiled for. NumPy is used only where
+somebody gave an array.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 NUMBER = "number"
 ARRAY = "array"
-Structure = Any  # NUMBER, (list, tuple or Keys, the structures of its entries), or (ARRAY, its shape)
+Structure = Any  # NUMBER, (list, a kind of tuple or Keys, the structures of its entries), or (ARRAY, its shape)
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def flatten(thing: Any, leaves: list[Any], accept: Callable[[Any], Any], floats:
     [1.0, 2.5]
     """
     kind = type(thing)
-    if kind is list or kind is tuple:
+    if kind is list or kind is tuple or (isinstance(thing, tuple) and hasattr(thing, "_make")):
         if floats and set(map(type, thing)) == {float}:
             leaves.extend(thing)
             return kind, (NUMBER,) * len(thing)
@@ -72,7 +73,8 @@ def build(structure: Structure, leaves: Iterator[Any], dtype: Any = object) -> A
         return next(leaves)
     kind, parts = structure
     if kind is not ARRAY:
-        return kind([build(part, leaves, dtype) for part in parts])
+        make = getattr(kind, "_make", kind)  # what a named tuple is made by
+        return make([build(part, leaves, dtype) for part in parts])
     import numpy as np
 
     array = np.empty(prod(parts), dtype=dtype)

@@ -14,6 +14,8 @@ from itertools import pairwise, takewhile
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from chainrule._arguments import whole_number
 from chainrule._observation import Observer, observed
 from chainrule._value import Value
@@ -24,12 +26,14 @@ from chainrule.anomalies import (
     forward_anomaly,
     names_of,
 )
+from chainrule.bulk import read_data, replay, write_data
 from chainrule.checkups import Checkup, Finding
 from chainrule.diagnosis import backward_of, local_slope, push
-from chainrule.experiments import graph_below, is_ours, unchanged
+from chainrule.experiments import is_ours, unchanged
 from chainrule.layer_statistics import FAR, gradients_by_layer
 from chainrule.nn import Module
-from chainrule.recorded import is_hand_written
+from chainrule.ops import relu
+from chainrule.recorded import is_hand_written, lay_flat
 
 FIRST = 4  # passes that are examined, whatever `every` says
 LAST = 4  # examinations in which a unit must be dead, or a layer without gradient
@@ -44,7 +48,7 @@ def supervise(model: Module, every: int = 10) -> Iterator[Checkup]:
     """Watch a training loop; what is wrong with it stands in the report when the block ends.
 
     Every backward pass is looked at; the first four and then each `every`-th graph are gone through node by node, which
-    takes about as long as the Python engine's backward pass.
+    takes a few times as long as building it (native engine).
 
     >>> from chainrule.nn import MLP
     >>> from chainrule.optim import SGD
@@ -87,6 +91,7 @@ class Supervisor(Observer):
         self.faults: dict[str, str] = {}  # what a rule written by hand does wrong, by the finding's name
         self.unreached: set[int] = set(self.names)  # parameters that no loss depended on
         self.graph: list[Value] = []  # that of the pass under way, oldest first, if it is examined
+        self.rules: list[Any] = []  # of its nodes, None for leaves and what is written by hand
         self.units: list[dict[str, bool]] = []  # whether a unit gave anything but 0, in each examination
         self.layers: list[dict[str, float]] = []  # root mean square of each layer's gradient, likewise
 
@@ -105,12 +110,13 @@ class Supervisor(Observer):
         self.passes += 1
         self.graph = []
         if not self.anomaly and (self.passes <= FIRST or self.passes % self.every == 0 or not math.isfinite(root.data)):
-            self.graph = sorted(graph_below(root), key=lambda node: int(node._serial))
+            self.graph, self.rules, _ = lay_flat(root)
             self.largest = max(self.largest, len(self.graph))
             self.examine(root)
 
     def after_backward(self, root: Value) -> None:
-        examined, self.graph = bool(self.graph), []
+        examined = bool(self.graph)
+        self.graph, self.rules = [], []
         grads = [parameter.grad for parameter in self.parameters]
         if not all(map(math.isfinite, grads)):
             if not self.anomaly and (node := first_bad_push(root)) is not None:
@@ -127,15 +133,16 @@ class Supervisor(Observer):
         if not math.isfinite(root.data) and (bad := first_bad_node(root)) is not None:
             self.anomaly = f"pass {self.passes}, {forward_anomaly(bad, self.names)}"
             return
-        outdated = next((node for node in self.graph if _is_outdated(node)), None)
+        outdated = first_outdated(self.graph)
         if outdated is not None:
             self.outdated_passes += 1
             self.outdated = self.outdated or self.say_outdated(outdated)
         self.units.append(self.firing_units())
         tried: dict[Any, int] = {}
-        for node in self.graph:
-            if node._operands and is_users_rule(node):
-                key = getattr(node._backward, "__code__", node._rule)
+        ours = {None, *(row for row in set(self.rules) if row and is_ours(row.forward.__code__))}
+        for node, rule in zip(self.graph, self.rules, strict=True):
+            if rule not in ours or (rule is None and node._operands and is_hand_written(node)):
+                key = rule or getattr(node._backward, "__code__", node._rule)
                 tried[key] = tried.get(key, 0) + 1
                 if tried[key] <= ALIKE:
                     self.try_rule(node)
@@ -150,8 +157,8 @@ class Supervisor(Observer):
     def firing_units(self) -> dict[str, bool]:
         """For each unit that ends in a relu, whether it gave anything but 0 for any input."""
         firing: dict[str, bool] = {}
-        for node in self.graph:
-            if node._rule is not None and node._rule.name == "relu":
+        for node, rule in zip(self.graph, self.rules, strict=True):
+            if rule is relu:
                 met = [self.names[id(leaf)] for leaf in _summed(node._operands[0]) if id(leaf) in self.names]
                 if met:
                     unit = _common(met)
@@ -356,14 +363,28 @@ def summary(curve: Sequence[float]) -> str:
     return f"{' → '.join(f'{curve[k]:.4g}' for k in places)} in {len(curve)} steps"
 
 
+def first_outdated(graph: list[Value]) -> Value | None:
+    """The first node, oldest first, of which its operands would now make another number than it has.
+
+    >>> x = Value(3.0)
+    >>> graph = [x, x * x]
+    >>> x.data = 4.0
+    >>> first_outdated(graph).data
+    9.0
+    """
+    then, now = np.empty(len(graph)), np.empty(len(graph))
+    read_data(graph, then)
+    try:
+        replay(graph)
+        read_data(graph, now)
+    finally:
+        write_data(graph, then)
+    return next((graph[k] for k in np.flatnonzero(then != now) if not _close(then[k], now[k])), None)
+
+
 def _again(node: Value) -> float:
     assert node._rule is not None
     return float(node._rule.forward(*[operand.data for operand in node._operands]))
-
-
-def _is_outdated(node: Value) -> bool:
-    """Whether its operands would make another number of it than it has."""
-    return node._rule is not None and not _close(_again(node), node.data)
 
 
 def _summed(node: Value) -> Iterator[Value]:

@@ -1,21 +1,25 @@
 """CSV files, read strictly: a table of text with a name for each column, and the numbers in it.
 
 Every complaint names the file, the row, the column, what was found and what was expected. Rows are counted as a
-spreadsheet counts them: the first is row 1, also when it is the header. A table is read whole or not at all.
+spreadsheet counts them: the first is row 1, also when it is the header. A table is read whole or not at all; a file is
+read row by row, so that what is no table is refused where it stops being one, whatever its size.
 """
 
 from __future__ import annotations
 
 import csv
 import difflib
-import io
 import math
 import os
-from collections.abc import Sequence
-from typing import NoReturn
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from typing import NoReturn, TextIO
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}  # how files spell that there is nothing
 DELIMITERS = ",;\t"
+MOST_CHARACTERS = 1 << 24  # of a row: a million columns, fifteen characters each
+NOT_UTF8 = re.compile("[\udc80-\udcff]")  # what the `surrogateescape` of Python makes of bytes that are not text
 
 
 class Table:
@@ -31,6 +35,7 @@ class Table:
         self.names = names
         self.rows = rows
         self.header = header  # whether the names are those of the file, rather than x0, x1, …
+        self._places = {name: place for place, name in enumerate(names)}
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -47,11 +52,11 @@ class Table:
                     f"{self.path!r} has {len(self.names)} columns, and none of the index {column}: count from 0"
                 )
             return column % len(self.names)
-        if column not in self.names:
-            near = difflib.get_close_matches(column, self.names, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {_listed(self.names)}"
+        if column not in self._places:
+            near = difflib.get_close_matches(column, self.names[:1000], 1)
+            hint = f"did you mean {_quoted(near[0])}?" if near else f"it has {_listed(self.names)}"
             raise ValueError(f"{self.path!r} has no column {column!r}: {hint}")
-        return self.names.index(column)
+        return self._places[column]
 
     def texts(self, column: str | int) -> list[str]:
         """The cells of a column, none of them empty."""
@@ -74,7 +79,7 @@ class Table:
             what = f"found {_quoted(found)}, a missing value, where {expected} was expected"
             hint = "fill it in, or remove the row"
         remedy = f"; {hint}" if hint else ""
-        raise ValueError(f"{self.path!r}, row {row}, column {self.names[place]!r}: {what}{remedy}")
+        raise ValueError(f"{self.path!r}, row {row}, column {_quoted(self.names[place])}: {what}{remedy}")
 
     def _number(self, row: int, place: int, text: str) -> float:
         number = as_number(text)
@@ -114,7 +119,17 @@ def read_table(path: str | os.PathLike[str], header: bool | str = "auto") -> Tab
     if header not in (True, False, "auto"):
         raise ValueError(f"`header` must be True, False or 'auto', got {header!r}")
     name = os.fspath(path)
-    records = _records(name, _text(name))
+    try:
+        if not stat.S_ISREG(os.stat(name).st_mode):  # a pipe or a device would be read without end
+            raise ValueError(f"{name!r} is not a plain file; give the name of a CSV file")
+        with open(name, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            records = list(_records(name, file))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no file {name!r}") from None
+    except OSError as error:
+        raise OSError(f"{name!r} cannot be read: {error.strerror}") from None
+    if not records:
+        raise ValueError(f"{name!r} is empty: a row of numbers was expected")
     first_row, first = records[0]
     if header == "auto":
         header = all(as_number(cell) is None for cell in first)
@@ -123,57 +138,78 @@ def read_table(path: str | os.PathLike[str], header: bool | str = "auto") -> Tab
     rows = records[1:] if header else records
     if not rows:
         raise ValueError(f"{name!r} has a header and no rows below it")
-    for row, cells in rows:
-        if len(cells) != len(names):
-            raise ValueError(
-                f"{name!r}, row {row}: found {_count(len(cells), 'cell')}, where row {first_row} has {len(names)}; "
-                "every row must have as many"
-            )
     return Table(name, names, rows, bool(header))
 
 
-def _text(path: str) -> str:
+def _records(path: str, file: TextIO) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not blank, each with its number; all of them have as many cells as the first."""
+    while (first_line := file.readline(MOST_CHARACTERS)) and not first_line.strip():
+        pass
+    file.seek(0)
+    lines = _Lines(path, file)
+    reader = csv.reader(lines, delimiter=max(DELIMITERS, key=first_line.count), strict=True)
+    first: tuple[int, int] | None = None  # row and number of cells
     try:
-        with open(path, "rb") as file:
-            content = file.read()
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no file {path!r}") from None
-    except OSError as error:
-        raise OSError(f"{path!r} cannot be read: {error.strerror}") from None
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        found = f"byte 0x{content[error.start]:02x}"
-        raise ValueError(f"{path!r}, line {line}: found {found}, which is not UTF-8; save the file as UTF-8") from None
-
-
-def _records(path: str, text: str) -> list[tuple[int, list[str]]]:
-    """The rows that are not blank, each with its number."""
-    first_line = text.lstrip().partition("\n")[0]
-    delimiter = max(DELIMITERS, key=first_line.count)
-    records: list[tuple[int, list[str]]] = []
-    row = 0
-    try:
-        for row, cells in enumerate(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), 1):
-            if len(cells) > 1 or any(cell.strip() for cell in cells):
-                records.append((row, cells))
+        for row, cells in enumerate(reader, 1):
+            lines.next_row()
+            if len(cells) <= 1 and not any(cell.strip() for cell in cells):
+                continue
+            first = first or (row, len(cells))
+            if len(cells) != first[1]:
+                raise ValueError(
+                    f"{path!r}, row {row}: found {_count(len(cells), 'cell')}, where row {first[0]} has {first[1]}; "
+                    "every row must have as many"
+                )
+            yield row, cells
     except csv.Error as error:
-        raise ValueError(f"{path!r}, row {row + 1}: it is not CSV: {error}") from None
-    if not records:
-        raise ValueError(f"{path!r} is empty: a row of numbers was expected")
-    return records
+        problem = str(error).replace("'\t'", "a tab")
+        raise ValueError(f"{path!r}, row {lines.row}: it is not CSV: {problem}") from None
+
+
+class _Lines:
+    """The lines of a file, as far as they are text and belong to a row that is not absurdly long."""
+
+    def __init__(self, path: str, file: TextIO) -> None:
+        self.path = path
+        self.file = file
+        self.line = 0
+        self.row = 1
+        self.left = MOST_CHARACTERS  # for this row, which can have many lines
+
+    def next_row(self) -> None:
+        self.row += 1
+        self.left = MOST_CHARACTERS
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        text = self.file.readline(self.left + 1)
+        if not text:
+            raise StopIteration
+        self.line += 1
+        self.left -= len(text)
+        if not text.isascii() and (found := NOT_UTF8.search(text)):
+            byte = f"byte 0x{ord(found[0]) - 0xDC00:02x}, which is not UTF-8"
+            raise ValueError(f"{self.path!r}, line {self.line}: found {byte}; save the file as UTF-8")
+        if self.left < 0:
+            raise ValueError(
+                f"{self.path!r}, row {self.row}: it has more than {MOST_CHARACTERS:,} characters; "
+                "is there a quotation mark that is not closed?"
+            )
+        return text
 
 
 def _check_names(path: str, row: int, names: list[str]) -> None:
-    for place, name in enumerate(names):
+    places: dict[str, int] = {}
+    for place, name in enumerate(names, 1):
         if not name:
-            raise ValueError(f"{path!r}, row {row}: column {place + 1} of the header has no name; give it one")
-        if name in names[:place]:
-            first = names.index(name) + 1
+            raise ValueError(f"{path!r}, row {row}: column {place} of the header has no name; give it one")
+        if name in places:
             raise ValueError(
-                f"{path!r}, row {row}: columns {first} and {place + 1} are both called {name!r}; rename one"
+                f"{path!r}, row {row}: columns {places[name]} and {place} are both called {_quoted(name)}; rename one"
             )
+        places[name] = place
 
 
 def _quoted(text: str) -> str:
@@ -181,7 +217,7 @@ def _quoted(text: str) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:8])
+    shown = ", ".join(name if len(name) <= 40 else name[:37] + "…" for name in names[:8])
     return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown
 
 

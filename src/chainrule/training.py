@@ -17,7 +17,7 @@ import random
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from importlib.util import find_spec
 from random import Random
@@ -155,6 +155,7 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     every: int | timedelta | None = None,
     resume: bool = False,
+    mesh: Any = None,
 ) -> History:
     """Train `model` to make `loss(predictions, targets)` small over `data`; returns the history of the run.
 
@@ -174,46 +175,76 @@ def fit(
     numbers as a run that was never interrupted: optimizer, history, `rng`, Python's global generator and callbacks that
     have `state` and `load_state`, as EarlyStopping has, go along. `epochs` counts from the beginning of the run.
 
+    With a `mesh`, a jax.sharding.Mesh or "all" for all devices that JAX knows, every step is compiled by XLA and its
+    batch spread over those devices; the loss must be the mean or the sum of the losses of single examples. If
+    `jax.distributed` has brought many processes together, each calls `fit` with the same arguments, data and seeds, and
+    process 0 alone writes the checkpoint and shows the progress.
+
     >>> from chainrule import data, losses, nn
     >>> history = fit(nn.MLP(2, [4, 1], activation="tanh", rng=3), losses.mean_square, data.xor(), progress=False)
     >>> history.loss[-1] < history.loss[0]
     True
     """
     check_run(model, loss, data, validation, optimizer, epochs, batch_size, compiled)
-    _check_dtype(dtype, compiled)
+    _check_dtype(dtype, compiled is True or mesh is not None)
     _check_checkpoint(checkpoint, every, resume)
     optimizer = optimizer or Adam(model.parameters(), lr=0.01)
     run = Training(model, optimizer, History())
     callbacks, measures = list(_iterable(callbacks, "callbacks")), _by_name(metrics)
     rng = Random(rng) if isinstance(rng, int) else rng
-    job = _Job(model, loss, penalty, optimizer, data, batch_size, rng, measures, validation, dtype)
-    watched = bool(callbacks or measures or validation)
-    for callback in callbacks:
-        getattr(callback, "start", _nothing)(run)
-    saver = _Saver(job, run, callbacks, checkpoint, every, resume) if checkpoint is not None else None
-    started = time.perf_counter() - run.history.seconds
-    with _progress_bar(epochs, progress) as show:
-        if len(run.history):
-            show(run.history.columns)
-        for columns in _epochs(job, run.history, epochs - len(run.history), compiled, watched):
-            run.history.extend(columns)
-            run.history.seconds = time.perf_counter() - started
-            run.epoch = len(run.history) - 1
-            show(columns)
-            if not math.isfinite(run.history.loss[-1]):
-                run.stop(f"the loss became {run.history.loss[-1]} by epoch {run.epoch}; try a smaller learning rate")
-                warnings.warn(run.history.stopped, RuntimeWarning, stacklevel=2)
-            for callback in callbacks:
-                callback(run)
-            if saver:
-                saver.save_if_due()
-            if run.history.stopped:
-                break
-    if saver:
-        saver.save()
-    for callback in callbacks:
-        getattr(callback, "finish", _nothing)(run)
+    with _together(mesh, compiled, checkpoint) as devices:
+        job = _Job(model, loss, penalty, optimizer, data, batch_size, rng, measures, validation, dtype, devices)
+        watched = bool(callbacks or measures or validation)
+        for callback in callbacks:
+            getattr(callback, "start", _nothing)(run)
+        saver = _Saver(job, run, callbacks, checkpoint, every, resume) if checkpoint is not None else None
+        started = time.perf_counter() - run.history.seconds
+        with _progress_bar(epochs, progress and job.leads) as show:
+            if len(run.history):
+                show(run.history.columns)
+            for columns in _epochs(job, run.history, epochs - len(run.history), compiled, watched):
+                run.history.extend(columns)
+                run.history.seconds = time.perf_counter() - started
+                run.epoch = len(run.history) - 1
+                show(columns)
+                if not math.isfinite(last := run.history.loss[-1]):
+                    run.stop(f"the loss became {last} by epoch {run.epoch}; try a smaller learning rate")
+                    warnings.warn(run.history.stopped, RuntimeWarning, stacklevel=2)
+                for callback in callbacks:
+                    callback(run)
+                if saver:
+                    saver.save_if_due()
+                if run.history.stopped:
+                    break
+        if saver:
+            saver.save()
+        for callback in callbacks:
+            getattr(callback, "finish", _nothing)(run)
     return run.history
+
+
+@contextmanager
+def _together(mesh: Any, compiled: Any, checkpoint: Any) -> Iterator[Any]:
+    """The devices of the mesh, None without one; and for as long, an eye on the processes that they belong to."""
+    if mesh is None:
+        yield None
+        return
+    if compiled is False:
+        raise ValueError("with a `mesh` the steps are compiled, by XLA: leave `compiled` out")
+    if nodes_are_observed():
+        raise ValueError("steps on a `mesh` are not watched by detect_anomaly(): leave `mesh` out in the block")
+    from chainrule.compiler.machine import load_xla
+    from chainrule.witness import witnessed
+
+    load_xla()
+    from chainrule.compiler.sharding import Devices
+
+    devices = Devices(mesh)
+    if devices.processes == 1:
+        yield devices
+        return
+    with witnessed(devices.process, devices.processes, "" if checkpoint is None else os.fspath(checkpoint)):
+        yield devices
 
 
 Columns = Mapping[str, Sequence[float]]
@@ -222,6 +253,11 @@ Columns = Mapping[str, Sequence[float]]
 def _epochs(job: _Job, history: History, epochs: int, compiled: bool | str, watched: bool) -> Iterator[Columns]:
     """The columns of the history, epoch by epoch; many epochs at a time where nobody watches."""
     if epochs <= 0 or history.stopped:
+        return
+    if job.devices is not None:
+        job.shard(history)
+        for _ in range(epochs):
+            yield job.epoch()
         return
     if compiled is True:
         if nodes_are_observed():
@@ -271,6 +307,7 @@ class _Job:
         metrics: Mapping[str, Metric],
         validation: Dataset | None,
         dtype: str,
+        devices: Any = None,
     ) -> None:
         self.model: Any = model
         self.loss = loss
@@ -282,6 +319,11 @@ class _Job:
         self.metrics = metrics
         self.validation = validation
         self.dtype = dtype
+        self.devices = devices  # of a mesh
+        self.steps: Any = None  # on those devices
+        self.summands = Value(1.0)  # how many examples are in their batch
+        self.examples = data  # that batches are made of; their numbers if there is a mesh
+        self.predict: Callable[[list[Any]], list[Any]] = lambda inputs: [self.model(x) for x in inputs]
         self.rows: list[dict[str, float]] = []  # of the batches done in the epoch under way
         self.random_at_start: Any = None  # the state of `rng` before it shuffled them
         self.random_now: Any = None  # after a resumption in the middle of an epoch, until the batches are drawn again
@@ -292,7 +334,7 @@ class _Job:
     def epoch(self) -> Columns:
         """An eager epoch, or what is left of it."""
         self.random_at_start = self.rng.getstate() if self.rng else None
-        parts = batches(self.data, self.batch_size, self.rng)
+        parts = batches(self.examples, self.batch_size, self.rng)
         if self.rng and self.random_now:
             self.rng.setstate(self.random_now)
             self.random_now = None
@@ -301,16 +343,68 @@ class _Job:
             if len(self.rows) < len(parts):
                 self.after_step()
         row, self.rows = _average(self.rows, parts), []
+        self.store()
         return self.columns(row)
 
     def step(self, part: Dataset) -> dict[str, float]:
-        predictions = [self.model(x) for x in part.inputs]
+        if self.steps is not None:
+            return self.sharded_step(part.inputs)
+        predictions = self.predict(part.inputs)
         total = self.total(predictions, part.targets)
         row = {"loss": total.data, **self.measured(predictions, part.targets)}
         self.optimizer.zero_grad()
         total.backward()
         self.optimizer.step()
         return row
+
+    def sharded_step(self, numbers: list[int]) -> dict[str, float]:
+        """A step on the examples of these numbers, on the devices of the mesh."""
+        row: dict[str, float] = {}
+        if self.metrics:
+            self.store()
+            predictions = self.predict([self.data.inputs[k] for k in numbers])
+            row = self.measured(predictions, [self.data.targets[k] for k in numbers])
+        self.summands.data = float(len(numbers))
+        return {"loss": self.steps.step(numbers), **row}
+
+    def shard(self, history: History) -> None:
+        """Have the coming epochs run on the devices of the mesh."""
+        from chainrule.compiler.function import CompiledFunction
+        from chainrule.compiler.sharding import ShardedFunction, ShardedSteps
+
+        is_sum = _adds_up(self.checked_loss, self.model(self.data.inputs[0]), self.data.targets)
+
+        def loss_of_one(x: Any, y: Any) -> Any:
+            """Its mean over a batch is the loss of the batch."""
+            own = self.checked_loss([self.model(x)], [y])
+            return self.penalized(own * self.summands if is_sum else own)
+
+        arrays = self.data.inputs, self.data.targets
+        self.steps = ShardedSteps(loss_of_one, arrays, self.optimizer, self.devices, self.dtype)
+        self.devices.agree(
+            {
+                "data": lambda: self.steps.matrix.tobytes(),
+                "validation data": lambda: repr(self.validation and list(self.validation)).encode(),
+                "parameters": lambda: repr((self.model.state(), self.optimizer.state())).encode(),
+                "random numbers": lambda: repr(self.rng and self.rng.getstate()).encode(),
+            }
+        )
+        self.examples = Dataset(range(len(self.data)), range(len(self.data)))
+        program = ShardedFunction(CompiledFunction(self.model, backend="jax", dtype=self.dtype), self.devices.mesh)
+        self.predict = lambda inputs: _examples(program.batch(inputs, reduce=None))
+        history.engine = (
+            f"compiled by XLA, on {self.devices}: {self.steps.traced.scalar_nodes:,} scalar nodes for an example"
+        )
+
+    def store(self) -> None:
+        """Have the model and the optimizer hold what the steps so far came to."""
+        if self.steps is not None:
+            self.steps.store()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the one that writes and prints."""
+        return self.devices is None or bool(self.devices.leads)
 
     def compiled(self, history: History, reason: str, epochs: int, watched: bool) -> Iterator[Columns]:
         """Epochs of one compiled step each."""
@@ -343,9 +437,15 @@ class _Job:
             epochs -= count
 
     def total(self, predictions: list[Any], targets: list[Any]) -> Any:
+        return self.penalized(self.checked_loss(predictions, targets))
+
+    def checked_loss(self, predictions: list[Any], targets: list[Any]) -> Any:
         total = self.loss(predictions, targets)
         if not hasattr(total, "_apply"):
             raise TypeError(f"`loss` must return a Value, got {type(total).__name__}: build it from the predictions")
+        return total
+
+    def penalized(self, total: Any) -> Any:
         return total + self.penalty(self.model.parameters()) if self.penalty else total
 
     def measured(self, predictions: list[Any], targets: list[Any]) -> dict[str, float]:
@@ -354,7 +454,7 @@ class _Job:
     def columns(self, row: dict[str, float]) -> Columns:
         """An epoch's row, with that of the validation data, as columns."""
         if self.validation is not None:
-            predictions = [self.model(x) for x in self.validation.inputs]
+            predictions = self.predict(self.validation.inputs)
             row["validation_loss"] = self.loss(predictions, self.validation.targets).data
             measured = self.measured(predictions, self.validation.targets)
             row |= {f"validation_{name}": number for name, number in measured.items()}
@@ -393,12 +493,15 @@ class _Saver:
 
         self.job, self.run, self.callbacks, self.format = job, run, callbacks, checkpoints
         name = os.fspath(path)
-        if os.path.lexists(name):
-            if not resume:
-                raise FileExistsError(
-                    f"`checkpoint` is there already: {name!r}; say resume=True to go on from it, or remove it first"
-                )
-            self.load(name)
+        with job.devices.file(name) if job.devices else nullcontext(name if os.path.lexists(name) else None) as there:
+            if there is not None:
+                if not resume:
+                    raise FileExistsError(
+                        f"`checkpoint` is there already: {name!r}; say resume=True to go on from it, or remove it first"
+                    )
+                self.load(there)
+        if not job.leads:
+            return
         self.file = checkpoints.Checkpoints(name, checkpoints.HALF_A_MINUTE if every is None else every, self.steps)
         job.after_step, job.steps_left = self.save_if_due, lambda: self.file.steps_left(self.steps)
 
@@ -414,11 +517,14 @@ class _Saver:
         return {"examples": len(job.data), "batch_size": job.batch_size, "dtype": job.dtype, "columns": columns}
 
     def save_if_due(self) -> None:
-        if self.file.due(self.steps):
+        if self.job.leads and self.file.due(self.steps):
             self.save()
 
     def save(self) -> None:
         job, history = self.job, self.run.history
+        if not job.leads:
+            return
+        job.store()
         snapshot = self.format.Snapshot(
             **self.format.describe(self.run.model, self.run.optimizer, self.callbacks),
             history=history.columns,
@@ -455,6 +561,31 @@ class _Saver:
         if job.rng:
             job.rng.setstate(saved.randoms["epoch"] or saved.randoms["rng"] or ())
             job.random_now = saved.randoms["rng"] if saved.randoms["epoch"] else None
+
+
+def _adds_up(loss: Loss, prediction: Any, targets: Sequence[Any]) -> bool:
+    """Whether the loss of a batch is the sum of the losses of its examples, rather than their mean.
+
+    It is tried on predictions like the one given, of numbers that may be logits, probabilities or lengths.
+    """
+    rng = Random(0)
+
+    def like(prediction: Any) -> Any:
+        if isinstance(prediction, (list, tuple)):
+            return [like(entry) for entry in prediction]
+        return Value(rng.uniform(0.1, 0.9))
+
+    wanted = [targets[k * (len(targets) - 1) // 4] for k in range(5)]
+    predictions = [like(prediction) for _ in wanted]
+    alone = [loss([p], [y]).data for p, y in zip(predictions, wanted, strict=True)]
+    whole, total = loss(predictions, wanted).data, sum(alone)
+    for is_sum, expected in ((False, total / len(alone)), (True, total)):
+        if whole and math.isclose(whole, expected, rel_tol=1e-9):
+            return is_sum
+    raise ValueError(
+        f"`loss` must be the mean or the sum of the losses of single examples for a `mesh`, which divides the batch: "
+        f"of five it is {whole!r}, and their own have the mean {total / len(alone)!r} and the sum {total!r}"
+    )
 
 
 def _is_known(model: Any) -> bool:
@@ -593,10 +724,10 @@ def check_run(
         raise ValueError(f"`compiled` must be True, False or 'auto', got {compiled!r}")
 
 
-def _check_dtype(dtype: Any, compiled: Any) -> None:
+def _check_dtype(dtype: Any, compiled: bool) -> None:
     if dtype not in ("float64", "float32"):
         raise ValueError(f"`dtype` must be 'float64' or 'float32', got {dtype!r}")
-    if dtype == "float32" and compiled is not True:
+    if dtype == "float32" and not compiled:
         raise ValueError("`dtype` 'float32' is for compiled steps, and eager ones are float64: say compiled=True too")
 
 

@@ -13,18 +13,17 @@ Value that knows where it came from, so that no gradient is lost on the way.
 
 from __future__ import annotations
 
+import operator
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import cached_property, partial, wraps
-from itertools import chain
-from operator import attrgetter
 from typing import Any
 
 from chainrule._tracing import is_tracing
 from chainrule._value import ENGINE
 from chainrule.ops import as_float
-from chainrule.recorded import is_hand_written
+from chainrule.recorded import lay_flat
 from chainrule.recording import constant, detach, frozen, is_recording, recording
 from chainrule.structure import NUMBER, Structure, build, difference, flatten, nest, words
 
@@ -171,8 +170,7 @@ def grad_of(output: Any, inputs: Any, create_graph: bool = False) -> Any:
     structure = flatten(inputs, nodes, _input)
     path = _Path([output], nodes)
     as_graph = create_graph or is_tracing()
-    adjoints = path.pull([(output, 1.0)], as_graph)
-    results = [adjoints.get(node, 0.0) for node in nodes]
+    results = path.pull([(output, 1.0)], as_graph)
     if as_graph:
         results = [_as_node(result) for result in results]
     if not create_graph and is_tracing():
@@ -199,8 +197,8 @@ class _Call:
                 self.inputs += fresh
                 are_nodes = are_nodes or any(map(_is_node, numbers))
             self.result = flatten(function(*given, **named), self.outputs, self._output)
-        self.structure: Structure = structures[0] if isinstance(argnums, int) else (tuple, tuple(structures))
-        self.path = _Path([output for output in self.outputs if _is_node(output)], self.inputs)
+        self.structure: Structure = (tuple, tuple(structures)) if isinstance(argnums, Iterable) else structures[0]
+        self.path = _Path(self.outputs, self.inputs)
         self.gives_values = are_nodes or self.path.meets_others() or is_tracing()
 
     def joined_by(self, numbers: Sequence[Any]) -> _Call:
@@ -223,14 +221,12 @@ class _Call:
     def pull(self, seeds: Iterable[tuple[Any, Any]]) -> list[Any]:
         """The derivatives of Σ seed · output by the inputs."""
         with recording():
-            adjoints = self.path.pull(self._seeds(seeds), self.as_graph)
-        return [adjoints.get(x, 0.0) for x in self.inputs]
+            return self.path.pull(self._seeds(seeds), self.as_graph)
 
     def push(self, seeds: Iterable[tuple[Any, Any]]) -> list[Any]:
         """The changes of the outputs as the inputs change by `seeds`."""
         with recording():
-            tangents = self.path.push(self._seeds(seeds), self.as_graph)
-        return [tangents.get(y, 0.0) if _is_node(y) else 0.0 for y in self.outputs]
+            return self.path.push(self._seeds(seeds), self.as_graph)
 
     def _seeds(self, seeds: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
         for node, seed in seeds:
@@ -263,108 +259,125 @@ class _Call:
 
 
 class _Path:
-    """What lies between outputs and inputs, all of them nodes."""
+    """What lies between outputs, which are nodes or numbers, and inputs, which are nodes.
+
+    The nodes have places, oldest first; a sweep is a list with an entry for each.
+    """
 
     def __init__(self, outputs: list[Any], inputs: list[Any]) -> None:
         self.outputs = outputs
         self.inputs = inputs
 
     @cached_property
-    def found(self) -> dict[Any, tuple[Any, ...]]:
-        """The nodes below the outputs, each with its operands, as far as they can depend on the inputs."""
-        oldest = min((node._serial for node in self.inputs), default=0)
-        found = {node: node._operands for node in self.outputs}
-        pending = list(found.values())
-        while pending:
-            for operand in pending.pop():
-                if operand not in found and operand._serial > oldest:
-                    found[operand] = operand._operands
-                    pending.append(found[operand])
-        return found
+    def _flat(self) -> tuple[list[Any], list[Any], list[tuple[int, ...]]]:
+        oldest = min((node._serial for node in self.inputs), default=0)  # what is older cannot depend on an input
+        return lay_flat(*filter(_is_node, self.outputs), since=oldest)
 
     @cached_property
-    def nodes(self) -> list[Any]:
-        """The nodes that depend on the inputs, oldest first."""
-        nodes, reached = [], set(self.inputs)
-        for node in sorted(self.found, key=attrgetter("_serial")):
-            if not reached.isdisjoint(self.found[node]):
-                nodes.append(node)
-                reached.add(node)
-        return nodes
+    def _place(self) -> dict[Any, int]:
+        return {node: k for k, node in enumerate(self._flat[0])}
 
     @cached_property
-    def reached(self) -> set[Any]:
-        """The inputs and the nodes that depend on them."""
-        return {*self.inputs, *self.nodes}
+    def _dependent(self) -> tuple[list[bool], list[tuple[int, Any, Any, tuple[int, ...]]]]:
+        """Which places hold inputs or what depends on them; and place, node, rule and operands of the latter."""
+        reached, rows = [False] * len(self._place), []
+        for node in self.inputs:
+            if node in self._place:
+                reached[self._place[node]] = True
+        for row in zip(range(len(reached)), *self._flat, strict=True):
+            for operand in row[3]:
+                if reached[operand]:
+                    reached[row[0]] = True
+                    rows.append(row)
+                    break
+        return reached, rows
 
     def meets_others(self) -> bool:
         """Whether the outputs depend on leaves that take gradients besides the inputs."""
-        if ENGINE == "native" and (answer := _native.meets_others(self.outputs, self.inputs)) is not None:
+        outputs = [output for output in self.outputs if _is_node(output)]
+        if ENGINE == "native" and (answer := _native.meets_others(outputs, self.inputs)) is not None:
             return answer
-        used = (node for node in chain(self.outputs, *self.found.values()) if node not in self.reached)
-        return any(not node._constant and node.requires_grad and not self.found.get(node) for node in used)
+        nodes, _, operands = self._flat
+        leaves = (
+            node for node, few, reached in zip(nodes, operands, self._dependent[0], strict=True) if not (few or reached)
+        )
+        return any(not node._constant and node.requires_grad for node in leaves)
 
-    def pull(self, seeds: Iterable[tuple[Any, Any]], as_graph: bool) -> dict[Any, Any]:
-        """The derivative of Σ seed · output by each node; of those that are not there it is 0."""
-        adjoints: dict[Any, Any] = {}
-        for output, seed in seeds:
-            if _is_node(output):
-                _add(adjoints, output, seed)
-        if not as_graph and (numbers := self._pulled_natively(adjoints)) is not None:
+    def pull(self, seeds: Iterable[tuple[Any, Any]], as_graph: bool) -> list[Any]:
+        """The derivatives of Σ seed · output by the inputs."""
+        given = [(output, seed) for output, seed in seeds if _is_node(output)]
+        if not as_graph and (numbers := self._pulled_natively(given)) is not None:
             return numbers
-        for node in reversed(self.nodes):
-            if (adjoint := adjoints.get(node)) is None:
+        adjoints: list[Any] = [None] * len(self._place)
+        for output, seed in given:
+            _add(adjoints, self._place[output], seed)
+        numbers = self._numbers(as_graph)
+        reached, rows = self._dependent
+        for k, node, rule, operands in reversed(rows):
+            adjoint = adjoints[k]
+            if adjoint is None:
                 continue
-            if _is_written_by_hand(node):
-                for operand, contribution in _called(node, adjoint, as_graph):
+            if rule is None:
+                for operand, contribution in _called(node, operands, adjoint, as_graph):
                     _add(adjoints, operand, contribution)
                 continue
-            for operand, derivative in self._partials(node, as_graph):
-                _add(adjoints, operand, _times(adjoint, derivative))
-        return adjoints
+            arguments = [node if as_graph else numbers[k], *[numbers[operand] for operand in operands]]
+            for operand, derivative in zip(operands, rule.partials, strict=True):
+                if derivative is not None and reached[operand]:
+                    _add(adjoints, operand, _times(adjoint, derivative(*arguments)))
+        return self._at(self.inputs, adjoints)
 
-    def push(self, seeds: Iterable[tuple[Any, Any]], as_graph: bool) -> dict[Any, Any]:
-        """The change of each node as inputs change by `seeds`; of those that are not there it is 0."""
-        tangents: dict[Any, Any] = dict(seeds)
-        for node in self.nodes:
-            by_hand = _is_written_by_hand(node)
-            for operand, derivative in _called(node, 1.0, as_graph) if by_hand else self._partials(node, as_graph):
-                if operand in tangents:
-                    _add(tangents, node, _times(tangents[operand], derivative))
-        return tangents
+    def push(self, seeds: Iterable[tuple[Any, Any]], as_graph: bool) -> list[Any]:
+        """The changes of the outputs as the inputs change by `seeds`."""
+        tangents: list[Any] = [None] * len(self._place)
+        for node, seed in seeds:
+            if node in self._place:
+                tangents[self._place[node]] = seed
+        numbers = self._numbers(as_graph)
+        for k, node, rule, operands in self._dependent[1]:
+            if rule is None:
+                for operand, slope in _called(node, operands, 1.0, as_graph):
+                    if tangents[operand] is not None:
+                        _add(tangents, k, _times(tangents[operand], slope))
+                continue
+            arguments = [node if as_graph else numbers[k], *[numbers[operand] for operand in operands]]
+            for operand, derivative in zip(operands, rule.partials, strict=True):
+                if derivative is not None and tangents[operand] is not None:
+                    _add(tangents, k, _times(tangents[operand], derivative(*arguments)))
+        return self._at(self.outputs, tangents)
 
-    def _pulled_natively(self, seeds: dict[Any, Any]) -> dict[Any, Any] | None:
+    def _pulled_natively(self, seeds: list[tuple[Any, Any]]) -> list[Any] | None:
         """The derivatives by the inputs, from the native engine; None if another is running, or a node needs Python."""
         if ENGINE != "native":
             return None
         results = array("d", bytes(8 * len(self.inputs)))
-        done = _native.pull(list(seeds), array("d", seeds.values()), self.inputs, results)
-        return dict(zip(self.inputs, results, strict=True)) if done else None
+        outputs, numbers = [output for output, _ in seeds], array("d", [seed for _, seed in seeds])
+        return results.tolist() if _native.pull(outputs, numbers, self.inputs, results) else None
 
-    def _partials(self, node: Any, as_graph: bool) -> Iterator[tuple[Any, Any]]:
-        """The operands that depend on the inputs, each with the derivative of `node` by it: a number or a node."""
-        operands = node._operands
-        if as_graph:
-            arguments = [node, *[operand.data if operand._constant else operand for operand in operands]]
-        else:
-            arguments = [node.data, *[operand.data for operand in operands]]
-        for operand, rule in zip(operands, node._rule.partials, strict=True):
-            if rule is not None and operand in self.reached:
-                yield operand, rule(*arguments)
+    def _numbers(self, as_graph: bool) -> list[Any]:
+        """What rules get for each node: itself, if they are to give nodes and it is no constant; else its number."""
+        return [node if as_graph and not node._constant else node.data for node in self._flat[0]]
+
+    def _at(self, nodes: list[Any], sweep: list[Any]) -> list[Any]:
+        places = [self._place.get(node) if _is_node(node) else None for node in nodes]
+        found = [None if place is None else sweep[place] for place in places]
+        return [0.0 if number is None else number for number in found]
 
 
-def _add(totals: dict[Any, Any], node: Any, term: Any) -> None:
-    totals[node] = totals[node] + term if node in totals else term
+def _add(totals: list[Any], place: int, term: Any) -> None:
+    total = totals[place]
+    totals[place] = term if total is None else total + term
 
 
 def _times(a: Any, b: Any) -> Any:
     """The product, without nodes for factors 1 and -1."""
-    for factor, other in ((a, b), (b, a)):
-        if type(factor) is float:
-            if factor == 1.0:
-                return other
-            if factor == -1.0:
-                return -other
+    if type(b) is float:
+        a, b = b, a
+    if type(a) is float:
+        if a == 1.0:
+            return b
+        if a == -1.0:
+            return -b
     return a * b
 
 
@@ -372,12 +385,8 @@ def _is_node(number: Any) -> bool:
     return hasattr(number, "_apply")
 
 
-def _is_written_by_hand(node: Any) -> bool:
-    return node._rule is None or is_hand_written(node)
-
-
-def _called(node: Any, adjoint: float, as_graph: bool) -> list[tuple[Any, float]]:
-    """What a hand-written `_backward` adds to each operand; all gradients are put back as they were."""
+def _called(node: Any, places: Sequence[int], adjoint: float, as_graph: bool) -> list[tuple[int, float]]:
+    """What a hand-written `_backward` adds to each operand, by place; all gradients are put back as they were."""
     if as_graph:
         raise TypeError(f"{node!r} (`_op` {node._op!r}) {BY_HAND}")
     operands = list(dict.fromkeys(node._operands))
@@ -387,7 +396,7 @@ def _called(node: Any, adjoint: float, as_graph: bool) -> list[tuple[Any, float]
             operand.grad = 0.0
         node.grad = adjoint
         node._backward()
-        return [(operand, operand.grad) for operand in operands]
+        return [(place, operand.grad) for place, operand in zip(dict.fromkeys(places), operands, strict=True)]
     finally:
         for other, gradient in before:
             other.grad = gradient
@@ -431,10 +440,14 @@ def _sequence(given: Any, argument: str) -> Sequence[Any]:
 
 
 def _places(argnums: Argnums, count: int, name: str) -> list[int]:
-    wanted = [argnums] if isinstance(argnums, int) else list(argnums)
+    wanted = list(argnums) if isinstance(argnums, Iterable) else [argnums]
     for k in wanted:
-        if not isinstance(k, int) or not -count <= k < count:
+        if not hasattr(k, "__index__") or not -count <= k < count:
             raise ValueError(
-                f"`argnums` must be places among the arguments, and {k!r} is none: `{name}` was given {count}"
+                f"`argnums` must be places among the arguments, and {k!r} is none: "
+                f"`{name}` was given {count} by their places"
             )
-    return [k % count for k in wanted]
+    places = [operator.index(k) % count for k in wanted]
+    if len(set(places)) < len(places):
+        raise ValueError(f"`argnums` must name each argument once, got {argnums!r}")
+    return places

@@ -2,10 +2,10 @@
 
 import { Chart } from "../chart";
 import type { Course } from "../course";
-import { Demonstration } from "../demonstration";
-import { button, html, liveText, select, slider, spell } from "../elements";
+import { html, liveText, select, slider } from "../elements";
 import type { Live } from "../lesson";
 import { python } from "../python";
+import { Player } from "./player";
 
 interface State {
   losses: Record<"tanh" | "relu", number[][]>;
@@ -28,29 +28,26 @@ export function xorCompare(_: Course, attributes: Record<string, string>): Live 
   const show = ({ losses }: State) => {
     const runs = [...losses.tanh, ...losses.relu];
     const solved = (all: number[][]) => all.filter((each) => (each.at(-1) ?? 1) < SOLVED).length;
-    const words = `tanh has learnt xor in ${solved(losses.tanh)} of ${seeds} runs, relu in ${solved(losses.relu)}`;
+    const words = `tanh has learned xor in ${solved(losses.tanh)} of ${seeds} runs, relu in ${solved(losses.relu)}`;
     chart.set([runs[0].map((_, i) => i), ...runs], words);
     if (runs[0].length) reading.textContent = `After ${runs[0].length} steps: ${words}.`;
   };
-  const newRun = () => new Demonstration<State>("comparison", () => ({ hidden, seeds, lr }), show, (words) => (reading.textContent = words));
-  let run = newRun();
-  const play = button("Train them all", async () => {
-    if (run.running) return run.pause();
-    if ((run.state?.losses.tanh[0].length ?? 0) >= most) restart();
-    play.textContent = "Pause";
-    await run.play((state) => state.losses.tanh[0].length >= most);
-    play.textContent = "Train them all";
-  }, "primary");
-  function restart(): void {
-    run.destroy();
-    run = newRun();
-    reading.textContent = "";
-  }
-  const size = slider({ label: "hidden neurons", min: 2, max: 8, step: 1, value: hidden }, (value) => ((hidden = value), restart()));
+  const none = () => Array.from({ length: seeds }, () => []);
+  const player = new Player<State>({
+    words: "Train them all",
+    kind: "comparison",
+    settings: () => ({ hidden, seeds, lr }),
+    steps: ({ losses }) => losses.tanh[0].length,
+    most,
+    show,
+    say: (words) => (reading.textContent = words),
+    clear: () => show({ losses: { tanh: none(), relu: none() } }),
+  });
+  const size = slider({ label: "hidden neurons", min: 2, max: 8, step: 1, value: hidden }, (value) => ((hidden = value), player.restart()));
   return {
-    element: html("section", { class: "live widget", "data-widget": "xor-compare", "aria-label": "tanh and relu on xor" }, html("div", { class: "bar" }, play), chart.element, html("div", { class: "sliders" }, size.element), reading),
+    element: html("section", { class: "live widget", "data-widget": "xor-compare", "aria-label": "tanh and relu on xor" }, html("div", { class: "bar" }, player.button), chart.element, html("div", { class: "sliders" }, size.element), reading),
     destroy() {
-      run.destroy();
+      player.destroy();
       chart.destroy();
     },
   };
@@ -79,7 +76,8 @@ export function vanishing(_: Course, attributes: Record<string, string>): Live {
     );
     bars.setAttribute("aria-label", `Mean size of the gradients, on a logarithmic scale: ${layers.map((size, i) => `layer ${i + 1} ${size.toExponential(1)}`).join(", ")}`);
     const ratio = layers[0] / (layers.at(-1) ?? 1);
-    reading.textContent = ratio === 0 ? "Nothing at all arrives at the first layer." : `The first layer gets ${ratio < 1 ? `${spell(Number((1 / ratio).toPrecision(2)))} times less` : `${spell(Number(ratio.toPrecision(2)))} times more`} gradient than the last.`;
+    const times = (factor: number) => Number(factor.toPrecision(2)).toLocaleString("en");
+    reading.textContent = ratio === 0 ? "Nothing at all arrives at the first layer." : `The first layer gets ${ratio < 1 ? `${times(1 / ratio)} times less` : `${times(ratio)} times more`} gradient than the last.`;
   }
   const names = (...all: string[]) => all.map((name): [string, string] => [name, name]);
   const controls = html(
@@ -89,16 +87,10 @@ export function vanishing(_: Course, attributes: Record<string, string>): Live {
     select("First weights", names("uniform", "xavier", "he"), init, (value) => ((init = value), void show())).element,
   );
   const deep = slider({ label: "hidden layers", min: 1, max: 12, step: 1, value: depth }, (value) => ((depth = value), void show()));
-  const onReady = () => {
-    if (python.state !== "ready" && python.state !== "busy") return;
-    python.removeEventListener("state", onReady);
-    void show();
-  };
   reading.textContent = "The gradients appear when Python is ready.";
-  python.addEventListener("state", onReady);
-  queueMicrotask(onReady);
+  const stopWaiting = python.whenReady(() => void show());
   return {
     element: html("section", { class: "live widget", "data-widget": "vanishing", "aria-label": "Vanishing gradients" }, html("p", { class: "caption" }, "Mean size of the weights' gradients, layer by layer, before any training (logarithmic)"), controls, html("div", { class: "sliders" }, deep.element), bars, reading),
-    destroy: () => python.removeEventListener("state", onReady),
+    destroy: stopWaiting,
   };
 }

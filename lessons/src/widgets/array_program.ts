@@ -34,6 +34,7 @@ export function arrayProgram(_: Course, attributes: Record<string, string>): Liv
         html("pre", { class: "code program", tabindex: "0", "aria-label": "Array statements" }, code),
       );
       show();
-    });
+    })
+    .catch(() => (reading.textContent = "The programs could not be fetched: reload the page to try again."));
   return { element: html("section", { class: "live widget", "data-widget": "array-program", "aria-label": "What the compiler found" }, place, reading) };
 }

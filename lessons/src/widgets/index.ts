@@ -20,11 +20,13 @@ const WIDGETS: Record<string, Widget> = {
   "xor-compare": xorCompare,
   vanishing,
   "array-program": arrayProgram,
-  playground: (course, attributes) => new Playground(course, attributes, () => {}),
+  playground: (course, attributes) => new Playground(course, attributes),
 };
 
 export function widgetView(course: Course, name: string, attributes: Record<string, string>): Live {
-  const widget = WIDGETS[name];
-  if (!widget) return { element: html("p", { class: "error" }, `There is no widget called ${name}.`) };
-  return widget(course, attributes);
+  try {
+    return WIDGETS[name](course, attributes);
+  } catch (error) {
+    return { element: html("p", { class: "error" }, `The widget ${name} cannot be shown: ${(error as Error).message}.`) };
+  }
 }

@@ -1,7 +1,7 @@
 // A function, a point on it and a nudge: the slope that the nudge measures becomes the derivative as the nudge shrinks.
 
 import type { Course } from "../course";
-import { html, liveText, slider, spell, svg } from "../elements";
+import { html, liveText, newId, slider, spell, svg } from "../elements";
 import { formula, slopeOf } from "../formula";
 import type { Live } from "../lesson";
 
@@ -22,14 +22,18 @@ export function nudge(_: Course, attributes: Record<string, string>): Live {
   const dot = (style: string) => svg("circle", { r: 5.5, style });
 
   const curve = svg("path", { d: path(samples(low, high).map((each) => [toX(each), toY(f(each))])), fill: "none", "stroke-width": 2.2, style: "stroke: var(--data)" });
-  const axis = svg("line", { x1: toX(low), x2: toX(high), y1: toY(Math.max(bottom, Math.min(top, 0))), y2: toY(Math.max(bottom, Math.min(top, 0))), style: "stroke: var(--rule-strong)" });
+  const axis = svg("line", { x1: toX(low), x2: toX(high), y1: SIZE.height - SIZE.margin, y2: SIZE.height - SIZE.margin, style: "stroke: var(--rule-strong)" });
+  const ticks = whole(low, high).flatMap((each) => [
+    svg("line", { x1: toX(each), x2: toX(each), y1: SIZE.height - SIZE.margin, y2: SIZE.height - SIZE.margin + 5, style: "stroke: var(--rule-strong)" }),
+    svg("text", { x: toX(each), y: SIZE.height - 6, "text-anchor": "middle" }, String(each).replace("-", "−")),
+  ]);
   const tangent = line("stroke: var(--muted); stroke-dasharray: 5 5");
   const secant = line("stroke: var(--grad); stroke-width: 2.6");
   const rise = line("stroke: var(--grad)");
   const run = line("stroke: var(--grad)");
   const here = dot("fill: var(--data)");
   const there = dot("fill: var(--grad)");
-  const picture = svg("svg", { viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, role: "img" }, axis, curve, tangent, run, rise, secant, here, there);
+  const picture = svg("svg", { viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, role: "img" }, axis, ...ticks, curve, clipped(tangent, run, rise, secant), here, there);
   const reading = liveText("reading");
 
   const at = slider({ label: "x", min: low, max: high, step: (high - low) / 200, value: x, show: (n) => n.toFixed(2) }, (value) => ((x = value), show()));
@@ -60,6 +64,18 @@ export function nudge(_: Course, attributes: Record<string, string>): Live {
 
 function samples(low: number, high: number): number[] {
   return Array.from({ length: SAMPLES + 1 }, (_, i) => low + ((high - low) * i) / SAMPLES);
+}
+
+/** Lines that end at the axis. */
+function clipped(...lines: SVGElement[]): SVGElement {
+  const id = newId("clip");
+  const area = svg("clipPath", { id }, svg("rect", { width: SIZE.width, height: SIZE.height - SIZE.margin }));
+  return svg("g", { "clip-path": `url(#${id})` }, area, ...lines);
+}
+
+/** The whole numbers of a range. */
+function whole(low: number, high: number): number[] {
+  return Array.from({ length: Math.floor(high) - Math.ceil(low) + 1 }, (_, i) => Math.ceil(low) + i);
 }
 
 function path(points: [number, number][]): string {

@@ -15,7 +15,8 @@ const FUNCTIONS: Record<string, [f: (x: number) => number, derivative: (x: numbe
 const LEAST = 1e-17; // an error of zero has no place on a logarithmic scale
 
 export function ucurve(_: Course, attributes: Record<string, string>): Live {
-  const name = attributes.function in FUNCTIONS ? attributes.function : "tanh(x)";
+  const name = attributes.function ?? "tanh(x)";
+  if (!(name in FUNCTIONS)) throw new Error(`its function is ${name}, not one of ${Object.keys(FUNCTIONS).join(", ")}`);
   const [f, derivative] = FUNCTIONS[name];
   const x = Number(attributes.at ?? 0.7);
   const exact = derivative(x);
@@ -32,7 +33,7 @@ export function ucurve(_: Course, attributes: Record<string, string>): Live {
     curves: [
       { label: "(f(x+h) − f(x)) / h", colour: "grad", dashed: true },
       { label: "(f(x+h) − f(x−h)) / 2h", colour: "data" },
-      { label: "your h", colour: "muted" },
+      { label: "your h", colour: "ink", point: true },
     ],
   });
   const best = (error: (h: number) => number) => steps.reduce((a, b) => (error(b) < error(a) ? b : a));

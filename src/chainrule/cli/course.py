@@ -44,7 +44,8 @@ def grade(submission: str, exercise: str, lesson: str, folder: str | None, secon
     Each answer runs in a process of its own with limits, which are for accidents: run strangers' code in a container.
     The exit code is 1 if an answer did not pass.
     """
-    from chainrule.learn.submissions import Limits, grade_answers
+    from chainrule.learn.confinement import Limits
+    from chainrule.learn.submissions import grade_answers
 
     course = _course(folder)
     answers = _answers(course, submission, exercise, lesson)
@@ -86,7 +87,7 @@ def lessons(folder: str | None, as_json: bool) -> int:
 
 
 def _course(folder: str | None) -> Course:
-    from chainrule.learn.course import load_course
+    from chainrule.learn.lesson_files import load_course
 
     with input_errors():
         return load_course(folder)

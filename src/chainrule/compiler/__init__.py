@@ -14,7 +14,7 @@ from typing import Any, overload
 import numpy as np
 
 from chainrule._value import Value
-from chainrule.compiler.bulk import add_to_grad
+from chainrule.bulk import add_to_grad
 from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.export import exported
 from chainrule.compiler.function import CompiledFunction

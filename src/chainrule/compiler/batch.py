@@ -15,8 +15,11 @@ from chainrule.compiler.layout import LINE
 from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Number, Repeat, Statement, Term
 
 
-def batched(program: ArrayProgram, examples: int, total: bool) -> ArrayProgram:
-    """`program` for so many examples. Its output is the sum of their results if `total`, else one row an example."""
+def batched(program: ArrayProgram, examples: int, total: bool, masked: bool = False) -> ArrayProgram:
+    """`program` for so many examples. Its output is the sum of their results if `total`, else one row an example.
+
+    If `masked`, there are leaves "mask", a number for each example: the sum leaves out those where it is 0.
+    """
     width = padded(examples)
     rows = {
         array: Array(array.name, array.size * (width if array.kind == "input" else examples), array.kind)
@@ -50,8 +53,12 @@ def batched(program: ArrayProgram, examples: int, total: bool) -> ArrayProgram:
     leaves = {kind: rows.get(array, array) for kind, array in program.leaves.items()}
     output = rows.get(program.output, program.output)
     if total:
+        term = _sum(program.output, rows, examples)
+        if masked:
+            leaves["mask"] = Array("mask", examples, "captured")
+            term = _masked_sum(program.output, rows, leaves["mask"])
         output = Array("total", 1, "value")
-        steps.append(Statement(Access(output, 0, ()), (), [_sum(program.output, rows, examples)]))
+        steps.append(Statement(Access(output, 0, ()), (), [term]))
     return ArrayProgram(steps, leaves, output)
 
 
@@ -64,6 +71,11 @@ def _sum(output: Array, rows: dict[Array, Array], examples: int) -> Term:
     if output not in rows:  # every example has the same result
         return Term(Apply(ops.mul, (Number(float(examples)), Access(output, 0, ()))))
     return Term(Access(rows[output], 0, (output.size,)), (examples,))  # never an input: results are values
+
+
+def _masked_sum(output: Array, rows: dict[Array, Array], mask: Array) -> Term:
+    result = Access(rows[output], 0, (output.size,)) if output in rows else Access(output, 0, (0,))
+    return Term(Apply(ops.where, (Access(mask, 0, (1,)), result, Number(0.0))), (mask.size,))
 
 
 def _that_vary(program: ArrayProgram) -> dict[Array, None]:

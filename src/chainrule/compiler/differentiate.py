@@ -190,8 +190,9 @@ def _begin(contribution: Statement, started: set[Array]) -> list[Statement]:
 
 def is_injective(statement: Statement) -> bool:
     """Whether every turn of the loops writes an element of its own."""
-    if statement.target.table is not None:
-        return len(set(statement.target.table.tolist())) == len(statement.target.table)
+    table = statement.target.table
+    if table is not None and len(set(table.tolist())) < len(table):
+        return False
     reach = 0
     for stride, extent in sorted(zip(map(abs, statement.target.strides), statement.loops, strict=True)):
         if extent > 1 and stride <= reach:

@@ -7,6 +7,7 @@ function ──call on Symbols──► Graph ──lift──► ArrayProgram o
 from __future__ import annotations
 
 import math
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -19,8 +20,8 @@ import numpy as np
 from chainrule._arguments import whole_number
 from chainrule._tracing import is_tracing
 from chainrule._value import Value
+from chainrule.bulk import add_to_grad, read_grad, write_grad
 from chainrule.compiler.batch import batched, padded, size_of_an_example
-from chainrule.compiler.bulk import add_to_grad, read_grad, write_grad
 from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.export import exported, frozen
 from chainrule.compiler.graph import Graph, trace
@@ -38,6 +39,7 @@ from chainrule.recording import constant
 from chainrule.structure import ARRAY, NUMBER, Structure, build, difference, flatten
 
 if TYPE_CHECKING:
+    from chainrule.compiler.sharding import ShardedFunction
     from chainrule.compiler.steps import Steps
 
 STORM = 8  # programs of one function; more of them draw a warning
@@ -231,6 +233,22 @@ class CompiledFunction:
             return xla.function(program, len(traced.wrt), traced.result)  # type: ignore[no-any-return]
         return xla.batch_function(program, len(traced.wrt), examples, traced.used, traced.count)  # type: ignore[no-any-return]
 
+    def shard(self, mesh: Any) -> ShardedFunction:
+        """The same function with its batches spread over devices, of one machine or of many, through JAX.
+
+        `mesh` is a jax.sharding.Mesh, whose devices each take a share of the examples, or "all" for all devices that
+        JAX knows. The function must have been compiled with `backend="jax"`.
+        """
+        if self._backend != "jax" or self._strict:
+            raise ValueError(
+                f"`shard` runs programs through JAX, and `{self.name}` was compiled for another way: "
+                "say chainrule.compile(..., backend='jax'), without `strict`"
+            )
+        load_xla()
+        from chainrule.compiler.sharding import ShardedFunction
+
+        return ShardedFunction(self, mesh)
+
     @property
     def stats(self) -> dict[str, Any]:
         """Figures of the program that the last call ran: scalar nodes, array statements, bytes, seconds of a pass."""
@@ -287,29 +305,13 @@ class CompiledFunction:
             self._traced[structure] = traced
         return traced
 
-    def _steps(self, traced: Traced, optimizer: Optimizer) -> Steps | None:
-        """Training steps as one program; None if the loss goes node by node, as asked or for want of loops."""
-        from chainrule.compiler.steps import Steps
-
-        key = optimizer, repr(optimizer)  # settings are part of the program
-        if key not in traced.steps and not traced.strict:
-            try:
-                traced.steps[key] = Steps(traced, optimizer, self._backend, self._dtype)
-            except IrregularityError:
-                if self._dtype != "float64":
-                    raise
-                traced.strict = True
-        return traced.steps.get(key)
-
     def _machine(self, traced: Traced, examples: int | None, total: bool, first: _First) -> Machine | StrictMachine:
         """For one example or so many; for any number of them if it goes node by node, as asked or for want of loops."""
         if traced.strict:
             examples = None
         machine = traced.machines.get((examples, total, traced.strict))
         if machine is None:
-            self._programs.append((traced.structure, examples))
-            if len(self._programs) == STORM + 1:
-                self._warn()
+            self._count_program(traced, examples)
             try:
                 machine = traced.machine(examples, total, self._backend, first)
             except IrregularityError:
@@ -320,6 +322,11 @@ class CompiledFunction:
             traced.machines[examples, total, traced.strict] = machine
         self._latest = traced, machine
         return machine
+
+    def _count_program(self, traced: Traced, examples: int | None) -> None:
+        self._programs.append((traced.structure, examples))
+        if len(self._programs) == STORM + 1:
+            self._warn()
 
     def _warn(self) -> None:
         (old, before), (new, after) = self._programs[-2:]
@@ -349,7 +356,7 @@ class CompiledFunction:
     def _runs(
         self,
         traced: Traced,
-        examples: _Examples,
+        examples: Examples,
         total: bool,
         threads: int | None,
         read: Callable[[Machine, list[range]], list[T]],
@@ -372,7 +379,7 @@ class CompiledFunction:
             machine.seconds_a_run = min(seconds, machine.seconds_a_run or seconds)
         return results
 
-    def _node_by_node(self, traced: Traced, examples: _Examples, total: bool) -> StrictMachine | None:
+    def _node_by_node(self, traced: Traced, examples: Examples, total: bool) -> StrictMachine | None:
         """The machine for this batch if it is to run so; if not, all machines that it needs are there."""
         for firsts in [range(1)] if traced.strict else traced.parts(examples.count):
             machine = self._machine(traced, firsts.step, total, lambda: examples.matrix()[0])
@@ -380,6 +387,20 @@ class CompiledFunction:
                 traced.load(machine)
                 return machine
         return None
+
+    def _steps(self, traced: Traced, optimizer: Optimizer) -> Steps | None:
+        """Training steps as one program; None if the loss goes node by node, as asked or for want of loops."""
+        from chainrule.compiler.steps import Steps
+
+        key = optimizer, repr(optimizer)  # settings are part of the program
+        if key not in traced.steps and not traced.strict:
+            try:
+                traced.steps[key] = Steps(traced, optimizer, self._backend, self._dtype)
+            except IrregularityError:
+                if self._dtype != "float64":
+                    raise
+                traced.strict = True
+        return traced.steps.get(key)
 
     def _check_scalar(self, traced: Traced) -> None:
         if traced.result != NUMBER:
@@ -421,7 +442,7 @@ class CompiledFunction:
     def _batch_results(self, arrays: Sequence[Any], threads: int | None) -> Any:
         traced, examples = self._examples(arrays)
         if strict := self._node_by_node(traced, examples, False):
-            return _batch_of(traced.result, iter(strict.run_many(examples.matrix()).T))
+            return batch_of(traced.result, iter(strict.run_many(examples.matrix()).T))
         results = np.empty((examples.count, traced.outputs))
 
         def keep(machine: Machine, sections: list[range]) -> list[None]:
@@ -432,9 +453,9 @@ class CompiledFunction:
             return []
 
         self._runs(traced, examples, False, threads, keep)
-        return _batch_of(traced.result, iter(results.T))
+        return batch_of(traced.result, iter(results.T))
 
-    def _examples(self, arrays: Sequence[Any]) -> tuple[Traced, _Examples]:
+    def _examples(self, arrays: Sequence[Any]) -> tuple[Traced, Examples]:
         refuse_numbers("calls a batch of a compiled function")
         if not arrays:
             raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
@@ -447,10 +468,10 @@ class CompiledFunction:
         matrices = [rows for _, rows in parts]
         width = sum(rows.shape[1] for rows in matrices)
         traced = self._traced_for(tuple(structure for structure, _ in parts), width)
-        return traced, _Examples(matrices, traced)
+        return traced, Examples(matrices, traced)
 
 
-class _Examples:
+class Examples:
     """The arguments of a batch: matrices with a row for each example."""
 
     def __init__(self, matrices: list[np.ndarray], traced: Traced) -> None:
@@ -616,6 +637,11 @@ def _node_or_constant(k: int, given: Any) -> Any:
 
 
 def _number(k: int, given: Any) -> float:
+    if isinstance(given, Value):
+        raise TypeError(
+            f"`argument {k}` must be a real number, got a Value, to which a compiled function passes no gradient: "
+            "give its .data, or compile what differentiates, as in compile(grad(f))"
+        )
     return as_float(given, f"argument {k}")
 
 
@@ -701,7 +727,7 @@ def _rows(array: Any, k: int) -> tuple[Structure, np.ndarray]:
     return structures.pop(), np.array(rows, dtype=np.float64)
 
 
-def _batch_of(structure: Structure, columns: Iterator[np.ndarray]) -> Any:
+def batch_of(structure: Structure, columns: Iterator[np.ndarray]) -> Any:
     """The result's structure with an array of all examples in place of each number; an array gets a leading axis."""
     if structure == NUMBER:
         return next(columns).copy()
@@ -709,7 +735,7 @@ def _batch_of(structure: Structure, columns: Iterator[np.ndarray]) -> Any:
     if kind is ARRAY:
         stacked = np.stack([next(columns) for _ in range(int(np.prod(parts)))], axis=1)
         return stacked.reshape(-1, *parts)
-    return kind([_batch_of(part, columns) for part in parts])
+    return kind([batch_of(part, columns) for part in parts])
 
 
 def _size(count: int | None) -> str:
@@ -717,8 +743,8 @@ def _size(count: int | None) -> str:
 
 
 def _depth_of_the_user() -> int:
-    """The stack level of the first frame outside this file, for warnings."""
+    """The stack level of the first frame outside the compiler, for warnings."""
     depth, frame = 1, sys._getframe(1)
-    while frame.f_back and frame.f_code.co_filename == __file__:
+    while frame.f_back and os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__):
         depth, frame = depth + 1, frame.f_back
     return depth

@@ -11,12 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from chainrule._value import ENGINE, Value
+from chainrule._value import Value
 from chainrule.compiler.symbols import Constant, Symbol
-from chainrule.recorded import is_hand_written, oldest_first
-
-if ENGINE == "native":
-    from chainrule._native import trace as lay_flat
+from chainrule.recorded import is_hand_written, lay_flat
 
 Node = Value | Symbol | Constant
 
@@ -76,20 +73,12 @@ class Graph:
 
 def trace(root: Value | Symbol, wrt: Iterable[Value] | None = None) -> Graph:
     """The graph below `root`; all Values that are leaves are parameters unless `wrt` says which."""
-    nodes, rules, operands = lay_flat(root) if isinstance(root, Value) and ENGINE == "native" else _lay_flat(root)
+    nodes, rules, operands = lay_flat(root)
     parameters = None if wrt is None else set(wrt)
     for i, rule in enumerate(rules):
         if rule is None:
             rules[i] = _kind(nodes[i], parameters, "input" if isinstance(root, Value) else "captured")
     return Graph(rules, operands, nodes)
-
-
-def _lay_flat(root: Node) -> tuple[list[Any], list[Any], list[tuple[int, ...]]]:
-    """The nodes below `root`, oldest first, the rules that pass their gradients on, the places of their operands."""
-    nodes = oldest_first(root)
-    place = {node: i for i, node in enumerate(nodes)}
-    rules = [None if is_hand_written(node) else node._rule for node in nodes]
-    return nodes, rules, [tuple([place[operand] for operand in node._operands]) for node in nodes]
 
 
 def _kind(node: Any, parameters: set[Value] | None, others: str) -> str:

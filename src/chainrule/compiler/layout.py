@@ -247,7 +247,10 @@ def _inner_axes(
     side_by_side: dict[tuple[Array, int], Counter[tuple[Array, int]]],
     shapes: dict[Array, Shape],
 ) -> dict[Array, int]:
-    """The axis with most votes; in a tie, the one beside the inner axes of other arrays, or else the longest."""
+    """The axis with most votes; in a tie, the one beside the inner axes of other arrays, or else the longest.
+
+    Constants do not count there: one that is the same in all examples would speak against the examples.
+    """
     found = {array: axis for array, axes in votes.items() if (axis := _winner(axes)) is not None}
     before = -1
     while len(found) != before:
@@ -255,7 +258,11 @@ def _inner_axes(
         for array, axes in votes.items():
             if array not in found:
                 beside = {
-                    axis: sum(n for (other, at), n in side_by_side[array, axis].items() if found.get(other) == at)
+                    axis: sum(
+                        n
+                        for (other, at), n in side_by_side[array, axis].items()
+                        if found.get(other) == at and other.numbers is None
+                    )
                     for axis in axes
                     if axes[axis] == max(axes.values())
                 }

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from chainrule._value import Value
-from chainrule.compiler.bulk import read_data
+from chainrule.bulk import read_data
 from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.interpret import Interpreted
 from chainrule.compiler.layout import lay_out

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from chainrule._value import Value
-from chainrule.compiler.bulk import write_data
+from chainrule.bulk import write_data
 from chainrule.compiler.function import CompiledFunction, Traced
 from chainrule.compiler.machine import Clock, Machine
 from chainrule.compiler.program import Access, Array, ArrayProgram, Expression, Number, Statement, Term

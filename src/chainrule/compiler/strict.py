@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from chainrule._value import Value
-from chainrule.compiler.bulk import read_data, read_grad, replay, write_data, write_grad
+from chainrule.bulk import read_data, read_grad, replay, write_data, write_grad
 from chainrule.compiler.graph import KINDS, Graph
 from chainrule.recording import recording
 

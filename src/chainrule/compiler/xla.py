@@ -1,8 +1,9 @@
 """The XLA backend: an array program as a function of JAX arrays, for whatever devices JAX knows.
 
-The only module that imports jax. Arrays stay flat, as the program has them. An access that goes through an array along
-axes is a slice and a reshape, which XLA does without copying where it can; only what is not regular becomes a gather or
-a scatter. A sum of products becomes one `dot_general`, and a Repeat a `fori_loop`. The rest is elementwise, and fuses.
+Only this module and `sharding` import jax. Arrays stay flat, as the program has them. An access that goes through an
+array along axes is a slice and a reshape, which XLA does without copying where it can; only what is not regular becomes
+a gather or a scatter. A sum of products becomes one `dot_general`, and a Repeat a `fori_loop`. The rest is elementwise,
+and fuses.
 """
 
 from __future__ import annotations
@@ -233,6 +234,11 @@ class Xla:
             self.views[array][:] = numbers
 
 
+def _precision_of_products() -> lax.Precision | None:
+    """The one that the user chose by `jax.default_matmul_precision`; else the full one, where JAX may round to TF32."""
+    return None if jax.config.jax_default_matmul_precision else lax.Precision.HIGHEST
+
+
 def precision(dtype: np.dtype[Any]) -> AbstractContextManager[Any]:
     """JAX turns doubles into floats unless told otherwise, here and for this thread only."""
     return jax.enable_x64(True) if dtype == np.float64 else nullcontext()
@@ -287,7 +293,7 @@ class _Step:
         axes = {axis for _, labels in factors for axis in labels}
         kept = [axis for axis in range(len(outer)) if axis in axes]
         arguments = [part for factor in factors for part in factor]
-        value = jnp.einsum(*arguments, kept, precision=lax.Precision.HIGHEST)
+        value = jnp.einsum(*arguments, kept, precision=_precision_of_products())
         repeated = np.prod([n for d, n in enumerate(loops) if d >= len(outer) and d not in axes and n > 1])
         value = value if repeated == 1 else value * float(repeated)
         return value.reshape([n if d in kept else 1 for d, n in enumerate(outer)])
@@ -426,14 +432,14 @@ def _factors(expression: Expression) -> list[Expression]:
     return [expression]
 
 
-class _Numbers(ops.Carrier):
+class Numbers(ops.Carrier):
     """JAX arrays that the rules of the op table run on."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
 
     def _apply(self, op: ops.Op, operands: tuple[Any, ...]) -> Any:
-        return _Numbers(apply(op, [o.array if isinstance(o, _Numbers) else o for o in operands]))
+        return Numbers(apply(op, [o.array if isinstance(o, Numbers) else o for o in operands]))
 
 
 def apply(op: ops.Op, operands: list[Any]) -> Any:
@@ -441,13 +447,13 @@ def apply(op: ops.Op, operands: list[Any]) -> Any:
     arrays = [operand for operand in operands if not isinstance(operand, float)]
     if not arrays:
         return op.forward(*operands)
-    wrapped = [operand if isinstance(operand, float) else _Numbers(operand) for operand in operands]
+    wrapped = [operand if isinstance(operand, float) else Numbers(operand) for operand in operands]
     result = None
     if not op.c:
         result = op.forward(*wrapped)
     elif op is ops.pow_ and isinstance(operands[1], float):
         result = power(wrapped[0], operands[1])
     if result is not None:
-        return result.array if isinstance(result, _Numbers) else result
+        return result.array if isinstance(result, Numbers) else result
     primitive = JAX.get(op.name) or getattr(jnp, op.name)
     return jnp.asarray(primitive(*operands), jnp.result_type(*arrays))

@@ -16,6 +16,7 @@ from typing import Any
 
 from chainrule import data, losses, nn, optim
 from chainrule._value import Value
+from chainrule.learn.explaining import FILE
 from chainrule.learn.graphs import describe as describe_own
 from chainrule.stepping import describe
 
@@ -87,8 +88,8 @@ class Training:
         sizes = [len(self.examples.inputs[0]), *map(int, settings.get("hidden", [4, 4])), 1]
         self.network = Network(make, sizes, "tanh", "tanh", Random(int(settings.get("seed", 1))))
         self.losses: list[float] = []
+        self.largest: list[float] = []  # gradient of each step
         self.outputs: list[float] = []
-        self.grads: list[float] = []
 
     def step(self) -> None:
         outputs = [self.network(x) for x in self.examples.inputs]
@@ -100,15 +101,28 @@ class Training:
             for parameter in parameters:
                 parameter.grad = 0.0
         loss.backward()
-        self.grads = [float(parameter.grad) for parameter in parameters]
+        self.largest.append(max(abs(float(parameter.grad)) for parameter in parameters))
         for parameter in parameters:
             parameter.data -= self.lr * parameter.grad
         self.losses.append(float(loss.data))
         self.outputs = [float(y.data) for y in outputs]
 
     def state(self) -> dict[str, Any]:
-        found = {"losses": self.losses, "outputs": self.outputs, "targets": self.examples.targets}
-        return found | {"grad": max(map(abs, self.grads), default=0.0)}
+        return {"losses": self.losses, "outputs": self.outputs, "targets": self.examples.targets}
+
+
+class ForgottenZero:
+    """Two trainings from one start, the second without zeros."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.runs = [Training(settings | {"zero": zero}) for zero in (True, False)]
+
+    def step(self) -> None:
+        for run in self.runs:
+            run.step()
+
+    def state(self) -> dict[str, Any]:
+        return {"losses": [run.losses for run in self.runs], "largest": [run.largest for run in self.runs]}
 
 
 class Comparison:
@@ -207,6 +221,7 @@ def _hinge(score: Any, target: float) -> Any:
 
 _KINDS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "training": Training,
+    "forgotten-zero": ForgottenZero,
     "comparison": Comparison,
     "playground": Playground,
 }
@@ -230,7 +245,7 @@ def start(kind: str, settings: str) -> str:
     _kept[name] = demonstration
     while len(_kept) > MOST_KEPT:
         del _kept[next(iter(_kept))]
-    return json.dumps({"name": name, **demonstration.state()})
+    return _json({"name": name, **demonstration.state()})
 
 
 def advance(name: str, steps: int, seconds: float) -> str:
@@ -250,7 +265,7 @@ def advance(name: str, steps: int, seconds: float) -> str:
         demonstration.step()
         if time.monotonic() > end:
             break
-    return json.dumps(demonstration.state())
+    return _json(demonstration.state())
 
 
 def point_graph(name: str, x: float, y: float, target: float) -> str:
@@ -264,20 +279,6 @@ def point_graph(name: str, x: float, y: float, target: float) -> str:
         return json.dumps({"error": str(error)})
 
 
-def forgotten_zero(own: str = "") -> str:
-    """One backward pass after the other on the same graph's inputs, without a zero between: the gradient after each.
-
-    >>> json.loads(forgotten_zero())["grads"][:3]
-    [6.0, 12.0, 18.0]
-    """
-    x = _own_class(own)(3.0)
-    grads = []
-    for _ in range(10):
-        (x * x).backward()
-        grads.append(float(x.grad))
-    return json.dumps({"grads": grads})
-
-
 def layer_gradients(depth: int, activation: str, init: str, seed: int) -> str:
     """The mean size of the weights' gradients, layer by layer, in a network as deep as wanted, before any training.
 
@@ -287,7 +288,15 @@ def layer_gradients(depth: int, activation: str, init: str, seed: int) -> str:
     model = nn.MLP(2, [4] * depth + [1], activation=activation, init=init, rng=seed)
     points = data.moons(n=12, seed=0)
     losses.mean_square([model(x) for x in points.inputs], points.targets).backward()
-    return json.dumps({"layers": [_mean(abs(w.grad) for n in layer.neurons for w in n.w) for layer in model.layers]})
+    return _json({"layers": [_mean(abs(w.grad) for n in layer.neurons for w in n.w) for layer in model.layers]})
+
+
+def _json(state: dict[str, Any]) -> str:
+    """As JSON, which knows no numbers beyond all bounds: they become null."""
+    try:
+        return json.dumps(state, allow_nan=False)
+    except ValueError:
+        return json.dumps(json.loads(json.dumps(state), parse_constant=lambda _: None))
 
 
 def _own_class(source: str) -> Callable[[float], Any]:
@@ -295,7 +304,7 @@ def _own_class(source: str) -> Callable[[float], Any]:
     if not source:
         return Value
     names: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(source, "your_code.py", "exec"), names)
+    exec(compile(source, FILE, "exec"), names)
     made: Callable[[float], Any] = names["Value"]
     return made
 

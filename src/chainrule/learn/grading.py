@@ -16,30 +16,27 @@ from __future__ import annotations
 
 import ast
 import builtins
-import difflib
 import hashlib
 import io
 import json
 import linecache
 import re
 import sys
-import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from types import FrameType, TracebackType
 from typing import Any
 
-from chainrule.learn.course import Course, Exercise, Source, Wrong, exercise_from, fill
+from chainrule.learn.course import Course, Exercise, Wrong, exercise_from
+from chainrule.learn.explaining import FILE, MOST_TEXT, Error, explain, explain_syntax
 from chainrule.learn.graphs import describe
+from chainrule.learn.templates import clean, fill
 
-FILE = "your_code.py"  # the learner's code in tracebacks
 CHECK = "<check>"
 MOST_OUTPUT = 10_000  # characters
-MOST_TEXT = 200  # characters of one value
 MOST_ROWS = 200
 UNCHANGED = "This is still the code you started with: write your answer in it, then check again."
 
@@ -59,20 +56,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Error:
-    """What stopped the code, for a learner; `line` and `column` count in what they wrote, from 1."""
-
-    kind: str
-    text: str
-    line: int | None = None
-    column: int | None = None
-
-    def data(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
 class Report:
     """What came of a learner's code."""
 
@@ -87,17 +70,16 @@ class Report:
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
-        data = asdict(self)
-        del data["fingerprint"]
-        for row in data["rows"]:
-            del row["print"]
-        return data
+        rows = [{key: value for key, value in vars(row).items() if key != "print"} for row in self.rows]
+        error = self.error.data() if self.error else None
+        data = {key: value for key, value in vars(self).items() if key != "fingerprint"}
+        return data | {"rows": rows, "error": error, "graphs": list(self.graphs)}
 
 
 def grade(exercise: Exercise, code: str, codes: Mapping[str, str] | None = None) -> Report:
     """The report on `code` as an answer to `exercise`. `codes` are the learner's answers to others, by name.
 
-    >>> from chainrule.learn.course import load_course
+    >>> from chainrule.learn.lesson_files import load_course
     >>> add = load_course().exercises["add"]
     >>> grade(add, add.solution).passed
     True
@@ -108,13 +90,13 @@ def grade(exercise: Exercise, code: str, codes: Mapping[str, str] | None = None)
     if _normalised(code) == _normalised(exercise.starter):
         return replace(report, message=UNCHANGED, error=None)
     message = _authored(exercise, code, report.fingerprint) or report.message or _general(report.rows)
-    return replace(report, message=message)
+    return replace(report, message=message or _first_line_changed(exercise.starter, code, report.error))
 
 
 def grade_json(course: str, name: str, code: str, codes: str = "{}") -> str:
     """`grade` for the page, JSON to JSON: `course` is what `Course.to_json` gave, or one exercise of it.
 
-    >>> from chainrule.learn.course import load_course
+    >>> from chainrule.learn.lesson_files import load_course
     >>> json.loads(grade_json(load_course().to_json(), "add", "oops("))["error"]["kind"]
     'SyntaxError'
     """
@@ -124,22 +106,11 @@ def grade_json(course: str, name: str, code: str, codes: str = "{}") -> str:
     return json.dumps(grade(exercises[name], code, json.loads(codes)).data())
 
 
-def own_source(course: str, template: str = "Value", codes: str = "{}") -> str:
-    """The learner's own class for the page: a named template with their answers, or solutions, in their places."""
-    data = json.loads(course)
-    solutions = {e["name"]: e["solution"] for e in _blocks(data) if e["type"] == "exercise"}
-    return fill(data["templates"][template], "", solutions | json.loads(codes)).text
-
-
 @lru_cache(maxsize=2)
 def _exercises(course: str) -> dict[str, Exercise]:
     data = json.loads(course)
-    found = _blocks(data) if "lessons" in data else [data]
+    found = [block for lesson in data["lessons"] for block in lesson["blocks"]] if "lessons" in data else [data]
     return {block["name"]: exercise_from(block) for block in found if block["type"] == "exercise"}
-
-
-def _blocks(course: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [block for lesson in course["lessons"] for block in lesson["blocks"]]
 
 
 # Wrong answers.
@@ -167,11 +138,35 @@ def _authored(exercise: Exercise, code: str, fingerprint: str) -> str | None:
 def _general(rows: Sequence[Row]) -> str | None:
     """For what happens in every exercise."""
     for row in rows:
+        if row.got == "None" and not row.right and row.node:
+            return f"{row.label} is `None`, where a number is expected."
         if row.got == "None" and not row.right:
             return f"{row.label}: there is nothing here, `None`. Does your function lack a `return`?"
         if row.got.startswith("Value(") and not row.right:
             return f"{row.label}: this is a Value, where a plain number is expected. Its number is in `.data`."
     return None
+
+
+def _first_line_changed(starter: str, code: str, error: Error | None) -> str | None:
+    """The function or class that the starter began is what others call: by its name, with its arguments."""
+    if error is None or error.kind not in ("NameError", "TypeError"):
+        return None
+    try:
+        wanted, found = (_definitions(clean(text)) for text in (starter, code))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None  # the error tells of it
+    for name, line in wanted.items():
+        if name not in found:
+            return f"`{name}` is missing. Keep the line `{line}`, and write your code below it, indented."
+        if found[name] != line:
+            return f"The line `{line}` has become `{found[name]}`, and is called as it was. Put it back."
+    return None
+
+
+def _definitions(code: str) -> dict[str, str]:
+    """The first line of each function and class, by name, spelt by Python."""
+    nodes = [node for node in ast.parse(code).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    return {node.name: ast.unparse(node).split("\n")[0] for node in nodes}
 
 
 _FINGERPRINTED: dict[int, tuple[Exercise, tuple[Wrong, ...]]] = {}
@@ -191,20 +186,15 @@ def _normalised(code: str) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.unparse(ast.parse(_clean(code)))
+            return ast.unparse(ast.parse(clean(code)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return code.strip()
-
-
-def _clean(code: str) -> str:
-    """With Unix's ends of lines, and without an indentation that all lines share."""
-    return textwrap.dedent(code.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def verify(course: Course) -> list[str]:
     """What is wrong with the course's exercises, a sentence each: solutions must pass, all else must not.
 
-    >>> from chainrule.learn.course import read_course
+    >>> from chainrule.learn.lesson_files import read_course
     >>> verify(read_course({"01-hello.md": "---\\ntitle: Hello\\nsummary: A lesson.\\n---\\nWelcome."}))
     []
     """
@@ -281,7 +271,7 @@ class _Session:
 
 def _run(exercise: Exercise, code: str, codes: Mapping[str, str]) -> Report:
     start = time.perf_counter()
-    code = _clean(code)
+    code = clean(code)
     output = _Output()
     names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
     session = _Session(names)
@@ -294,13 +284,14 @@ def _run(exercise: Exercise, code: str, codes: Mapping[str, str]) -> Report:
             ast.parse(code, FILE)  # by itself, so that what is wrong with it is told of its own lines
             program = compile(source.text, FILE, "exec")
         except BaseException as caught:
-            error = _explain_syntax(caught, source, code)
+            error = explain_syntax(caught, source, code)
         else:
             linecache.cache[FILE] = (len(source.text), None, source.text.splitlines(keepends=True), FILE)
             try:
                 with _AsItWas():
                     exec(program, names)
-                    names.update(session.functions())
+                names.update(session.functions())
+                with _AsItWas():
                     exec(_compiled_check(exercise.check), names)
             except _Failed as failed:
                 message = str(failed)
@@ -365,8 +356,10 @@ def _agree(got: Any, expected: Any, tolerance: float) -> bool:
         if isinstance(expected, (bool, str)) or expected is None:
             return type(got) is type(expected) and bool(got == expected)
         if isinstance(expected, (int, float)):
-            number = isinstance(got, (int, float)) and not isinstance(got, bool)
-            return number and (bool(abs(got - expected) <= tolerance) or got == expected)
+            if isinstance(got, bool) or not isinstance(got, (int, float)):
+                return False
+            number = float.__float__(got) if isinstance(got, float) else int.__int__(got)  # not by rules of its own
+            return abs(number - expected) <= tolerance or number == expected
         if isinstance(expected, (list, tuple)):
             alike = isinstance(got, (list, tuple)) and len(got) == len(expected)
             return alike and all(_agree(g, e, tolerance) for g, e in zip(got, expected, strict=True))
@@ -392,95 +385,3 @@ def _text(thing: Any, digits: int = 10) -> str:
 def _fingerprint(rows: list[Row], error: Error | None, message: str | None) -> str:
     behaviour = [[row.label, row.print] for row in rows], error.kind if error else None, message
     return hashlib.sha256(json.dumps(behaviour).encode()).hexdigest()[:16]
-
-
-# Errors, for learners.
-
-ADVICE = {
-    "KeyboardInterrupt": "Your code was stopped because it took too long: is there a loop that does not end?",
-    "MemoryError": "Your code ran out of memory: is there a list that grows without end?",
-    "RecursionError": "Your code calls itself again and again without an end (RecursionError).",
-    "SystemExit": "Your code called exit(), so nothing could be checked: leave that out.",
-}
-
-
-def explain(error: BaseException, source: Source | None = None) -> Error:
-    """An exception in the learner's code, with the line of theirs where it happened.
-
-    >>> explain(ZeroDivisionError("division by zero")).text
-    'ZeroDivisionError: division by zero.'
-    """
-    kind = type(error).__name__
-    frames = [(f, n) for f, n in _frames(error.__traceback__) if f.f_code.co_filename == FILE]
-    line, around = None, ""
-    if source:
-        own = [n for _, n in frames if source.first <= n < source.first + source.count]
-        line = own[-1] - source.first + 1 if own else None
-        if frames and not own:
-            text = source.text.split("\n")[frames[-1][1] - 1].strip()
-            around = f" It happened in the code around yours, at `{text}`."
-    text = ADVICE.get(kind) or f"{kind}: {_sentence(error)}{_suggestion(error, frames, source)}"
-    if isinstance(error, (AttributeError, TypeError)) and "NoneType" in text:
-        text += " Where does the None come from: a function without `return`?"
-    return Error(kind, text + around, line)
-
-
-def _explain_syntax(error: BaseException, source: Source, code: str) -> Error:
-    kind = type(error).__name__
-    if not isinstance(error, SyntaxError):
-        text = (
-            "this is nested too deeply to be read"
-            if isinstance(error, (RecursionError, MemoryError))
-            else _sentence(error)
-        )
-        return Error("SyntaxError", f"Python cannot read this: {text.rstrip('.')}.")
-    line, column = error.lineno, error.offset
-    try:
-        ast.parse(code, FILE)
-    except SyntaxError:
-        pass
-    else:  # only wrong in its place
-        line = line - source.first + 1 if line else None
-        column = column - source.indent if column else None
-        if line is None or not 1 <= line <= source.count:
-            line, column = source.count, None
-    column = column if column and column > 0 else None
-    return Error(kind, f"Python cannot read line {line}: {error.msg}.", line, column)
-
-
-def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
-    while traceback:
-        yield traceback.tb_frame, traceback.tb_lineno
-        traceback = traceback.tb_next
-
-
-def _sentence(error: BaseException) -> str:
-    try:
-        text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    except BaseException:  # a __str__ of the learner's
-        text = ""
-    text = " ".join(text.split())[:MOST_TEXT] or "no more is known"
-    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
-
-
-def _suggestion(error: BaseException, frames: list[tuple[FrameType, int]], source: Source | None) -> str:
-    """“Did you mean …?”, as Python says it in a terminal."""
-    with suppress(Exception):  # a __dir__ of the learner's
-        if close := difflib.get_close_matches(_wanted_name(error), _known_names(error, frames, source), 1):
-            return f" Did you mean `{close[0]}`?"
-    return ""
-
-
-def _wanted_name(error: BaseException) -> str:
-    return (isinstance(error, (NameError, AttributeError)) and error.name) or ""
-
-
-def _known_names(error: BaseException, frames: list[tuple[FrameType, int]], source: Source | None) -> list[str]:
-    known: list[str] = []
-    wanted = _wanted_name(error)
-    if isinstance(error, AttributeError):
-        known = dir(error.obj)
-    elif isinstance(error, NameError) and not isinstance(error, UnboundLocalError) and frames:
-        known = [*frames[-1][0].f_locals, *frames[-1][0].f_globals, *vars(builtins)]
-        known += re.findall(r"\b[A-Za-z_]\w*", source.text if source else "")  # of functions around the frame, too
-    return [name for name in known if not name.startswith("__") and name != wanted]

@@ -18,6 +18,7 @@ from typing import Any
 from chainrule import engine, ops, stepping
 from chainrule._value import Value
 from chainrule.formulas import Formula, show
+from chainrule.learn.explaining import FILE, explain
 
 MOST_NODES = 300  # as in the stepper
 RULES = {"+": ops.add, "*": ops.mul, "-": ops.sub, "/": ops.div, "**": ops.pow_}
@@ -83,11 +84,9 @@ def steps_json(code: str, own: str = "") -> str:
     >>> json.loads(steps_json("a = Value(2.0)\\na * 3"))["graph"]["nodes"][0]["name"]
     'a'
     """
-    from chainrule.learn.grading import explain
-
     names: dict[str, Any] = {"__name__": "__main__", "Value": Value}
     try:
-        exec(compile(own, "your_code.py", "exec"), names)
+        exec(compile(own, FILE, "exec"), names)
         graph = describe(_last_value(code, names), names)
     except BaseException as error:
         return json.dumps({"graph": None, "error": explain(error).data()})

@@ -1,11 +1,13 @@
 """A learner's file, graded in a process of its own with limits.
 
 A submission is a Python file. A line `# exercise: NAME` says whose answer follows; answers that passed take the
-place of the solutions in the exercises after them. Each answer runs in a new Python in a scratch folder, with limits
-on time, memory, processes, open files and the size of files. These are limits for accidents, not a security boundary:
-code from strangers belongs in a container.
+place of the solutions in the exercises after them. Each answer runs in a new Python in a scratch folder, within the
+limits of `confinement`. These are limits for accidents, not a security boundary: code from strangers belongs in a
+container.
 
-The process that grades is this module, run with `-m`: a request as JSON on standard input, a report on standard output.
+The process that grades is this module, run with `-m`: a request as JSON on standard input, a report on standard output,
+behind a token that comes with the request. The answer runs in the same Python as its check, so one that sets out to
+forge its report can; one that merely writes, breaks or patches what it finds cannot.
 """
 
 from __future__ import annotations
@@ -13,43 +15,31 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
+import selectors
 import signal
 import subprocess
 import sys
-import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from chainrule.learn.confinement import Limits, confine, overfull, scratch_folder
 from chainrule.learn.course import Course, Exercise, exercise_data, exercise_from
-from chainrule.learn.grading import Error, Report, grade
+from chainrule.learn.explaining import Error
+from chainrule.learn.grading import Report, grade
 
 MARKER = re.compile(r"#\s*exercise:\s*(\S*)\s*$")
 STARTING = 5.0  # seconds that a new Python may take on a busy machine
 STOPPED = 124  # exit status of a process that took too long, as of timeout(1)
+CUT_OFF = 125  # of one whose report finds no way out
 GRACE = 1.0  # seconds in which stopped code may be reported before its process is ended
-PROCESSES = (
-    "os.fork",
-    "os.forkpty",
-    "os.posix_spawn",
-    "os.spawn",
-    "os.system",
-    "os.exec",
-    "subprocess.Popen",
-    "pty.spawn",
-)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What an answer may use up. On macOS, memory is not limited by the system."""
-
-    seconds: float = 10.0
-    megabytes: int = 512
-    file_megabytes: int = 1
-    open_files: int = 64
+TICK = 0.1  # seconds between two looks at the scratch folder
+MOST_REPLY = 1 << 22  # bytes
 
 
 @dataclass(frozen=True)
@@ -116,10 +106,9 @@ def grade_apart(
     if sys.platform == "win32":
         raise OSError("grading in a process with limits needs Linux or macOS: this system has no resource limits")
     limits = limits or Limits()
-    request = json.dumps(
-        {"exercise": exercise_data(exercise), "code": code, "codes": dict(codes or {}), "limits": asdict(limits)}
-    )
-    with tempfile.TemporaryDirectory(prefix="chainrule-grade-") as scratch:
+    token = secrets.token_hex()
+    request = {"exercise": exercise_data(exercise), "code": code, "codes": dict(codes or {})}
+    with scratch_folder() as scratch:
         process = subprocess.Popen(
             [sys.executable, "-m", "chainrule.learn.submissions"],
             stdin=subprocess.PIPE,
@@ -130,18 +119,48 @@ def grade_apart(
             start_new_session=True,
         )
         try:
-            reply, _ = process.communicate(request.encode(), limits.seconds + GRACE + STARTING)
-        except subprocess.TimeoutExpired:
-            reply = b""
-            ended = stopped(limits.seconds)
-        else:
-            ended = _ended(process.returncode, limits)
+            with suppress(BrokenPipeError), process.stdin as pipe:  # type: ignore[union-attr]
+                pipe.write(json.dumps(request | {"limits": asdict(limits), "token": token}).encode())
+            reply = _reply(process, limits, scratch)
         finally:
             _end_group(process)
+    if isinstance(reply, Error):
+        return _data(Report(False, error=reply))
     try:
-        return dict(json.loads(reply))
-    except ValueError:  # the code ended its process, or was ended
-        return _data(Report(False, error=ended))
+        return dict(json.loads(reply.decode().removeprefix(token))) if reply.startswith(token.encode()) else _forged()
+    except ValueError:  # it was cut off
+        return _forged()
+
+
+def _reply(process: subprocess.Popen[bytes], limits: Limits, scratch: str) -> bytes | Error:
+    """What the process says, up to the first end of a line; or why it says nothing."""
+    deadline = time.monotonic() + limits.seconds + GRACE + STARTING
+    reply, pipe = b"", process.stdout
+    assert pipe is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while time.monotonic() < deadline:
+            if overfull(scratch, limits):
+                return Error("Files", "Your code was stopped because it filled its folder: does it write without end?")
+            if selector.get_map():
+                if not selector.select(TICK):
+                    continue
+                piece = os.read(pipe.fileno(), 1 << 16)
+                reply += piece
+                if b"\n" in piece or len(reply) > MOST_REPLY:
+                    return reply
+                if not piece:
+                    selector.unregister(pipe)
+            else:  # nobody can write there any more
+                with suppress(subprocess.TimeoutExpired):
+                    status = process.wait(TICK)
+                    return reply or _ended(status, limits)
+    return stopped(limits.seconds)
+
+
+def _forged() -> dict[str, Any]:
+    text = "Your code wrote where only the report of its check is written, so nothing could be checked."
+    return _data(Report(False, error=Error("Report", text)))
 
 
 def stopped(seconds: float) -> Error:
@@ -152,6 +171,8 @@ def stopped(seconds: float) -> Error:
 def _ended(status: int, limits: Limits) -> Error:
     if status in (STOPPED, -signal.SIGXCPU):
         return stopped(limits.seconds)
+    if status == CUT_OFF:
+        return Error("Report", "Your code closed what is not its own, so the report of its check was lost.")
     how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
     return Error("Ended", f"Your code ended Python itself ({how}), so nothing could be checked.")
 
@@ -186,51 +207,39 @@ def _data(report: Report) -> dict[str, Any]:
 def _serve() -> None:
     request = json.loads(sys.stdin.buffer.read())
     exercise, limits = exercise_from(request["exercise"]), Limits(**request["limits"])
-    reply = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    reply = os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
-    _limit(limits)
+    dumps, write, leave, set_timer = json.dumps, os.write, os._exit, signal.setitimer  # before they can be patched
+    _hide_the_grader()
+    confine(limits, _out_of_time)
     try:
         data = _data(grade(exercise, request["code"], request["codes"]))
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        set_timer(signal.ITIMER_REAL, 0.0)
     except KeyboardInterrupt:
         data = _data(Report(False, error=stopped(limits.seconds)))
     if data["error"] and data["error"]["kind"] == "KeyboardInterrupt":
         data["error"] = stopped(limits.seconds).data() | {"line": data["error"]["line"]}
-    reply.write(json.dumps(data))
-    reply.flush()
-    os._exit(0)  # whatever the answer registered to run at the end does not run
+    try:
+        left = (request["token"] + dumps(data) + "\n").encode()
+        while left:
+            left = left[write(reply, left) :]
+    except OSError:
+        leave(CUT_OFF)
+    leave(0)  # whatever the answer registered to run at the end does not run
 
 
-def _limit(limits: Limits) -> None:
-    import resource
-
-    wanted = {
-        resource.RLIMIT_CPU: int(limits.seconds) + 2,
-        resource.RLIMIT_AS: limits.megabytes << 20,
-        resource.RLIMIT_FSIZE: limits.file_megabytes << 20,
-        resource.RLIMIT_NOFILE: limits.open_files,
-        resource.RLIMIT_NPROC: 0,  # the system exempts its administrator, hence the hook below
-        resource.RLIMIT_CORE: 0,
-    }
-    for limit, number in wanted.items():
-        try:
-            resource.setrlimit(limit, (number, number + (limit == resource.RLIMIT_CPU)))  # a second to be told in
-        except (ValueError, OSError):  # the system's own limit is lower, or it knows no such limit
-            continue
-    sys.addaudithook(_refuse_processes)
-    signal.signal(signal.SIGALRM, _interrupt)
-    signal.setitimer(signal.ITIMER_REAL, limits.seconds)
+def _hide_the_grader() -> None:
+    """An answer that imports the grader gets another copy of it, to patch as it likes."""
+    for name in [name for name in sys.modules if name.startswith("chainrule.learn")]:
+        del sys.modules[name]
+    sys.modules["__main__"] = ModuleType("__main__")
 
 
-def _refuse_processes(event: str, arguments: Any) -> None:
-    if event in PROCESSES:
-        raise PermissionError("starting a process is not allowed here")
-
-
-def _interrupt(number: int, frame: Any) -> None:
-    signal.signal(signal.SIGALRM, lambda *_: os._exit(STOPPED))  # for code that catches what comes now
+def _out_of_time() -> None:
+    leave = os._exit
+    signal.signal(signal.SIGALRM, lambda *_: leave(STOPPED))  # for code that catches what comes now
     signal.setitimer(signal.ITIMER_REAL, GRACE)
     raise KeyboardInterrupt
 

@@ -1,0 +1,57 @@
+// A demonstration with the button that plays it, pauses it, and begins anew once it is through.
+
+import { Demonstration } from "../demonstration";
+import { button } from "../elements";
+
+export interface PlayerOptions<State> {
+  words: string; // on the button
+  kind: string; // of the demonstration
+  settings: () => object;
+  steps: (state: State) => number; // taken so far
+  most: number;
+  atATime?: number;
+  show: (state: State) => void;
+  say: (words: string) => void; // "" when it begins anew, or what went wrong
+  clear: () => void; // what was shown, when it begins anew
+}
+
+export class Player<State> {
+  readonly button: HTMLButtonElement;
+  private run: Demonstration<State>;
+
+  constructor(private readonly options: PlayerOptions<State>) {
+    this.button = button(options.words, () => void this.press(), "primary");
+    this.run = this.newRun();
+  }
+
+  async step(): Promise<void> {
+    await this.run.advance(1);
+  }
+
+  restart(): void {
+    this.run.destroy();
+    this.run = this.newRun();
+    this.button.textContent = this.options.words;
+    this.options.say("");
+    this.options.clear();
+  }
+
+  destroy(): void {
+    this.run.destroy();
+  }
+
+  private async press(): Promise<void> {
+    const { words, steps, most, atATime } = this.options;
+    if (this.run.running) return this.run.pause();
+    if (this.run.state && steps(this.run.state) >= most) this.restart();
+    const { run } = this;
+    this.button.textContent = "Pause";
+    await run.play((state) => most - steps(state), atATime);
+    if (run === this.run) this.button.textContent = words; // and not begun anew meanwhile
+  }
+
+  private newRun(): Demonstration<State> {
+    const { kind, settings, show, say } = this.options;
+    return new Demonstration<State>(kind, settings, show, say);
+  }
+}

@@ -1,0 +1,201 @@
+"""What a process that runs a stranger's answer may do, and the folder that it does it in.
+
+Time, memory and files are limited by the system. Other processes can be neither started nor signalled: a hook in Python
+says so in a sentence, and on Linux (x86-64, ARM64) the kernel refuses whatever gets past the hook, such as a `fork`
+through ctypes. These are limits for accidents, not a security boundary: the answer has the rights of whoever grades
+it, on files and on the network.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import secrets
+import signal
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+STARTS_PROCESSES = {
+    "os.exec",
+    "os.fork",
+    "os.forkpty",
+    "os.posix_spawn",
+    "os.spawn",
+    "os.system",
+    "pty.spawn",
+    "subprocess.Popen",
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an answer may use up. On macOS, memory is not limited by the system."""
+
+    seconds: float = 10.0
+    megabytes: int = 512
+    file_megabytes: int = 1
+    folder_megabytes: int = 32
+    folder_files: int = 1000
+    open_files: int = 64
+
+
+def confine(limits: Limits, out_of_time: Callable[[], object]) -> None:
+    """Put the limits on this process; `out_of_time` is called when its seconds are over."""
+    import resource
+
+    wanted = {
+        resource.RLIMIT_CPU: int(limits.seconds) + 2,
+        resource.RLIMIT_AS: limits.megabytes << 20,
+        resource.RLIMIT_FSIZE: limits.file_megabytes << 20,
+        resource.RLIMIT_NOFILE: limits.open_files,
+        resource.RLIMIT_NPROC: 0,  # the system exempts its administrator, hence the hook and the filter
+        resource.RLIMIT_CORE: 0,
+    }
+    for limit, number in wanted.items():
+        try:
+            resource.setrlimit(limit, (number, number + (limit == resource.RLIMIT_CPU)))  # a second to be told in
+        except (ValueError, OSError):  # the system's own limit is lower, or it knows no such limit
+            continue
+    own = os.getpid()
+
+    def refuse(event: str, arguments: Any) -> None:
+        if event in STARTS_PROCESSES:
+            raise PermissionError("starting a process is not allowed here")
+        if event in ("os.kill", "os.killpg") and (event == "os.killpg" or arguments[0] != own):
+            raise PermissionError("sending signals to other processes is not allowed here")
+
+    sys.addaudithook(refuse)
+    filter_calls()
+    signal.signal(signal.SIGALRM, lambda *_: out_of_time())
+    signal.setitimer(signal.ITIMER_REAL, limits.seconds)
+
+
+# Linux: a filter that the kernel asks at every system call of this process.
+
+MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # how the kernel calls them; below, a column for each
+REFUSED = {
+    "fork": (57, None),
+    "vfork": (58, None),
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    "tkill": (200, 130),
+    "pidfd_send_signal": (424, 424),
+}
+TO_ITSELF_ONLY = {
+    "kill": (62, 129),
+    "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+}
+CLONE, CLONE3 = (56, 220), (435, 435)
+NUMBER, MACHINE, FIRST_ARGUMENT = 0, 4, 16  # where the kernel puts them
+LOAD, SAME, HAS_BITS, AT_LEAST, ANSWER = 0x20, 0x15, 0x45, 0x35, 0x06  # instructions of its filters
+ALLOW, REFUSE = 0x7FFF0000, 0x00050000
+CLONE_THREAD = 0x00010000
+OTHER_NUMBERING = 0x40000000  # x32
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 1, 22, 38, 2
+
+
+class _Instruction(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_ushort), ("then", ctypes.c_ubyte), ("else_", ctypes.c_ubyte), ("k", ctypes.c_uint))
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_ushort), ("instructions", ctypes.POINTER(_Instruction)))
+
+
+def filter_calls() -> bool:
+    """No other processes, no signals to them, and an end when the parent ends; gives back whether that could be had."""
+    if sys.platform != "linux" or platform.machine() not in MACHINES or sys.maxsize < 1 << 32:
+        return False
+    column = list(MACHINES).index(platform.machine())
+    refuse, no_such_call = (ANSWER, 0, 0, REFUSE | errno.EPERM), (ANSWER, 0, 0, REFUSE | errno.ENOSYS)
+    allow = (ANSWER, 0, 0, ALLOW)
+    # The two numbers in the middle say how many instructions to skip, if the condition holds and if it does not.
+    program = [(LOAD, 0, 0, MACHINE), (SAME, 1, 0, MACHINES[platform.machine()]), refuse]
+    program += [(LOAD, 0, 0, NUMBER), (AT_LEAST, 0, 1, OTHER_NUMBERING), refuse]
+    for call in [numbers[column] for numbers in REFUSED.values()]:
+        program += [(SAME, 0, 1, call), refuse] if call else []
+    for call in [numbers[column] for numbers in TO_ITSELF_ONLY.values()]:
+        program += [(SAME, 0, 4, call), (LOAD, 0, 0, FIRST_ARGUMENT), (SAME, 0, 1, os.getpid()), allow, refuse]
+    program += [
+        (SAME, 0, 4, CLONE[column]),
+        (LOAD, 0, 0, FIRST_ARGUMENT),
+        (HAS_BITS, 0, 1, CLONE_THREAD),
+        allow,
+        refuse,
+    ]
+    program += [(SAME, 0, 1, CLONE3[column]), no_such_call]  # its flags are out of sight; libraries fall back on clone
+    program += [allow]
+    instructions = (_Instruction * len(program))(*[_Instruction(*instruction) for instruction in program])
+    prctl = ctypes.CDLL(None).prctl
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    given = _Program(len(program), instructions)
+    return bool(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(given), 0, 0) == 0)
+
+
+# The folder.
+
+
+@contextmanager
+def scratch_folder() -> Iterator[str]:
+    """A new folder, gone at the end with all that is in it, however deep, and whatever stands at its name by then."""
+    path = os.path.realpath(tempfile.mkdtemp(prefix="chainrule-grade-"))
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield path
+    finally:
+        with suppress(OSError):
+            _empty(handle)
+        with suppress(OSError):  # it may have been moved
+            os.rmdir(os.readlink(f"/proc/self/fd/{handle}") if sys.platform == "linux" else path)
+        os.close(handle)
+        with suppress(OSError):  # a link that was put there; it is not followed
+            os.unlink(path)
+
+
+def _empty(folder: int) -> None:
+    """Without recursion: what is in inner folders is moved up, for they can be deeper than a path can be long."""
+    prefix, moved = secrets.token_hex(8), 0
+    os.fchmod(folder, stat.S_IRWXU)
+    while names := os.listdir(folder):
+        for name in names:
+            try:
+                os.unlink(name, dir_fd=folder)
+                continue
+            except (IsADirectoryError, PermissionError):  # Linux says the one of folders, macOS the other
+                os.chmod(name, stat.S_IRWXU, dir_fd=folder)
+            inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            for part in os.listdir(inner):
+                os.rename(part, f"{prefix}{moved}", src_dir_fd=inner, dst_dir_fd=folder)
+                moved += 1
+            os.close(inner)
+            os.rmdir(name, dir_fd=folder)
+
+
+def overfull(path: str, limits: Limits) -> bool:
+    """Whether a folder holds more than an answer may leave there."""
+    files = blocks = 0
+    pending = [path]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    files += 1
+                    blocks += entry.stat(follow_symlinks=False).st_blocks
+                    if files > limits.folder_files or blocks * 512 > limits.folder_megabytes << 20:
+                        return True
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+        except OSError as error:  # what is gone meanwhile, or closed, does not count
+            if error.errno == errno.ENAMETOOLONG:
+                return True
+    return False

@@ -1,0 +1,145 @@
+"""Errors in a learner's code, told to a learner: what happened, on which of their lines, and what may help."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import difflib
+import keyword
+import math
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from types import FrameType, TracebackType
+from typing import Any
+
+from chainrule.learn.templates import Source
+
+FILE = "your_code.py"  # the learner's code in tracebacks
+MOST_TEXT = 200  # characters of one value or message
+LIKENESS = 0.7  # of names that are taken for misspellings
+
+
+@dataclass(frozen=True)
+class Error:
+    """What stopped the code, for a learner; `line` and `column` count in what they wrote, from 1."""
+
+    kind: str
+    text: str
+    line: int | None = None
+    column: int | None = None
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+ADVICE = {
+    "EOFError": "Your code asks for input(), and nobody can type any here: write the value into the code.",
+    "KeyboardInterrupt": "Your code was stopped because it took too long: is there a loop that does not end?",
+    "MemoryError": "Your code ran out of memory: is there a list that grows without end?",
+    "RecursionError": "Your code calls itself again and again without an end (RecursionError).",
+    "SystemExit": "Your code called exit(), so nothing could be checked: leave that out.",
+}
+
+
+def explain(error: BaseException, source: Source | None = None) -> Error:
+    """An exception in the learner's code, with the line of theirs where it happened.
+
+    >>> explain(ZeroDivisionError("division by zero")).text
+    'ZeroDivisionError: division by zero.'
+    """
+    kind = type(error).__name__
+    frames = [(f, n) for f, n in _frames(error.__traceback__) if f.f_code.co_filename == FILE]
+    own = [n for _, n in frames if source and source.first <= n < source.first + source.count]
+    text = ADVICE.get(kind) or f"{kind}: {_sentence(error)}"
+    if kind not in ADVICE and not (source and frames and not own):  # other lines are not theirs to change
+        text += _advice(error, frames, source)
+    if isinstance(error, (AttributeError, TypeError)) and "NoneType" in text:
+        text += " Where does the None come from: a function without `return`?"
+    if source and frames and not own:
+        around = source.text.split("\n")[frames[-1][1] - 1].strip()
+        text += f" It happened in the code around yours, at `{around}`."
+    return Error(kind, text, own[-1] - source.first + 1 if source and own else None)
+
+
+def explain_syntax(error: BaseException, source: Source, code: str) -> Error:
+    """What kept Python from reading the code, by itself or in its place in `source`."""
+    kind = type(error).__name__
+    if not isinstance(error, SyntaxError):
+        text = (
+            "this is nested too deeply to be read"
+            if isinstance(error, (RecursionError, MemoryError))
+            else _sentence(error)
+        )
+        return Error("SyntaxError", f"Python cannot read this: {text.rstrip('.')}.")
+    line, column = error.lineno, error.offset
+    try:
+        ast.parse(code, FILE)
+    except SyntaxError:
+        pass
+    else:  # only wrong in its place
+        line = line - source.first + 1 if line else None
+        column = column - source.indent if column else None
+        if line is None or not 1 <= line <= source.count:
+            line, column = source.count, None
+    column = column if column and column > 0 else None
+    return Error(kind, f"Python cannot read line {line}: {error.msg}.{_syntax_advice(error)}", line, column)
+
+
+def _syntax_advice(error: SyntaxError) -> str:
+    if error.msg.startswith("invalid decimal literal"):
+        return " Is a `*` missing between a number and a name?"
+    if sign := re.search(r"(\+\+|--)\s*$", error.text or ""):
+        return f" Python has no `{sign[1]}`: write `{sign[1][0]}= 1`."
+    return ""
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+    while traceback:
+        yield traceback.tb_frame, traceback.tb_lineno
+        traceback = traceback.tb_next
+
+
+def _sentence(error: BaseException) -> str:
+    try:
+        text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    except BaseException:  # a __str__ of the learner's
+        text = ""
+    text = " ".join(text.split())[:MOST_TEXT] or "no more is known"
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
+
+
+def _advice(error: BaseException, frames: list[tuple[FrameType, int]], source: Source | None) -> str:
+    """What beginners mean when they get this error, or a name like the one that is not known."""
+    name, text = _wanted_name(error), _sentence(error)
+    if isinstance(error, UnboundLocalError):
+        return " A name that a function assigns to is its own, and empty at first. Is a field meant, as in `self.grad`?"
+    if isinstance(error, TypeError) and " ^: " in text:
+        return " A power is written `**` in Python."
+    if isinstance(error, TypeError) and "must be real number, not" in text:
+        return " The functions of `math` take plain numbers; a Value has methods of its own, as in `x.tanh()`."
+    if isinstance(error, AttributeError) and isinstance(error.obj, (int, float)):
+        return f" It is a plain number{' already' if name == 'data' else ''}: only a Value has `{name}`."
+    if isinstance(error, NameError) and hasattr(math, name) and source and "import math" in source.text:
+        return f" For a number it is `math.{name}(…)`; a Value may have a method, `….{name}()`."
+    with suppress(Exception):  # a __dir__ of the learner's
+        if close := difflib.get_close_matches(name, _known_names(error, frames, source), 1, LIKENESS):
+            return f" Did you mean `{close[0]}`?"
+    return ""
+
+
+def _wanted_name(error: BaseException) -> str:
+    return (isinstance(error, (NameError, AttributeError)) and error.name) or ""
+
+
+def _known_names(error: BaseException, frames: list[tuple[FrameType, int]], source: Source | None) -> list[str]:
+    known: list[str] = []
+    wanted = _wanted_name(error)
+    if isinstance(error, AttributeError):
+        known = dir(error.obj)
+    elif isinstance(error, NameError) and frames:
+        known = [*frames[-1][0].f_locals, *frames[-1][0].f_globals, *vars(builtins)]
+        known += re.findall(r"\b[A-Za-z_]\w*", source.text if source else "")  # of functions around the frame, too
+    return [name for name in known if not name.startswith("__") and name != wanted and not keyword.iskeyword(name)]
