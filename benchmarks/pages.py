@@ -126,7 +126,7 @@ class Board:
         (score,) = found
         parts = [
             f"{name} {score.lines[name]} lines, {score.costs[name].compiling:.1f} s"
-            for name in score.lines
+            for name in score.costs
             if name == OURS or not name.startswith(OURS)
         ]
         return _item(f"What users write and wait for before the first step of the {SHOWN}: {'; '.join(parts)}.")

@@ -137,6 +137,13 @@ def test_lines_are_those_of_code(tmp_path):
     assert count(source) == 4
 
 
+def test_lines_of_a_gpt_grow_with_what_is_done_by_hand():
+    (workload,) = [workload for workload in WORKLOADS if workload.name == "microgpt"]
+    lines = {c.name: lines_of(c, workload) for c in workload.contestants(CONTESTANTS) if c.name != "JAX"}
+    assert 20 < lines["PyTorch"] < lines["NumPy by hand"] < lines["C by hand"] < 300
+    assert lines["chainrule"] < lines["chainrule (512 names)"] < lines["C by hand"]
+
+
 @pytest.mark.parametrize(
     ("ratio", "text"), [(0.042, "0.04"), (0.6, "0.60"), (0.9, "0.90, a tie"), (1.0, "1.00"), (20, "20")]
 )
