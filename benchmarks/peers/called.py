@@ -8,7 +8,6 @@ import numpy as np
 
 import chainrule
 from chainrule import Value, optim
-from chainrule.compiler.bulk import write_data
 from contest import Runner
 from workloads.problems import Problem
 
@@ -37,7 +36,8 @@ class Training(Runner):
         self.program, self.optimizer = compiled(solution.loss, layers, self.parameters, *points, problem.rate)
 
     def begin(self) -> None:
-        write_data(self.parameters, self.start)
+        for parameter, number in zip(self.parameters, self.start.tolist(), strict=True):
+            parameter.data = number
 
     def run(self, steps: int) -> None:
         for _ in range(steps):

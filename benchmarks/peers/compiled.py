@@ -8,7 +8,6 @@ import numpy as np
 
 import chainrule
 from chainrule import Value, optim
-from chainrule.compiler.bulk import write_data
 from chainrule.compiler.steps import CompiledSteps
 from contest import Runner
 from workloads.problems import Problem
@@ -36,7 +35,8 @@ class Training(Runner):
         self.steps = compiled_steps(solution.loss, layers, self.parameters, *points, problem.rate, **options)
 
     def begin(self) -> None:
-        write_data(self.parameters, self.start)
+        for parameter, number in zip(self.parameters, self.start.tolist(), strict=True):
+            parameter.data = number
 
     def run(self, steps: int) -> None:
         self.value = self.steps.run(steps)[-1]
