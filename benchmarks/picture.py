@@ -86,7 +86,8 @@ def _rows(tasks: list[Contest]) -> dict[str, float]:
 
 def _column(task: Contest, rows: dict[str, float], left: float, bottom: float) -> list[str]:
     best = {name: task.best(name) for name in rows if name in task.times}
-    low, high = math.log10(min(best.values())) - 0.1, math.log10(max(best.values())) + 0.1
+    low, high = math.floor(math.log10(min(best.values()))), math.ceil(math.log10(max(best.values())))
+    high = max(high, low + 1)
 
     def across(seconds: float) -> float:
         return left + INSET + (math.log10(seconds) - low) / (high - low) * (COLUMN - 2 * INSET)
@@ -95,7 +96,7 @@ def _column(task: Contest, rows: dict[str, float], left: float, bottom: float) -
     parts = [_text(left + COLUMN / 2, EDGE + 14, task.workload.name, "middle", "title")]
     for line, text in enumerate(_two_lines(task.workload.title)):
         parts.append(_text(left + COLUMN / 2, EDGE + 29 + 12 * line, text, "middle", "small"))
-    for power in range(math.ceil(low), math.floor(high) + 1):
+    for power in range(low, high + 1):
         parts.append(_line("decade", across(10**power), top, bottom + 4))
         if power % 3 == 0:
             parts.append(_text(across(10**power), bottom + 17, _unit(power), "middle", "small"))
