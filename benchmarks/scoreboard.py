@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from alone import cost
-from contest import Contest, Workload
+from alone import Cost, cost
+from contest import Contest, Contestant, Workload
 from contestants import CONTESTANTS
 from lines import lines_of
 from machine import import_time, machine
@@ -25,6 +26,14 @@ HERE = Path(__file__).parent
 RESULTS, README = HERE / "results.md", HERE.parent / "README.md"
 PICTURE = HERE.parent / "docs" / "pictures" / "scoreboard.svg"
 
+ONE_THREAD = {
+    **dict.fromkeys(
+        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"), "1"
+    ),
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+    "JAX_PLATFORMS": "cpu",
+}
+
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
@@ -33,7 +42,6 @@ def main() -> None:
     options.add_argument("--contestants", nargs="+", metavar="NAME", choices=[c.name for c in CONTESTANTS])
     given = options.parse_args()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    one_thread()
     scores = [
         score(workload, given.contestants, given.quick)
         for workload in (*WORKLOADS, *GRAPHS)
@@ -47,14 +55,6 @@ def main() -> None:
         write_between(README, board.summary())
 
 
-def one_thread() -> None:
-    """For the peers, which read this when they are first imported, in a contest."""
-    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
-    os.environ |= dict.fromkeys(threads, "1")
-    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
-    os.environ["JAX_PLATFORMS"] = "cpu"
-
-
 def score(workload: Workload, names: Iterable[str] | None, quick: bool) -> Score:
     """Run a contest, and measure what its contestants cost besides time."""
     contestants = workload.contestants(CONTESTANTS)
@@ -66,8 +66,21 @@ def score(workload: Workload, names: Iterable[str] | None, quick: bool) -> Score
         print(f"{workload.name}: left out {name}: {reason}", file=sys.stderr)
     took_part = [contestant for contestant in chosen if contestant.name in contest.times]
     lines = {contestant.name: lines_of(contestant, workload) for contestant in took_part}
-    return Score(contest, lines, {} if quick else {c.name: cost(workload, c) for c in took_part})
+    return Score(contest, lines, {} if quick else costs(workload, took_part))
+
+
+def costs(workload: Workload, contestants: Iterable[Contestant]) -> dict[str, Cost]:
+    """Of those who can be measured; a long run does not end because one cannot."""
+    found = {}
+    for contestant in contestants:
+        try:
+            found[contestant.name] = cost(workload, contestant)
+        except subprocess.CalledProcessError as error:
+            print(f"{workload.name}: no costs of {contestant.name}: {error.stderr}", file=sys.stderr)
+    return found
 
 
 if __name__ == "__main__":
+    if not os.environ.items() >= ONE_THREAD.items():  # libraries read it when they are loaded: begin again
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE_THREAD})
     main()
