@@ -81,9 +81,9 @@ wheels: $(VENV)/installed lessons
 	rm -rf build
 	CHAINRULE_PURE=1 $(BIN)/pip wheel -q --no-deps -w dist .
 
+# The scoreboard, into benchmarks/results.md, the README and its picture. Some of it: make bench ARGUMENTS="--workloads moons"
 bench: $(VENV)/bench-installed
-	$(BIN)/python benchmarks/engine.py
-	$(BIN)/python benchmarks/compiler.py
+	$(BIN)/python benchmarks/scoreboard.py $(ARGUMENTS)
 
 clean:
 	rm -rf $(VENV) build dist site src/*.egg-info src/chainrule/*.so src/chainrule/_native_ops.h src/chainrule/learn/site lessons/node_modules

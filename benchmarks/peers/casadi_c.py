@@ -1,82 +1,43 @@
-"""The problems through CasADi: scalar expressions, differentiated by CasADi, generated as C, compiled by gcc.
-
-A loss over few points is one expression. Over many, that of one point is called in a loop, because gcc needs minutes
-for straight lines of a hundred thousand operations; the loop and the update are casadi_driver.c, by hand.
-"""
+"""Expressions in CasADi, generated as C: the loop and the update are those of C by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import casadi
-import numpy as np
 
-from peers.c_by_hand import Library, function_name
-from problems import PENALTY, Problem
+from peers import c_by_hand
+from peers.casadi_functions import function_of, loss_and_gradient
+from workloads.problems import Problem
 
-FEW = 10  # points
-
-
-class Casadi:
-    """What `peers.c_by_hand` offers, with generated code."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def training(self, problem: Problem) -> Callable[[int], float]:
-        return self._library(problem).training(problem)
-
-    def gradient(self, problem: Problem) -> Callable[[], tuple[float, np.ndarray]]:
-        return self._library(problem).gradient(problem)
-
-    def _library(self, problem: Problem) -> Library:
-        folder = self.folder / f"casadi-{len(problem.x)}"
-        folder.mkdir(exist_ok=True)
-        functions = _functions(problem)
-        generator = casadi.CodeGenerator("generated.c")
-        for function in functions:
-            generator.add(function)
-        generator.generate(f"{folder}/")
-        given = {
-            "NAME": function_name(problem),
-            "PARAMETERS": len(problem.start),
-            "INPUTS": problem.sizes[0],
-            "AT_ONCE": _at_once(problem),
-            "ROOM": 1 + max(function.sz_w() for function in functions),
-        }
-        options = [f"-I{folder}", *(f"-D{name}={value}" for name, value in given.items())]
-        return Library(Path(__file__).with_name("casadi_driver.c"), folder, *options)
+LOOPS = {"training": [loss_and_gradient, c_by_hand.DESCENT], "gradient": [loss_and_gradient]}
+DRIVER = Path(__file__).with_name("casadi_driver.c")
 
 
-def _at_once(problem: Problem) -> int:
-    return len(problem.x) if len(problem.x) <= FEW else 1
+class Training(c_by_hand.Training):
+    """All steps in one call."""
+
+    def __init__(self, problem: Problem, solution: Any) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            super().__init__(problem, DRIVER, *_generated(problem, solution, folder))
 
 
-def _functions(problem: Problem) -> list[Any]:
-    """`some(p, x, y)`: the loss of some points and its gradient; `rest(p)`: what is added once."""
-    p = casadi.SX.sym("p", len(problem.start))
-    at_once = _at_once(problem)
-    x, y = casadi.SX.sym("x", problem.sizes[0], at_once), casadi.SX.sym("y", at_once)
-    total = sum(_loss(problem, p, x[:, i], y[i]) for i in range(at_once))
-    penalty = casadi.SX(0) if problem.tanh else PENALTY * casadi.dot(p, p)
-    some = casadi.Function("some", [p, x, y], [total, casadi.densify(casadi.gradient(total, p))])
-    rest = casadi.Function("rest", [p], [penalty, casadi.densify(casadi.gradient(penalty, p))])
-    return [some, rest]
+class Gradient(c_by_hand.Gradient):
+    """The same at a rate of 0."""
+
+    def __init__(self, problem: Problem, solution: Any) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            super().__init__(problem, DRIVER, *_generated(problem, solution, folder))
 
 
-def _loss(problem: Problem, p: Any, h: Any, y: Any) -> Any:
-    offset = 0
-    for inputs, outputs in problem.shapes:
-        rows = casadi.reshape(p[offset : offset + outputs * (inputs + 1)], inputs + 1, outputs).T
-        h = rows[:, :-1] @ h + rows[:, -1]
-        h = casadi.tanh(h) if problem.tanh else _relu(h) if outputs > 1 else h
-        offset += outputs * (inputs + 1)
-    if problem.tanh:
-        return (h - y) ** 2
-    return _relu(1 - y * h) / len(problem.x)
-
-
-def _relu(x: Any) -> Any:
-    return (x > 0) * x
+def _generated(problem: Problem, solution: Any, folder: str) -> list[str]:
+    """Writes the code; what to tell gcc about it."""
+    function = function_of(problem, solution)
+    generator = casadi.CodeGenerator("generated.c")
+    generator.add(function)
+    generator.generate(f"{folder}/")
+    sizes = {"ARGUMENTS": function.sz_arg(), "RESULTS": function.sz_res()}
+    sizes |= {"INTEGERS": 1 + function.sz_iw(), "DOUBLES": 1 + function.sz_w()}
+    return [f"-I{folder}", *(f"-D{name}={size}" for name, size in sizes.items())]

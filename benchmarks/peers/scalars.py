@@ -1,91 +1,131 @@
-"""The problems in scalars, on any class of Values: the code that micrograd's readers write."""
+"""Scalar code on any class of Values, eagerly."""
 
 from __future__ import annotations
 
 import gc
+import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import chainrule
-from large_losses import LargeLoss, parameters
-from peers import microgpt_style, micrograd_style
-from problems import PENALTY, RATE, Problem
+from chainrule import engine
+from contest import Runner
+from peers import microgpt_style
+from workloads.problems import Problem
 
-CHAINRULE, MICROGRAD, MICROGPT = chainrule.Value, micrograd_style.Value, microgpt_style.Value
-
-
-class Network:
-    """Lists of Values, and a loss over all points."""
-
-    def __init__(self, problem: Problem, value: Callable[[float], Any]) -> None:
-        self.problem = problem
-        self.parameters = [value(number) for number in problem.start.tolist()]
-
-    def __call__(self, x: list[Any]) -> Any:
-        rest = iter(self.parameters)
-        for inputs, outputs in self.problem.shapes:
-            neurons = [([next(rest) for _ in range(inputs)], next(rest)) for _ in range(outputs)]
-            x = [sum((w * xi for w, xi in zip(weights, x, strict=True)), bias) for weights, bias in neurons]
-            if self.problem.tanh:
-                x = [h.tanh() for h in x]
-            elif outputs > 1:
-                x = [h.relu() for h in x]
-        return x[0]
-
-    def loss(self) -> Any:
-        points = self.problem.points
-        scores = [self(point) for point in points.inputs]
-        if self.problem.tanh:
-            return sum((score - y) ** 2 for score, y in zip(scores, points.targets, strict=True))
-        hinges = [(1 + -y * score).relu() for score, y in zip(scores, points.targets, strict=True)]
-        return sum(hinges) * (1.0 / len(hinges)) + PENALTY * sum(p * p for p in self.parameters)
-
-    def step(self) -> float:
-        loss = self.loss()
-        for p in self.parameters:
-            p.grad = 0
-        loss.backward()
-        for p in self.parameters:
-            p.data -= RATE * p.grad
-        return float(loss.data)
+# The peers sort by recursion, a Python frame a node of depth; the workloads are at most a few thousand deep.
+sys.setrecursionlimit(100_000)
 
 
-def training(problem: Problem, value: Callable[[float], Any], managed: bool = False) -> Callable[[int], float]:
-    """So many steps from the start; the last loss. If `managed`, one collection of garbage a step, at its end."""
+def descend(loss, layers, parameters, xs, ys, rate):
+    value = loss(layers, xs, ys)
+    for p in parameters:
+        p.grad = 0.0
+    value.backward()
+    for p in parameters:
+        p.data -= rate * p.grad
+    return value
 
-    def train(steps: int) -> float:
-        network = Network(problem, value)
+
+def differentiate(loss, layers, parameters, xs, ys):
+    value = loss(layers, xs, ys)
+    for p in parameters:
+        p.grad = 0.0
+    value.backward()
+    return value
+
+
+LOOPS = {"training": [descend], "gradient": [differentiate], "forward": []}
+
+
+class Training(Runner):
+    """Steps of `descend`; if `managed`, one collection of garbage after each."""
+
+    def __init__(self, problem: Problem, solution: Any, value: str, managed: bool = False) -> None:
+        self.problem, self.loss, self.managed = problem, solution.loss, managed
+        self.kind = VALUES[value]()
+        self.points = problem.x.tolist(), problem.y.tolist()
+
+    def begin(self) -> None:
+        self.layers, self.parameters = self.problem.scalars(self.kind)
+
+    def run(self, steps: int) -> None:
         for _ in range(steps):
-            loss = network.step()
-            if managed:
+            result = self.step()
+            self.value = float(getattr(result, "data", result))
+            del result
+            if self.managed:
                 gc.collect()
-        return loss
 
-    return train
+    def step(self) -> Any:
+        return descend(self.loss, self.layers, self.parameters, *self.points, self.problem.rate)
+
+    def numbers(self) -> tuple[float, np.ndarray]:
+        return self.value, np.array([p.data for p in self.parameters])
 
 
-class Gradient:
-    """The gradient of a large loss, eagerly."""
+class Gradient(Training):
+    """The same without an update."""
 
-    def __init__(self, large: LargeLoss, value: Callable[[float], Any]) -> None:
-        self.large = large
-        self.weights = large.weights(value)
-        self.parameters = parameters(self.weights)
+    def step(self) -> Any:
+        return differentiate(self.loss, self.layers, self.parameters, *self.points)
 
-    def __call__(self) -> tuple[float, np.ndarray]:
-        """The loss and its gradient."""
-        for p in self.parameters:
-            p.grad = 0
-        return self.once(), np.array([p.grad for p in self.parameters], dtype=np.float64)
+    def numbers(self) -> tuple[float, np.ndarray]:
+        return self.value, np.array([p.grad for p in self.parameters], dtype=np.float64)
 
-    def repeat(self, count: int) -> None:
-        """Forward and backward, so many times; gradients add up, for nobody reads them."""
-        for _ in range(count):
-            self.once()
 
-    def once(self) -> float:
-        loss = self.large.of(self.weights)
-        loss.backward()
-        return float(loss.data)
+class Forward(Training):
+    """The graph is built, and freed when the next one is."""
+
+    def step(self) -> Any:
+        return self.loss(self.layers, *self.points)
+
+    def numbers(self) -> tuple[float, np.ndarray]:
+        return self.value, np.array([self.value])
+
+
+def _native() -> type:
+    if chainrule.ENGINE != "native":
+        raise ImportError("the native engine is not built")
+    return chainrule.Value
+
+
+def micrograd() -> type:
+    """micrograd's own class, with what it lacks written as its ops are."""
+    from micrograd.engine import Value
+
+    def op(name: str, forward: Callable[[float], float], slope: Callable[[float, float], float]) -> None:
+        def method(self):
+            out = Value(forward(self.data), (self,), name)
+
+            def _backward():
+                self.grad += slope(self.data, out.data) * out.grad
+
+            out._backward = _backward
+            return out
+
+        setattr(Value, name, method)
+
+    op("tanh", math.tanh, lambda x, t: 1 - t * t)
+    op("exp", math.exp, lambda x, e: e)
+    op("log", math.log, lambda x, _: 1 / x)
+    return Value
+
+
+def minigrad() -> type:
+    from minigrad import Value
+
+    return Value
+
+
+VALUES: dict[str, Callable[[], type]] = {
+    "native": _native,
+    "Python": lambda: engine.Value,
+    "microgpt": lambda: microgpt_style.Value,
+    "micrograd": micrograd,
+    "minigrad": minigrad,
+    "float": lambda: float,
+}

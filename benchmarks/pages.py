@@ -1,0 +1,238 @@
+"""What came out, as pages: results.md in full, and the part of it that the README shows."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from alone import Cost
+from contest import Contest
+from contestants import CONTESTANTS, GROUPS, OURS
+from workloads import GRAPHS, NODES
+
+TIE = 1.5  # shared machines do not tell smaller ratios apart
+QUIET = 0.5  # processes that may have been running beside us
+SHOWN = "moons"  # the workload of which the README says more
+BEGIN, END = "<!-- benchmarks/scoreboard.py writes from here -->", "<!-- to here -->"
+
+HOW = (
+    "Contestants take turns in one process, pinned to one core, on one thread unless said; best and median of the "
+    'turns, each of as many steps as fit into 20 ms. "× ours" compares best times: above 1, ours is faster; less than '
+    f"{TIE} × either way is a tie.",
+    "Double precision unless said. Before timing, everybody agreed with ours on the loss and on all gradients or "
+    "parameters, after one step and after three, to 1e-12 of the greatest (float32: 1e-5; microgpt, after steps of "
+    "Adam: 1e-10 and 1e-4).",
+    "A step is loss, gradient and update; a gradient is loss and gradient. Compiling is not in it: it is what the "
+    "first step takes longer than the next, in a process of its own, with its packages imported and no cache. Memory "
+    "is how far that process grows meanwhile, compilers that it starts aside.",
+    "Times with a ~ are those for few examples, times how many more there would be. microgpt's batches have 512 names "
+    "a step; the time is a name's.",
+    "Lines are of code: the file in the workload's folder, and the loop around it in `peers`; imports, comments, "
+    "docstrings and empty lines aside.",
+    "chainrule is given the scalar code that micrograd's readers write, and compiles it: to the steps that "
+    '`fit(..., compiled=True)` takes, or for `batch_value_and_grad`. "→ JAX" is `backend="jax"`. "Your own loop" calls '
+    'a compiled program and an optimizer from Python. "Eager" is without the compiler, on the native engine unless '
+    "said.",
+    "micrograd is its package, with tanh, exp and log added as its own ops are written. Most of its time goes to "
+    "Python's garbage collector, so it also runs managed: collector off, and one collection a step, timed. microgpt's "
+    "Value is its algorithm, in our words.",
+    "PyTorch, JAX and NumPy are given the tensors, NumPy and C the derivatives too. JAX jits the whole training, or "
+    "the gradient over blocks of 1,000 examples, which is faster than all at once. CasADi maps the expression of one "
+    "example over all. C is plain loops with `gcc -O3 -march=native`; tuned C is written in the processor's vectors, "
+    "numba with `fastmath`.",
+)
+
+
+@dataclass(frozen=True)
+class Score:
+    """A contest, the lines that users wrote, and what else it cost them."""
+
+    contest: Contest
+    lines: dict[str, int]
+    costs: dict[str, Cost]
+
+
+@dataclass(frozen=True)
+class Board:
+    """All of a run."""
+
+    scores: Sequence[Score]
+    machine: str
+    date: str
+    load: float  # of the machine before the run
+    import_time: float  # milliseconds
+
+    @property
+    def tasks(self) -> list[Contest]:
+        """The contests but those of the bare graph."""
+        return [score.contest for score in self.scores if score.contest.workload not in GRAPHS]
+
+    @property
+    def graphs(self) -> list[Score]:
+        return [score for score in self.scores if score.contest.workload in GRAPHS]
+
+    def results(self) -> str:
+        """The page results.md."""
+        parts = ["# Scoreboard", "", *self.summary(), ""]
+        for score in self.scores:
+            workload = score.contest.workload
+            parts += [f"## {workload.name}: {workload.title}", "", *_details(score), ""]
+        how = [line for text in HOW for line in _item(text)]
+        return "\n".join([*parts, "## How it is measured", "", *how, ""])
+
+    def summary(self) -> list[str]:
+        """The README's part."""
+        imports = f"`import chainrule` takes {figure(self.import_time)} ms and loads no other package."
+        said = [*self._standing(), *self._writing(), *self._measured()]
+        return [*self._overview(), "", *said, "", *self._graph(), "", imports]
+
+    def _measured(self) -> list[str]:
+        lines = _item(f"{self.date}, on {self.machine}.")
+        if self.load > QUIET:
+            lines += _item(
+                f"**Measured on a busy machine** (a load of {self.load:.1f} before the run): slow contestants, which "
+                "have few turns, look slower than they are, and two threads had no two cores to themselves."
+            )
+        return lines
+
+    def _overview(self) -> list[str]:
+        """A row a contestant, a column a workload."""
+        names = in_order({name for task in self.tasks for name in (*task.times, *task.left_out)})
+        rows = [[_bold(name, name), *(_bold(name, cell(task, name)) for task in self.tasks)] for name in names]
+        return table(["", *(task.workload.name for task in self.tasks)], rows)
+
+    def _standing(self) -> list[str]:
+        """Who is ahead of ours, and who is as fast."""
+        ahead, ties, first = [], [], []
+        for task in self.tasks:
+            ratios = {name: task.ratio(name) for name in task.times if not name.startswith(OURS)}
+            faster = [f"{name} {times(1 / ratio)}" for name, ratio in ratios.items() if ratio <= 1 / TIE]
+            equal = [name for name, ratio in ratios.items() if 1 / TIE < ratio < TIE]
+            ahead += [f"{task.workload.name} ({', '.join(faster)})"] if faster else []
+            ties += [f"{task.workload.name} ({', '.join(equal)})"] if equal else []
+            first += [] if faster or equal else [task.workload.name]
+        lines = _item(f"Faster than ours: {'; '.join(ahead) or 'nobody'}.")
+        lines += _item(f"As fast, to within {TIE} ×: {'; '.join(ties) or 'nobody'}.")
+        return lines + (_item(f"Ours is ahead of all others on: {', '.join(first)}.") if first else [])
+
+    def _writing(self) -> list[str]:
+        """What it takes to write and to compile one of the workloads, in a sentence."""
+        found = [score for score in self.scores if score.contest.workload.name == SHOWN and score.costs]
+        if not found:
+            return []
+        (score,) = found
+        parts = [
+            f"{name} {score.lines[name]} lines, {score.costs[name].compiling:.1f} s"
+            for name in score.costs
+            if name == OURS or not name.startswith(OURS)
+        ]
+        return _item(f"What users write and wait for before the first step of the {SHOWN}: {'; '.join(parts)}.")
+
+    def _graph(self) -> list[str]:
+        """What a node costs: a column a contestant."""
+        if not self.graphs:
+            return []
+        names = in_order({name for score in self.graphs for name in score.contest.times})
+        rows = []
+        for score in self.graphs:
+            title, best = score.contest.workload.title, score.contest.best
+            rows.append([f"{title}, ns", *(_if_number(1e9 * best(name) / NODES) for name in names)])
+        held = {name: cost.megabytes for name, cost in self.graphs[0].costs.items() if cost.megabytes is not None}
+        rows.append(["held, bytes", *(_if_number(1e6 * held.get(name, math.nan) / NODES) for name in names)])
+        return table(["a node", *names], rows)
+
+
+def in_order(names: set[str]) -> list[str]:
+    """Group by group, as the list of contestants has them."""
+    groups = {contestant.name: GROUPS.index(contestant.group) for contestant in CONTESTANTS}
+    return sorted((name for name in groups if name in names), key=groups.get)
+
+
+def _details(score: Score) -> list[str]:
+    contest = score.contest
+    rows = []
+    for contestant in contest.contestants:
+        name = contestant.name
+        if name not in contest.times:
+            continue
+        found = score.costs.get(name)
+        rows.append(
+            [
+                name,
+                cell(contest, name),
+                duration(contest.median(name)),
+                relative(contest.ratio(name)),
+                str(len(contest.times[name])),
+                f"{found.compiling:.2f} s" if found else "",
+                f"{found.megabytes:,.1f} MB" if found and found.megabytes is not None else "",
+                str(score.lines[name]),
+            ]
+        )
+    heading = ["", "best", "median", "× ours", "turns", "compiling", "memory", "lines"]
+    left_out = [f"Left out: {name} ({reason})." for name, reason in contest.left_out.items()]
+    return [*table(heading, rows), *(line for text in left_out for line in ["", text])]
+
+
+def cell(contest: Contest, name: str) -> str:
+    """Its best time; – if it was left out, and nothing if it does not take part."""
+    if name not in contest.times:
+        return "–" if name in contest.left_out else ""
+    return ("~" if scaled(contest, name) else "") + duration(contest.best(name))
+
+
+def scaled(contest: Contest, name: str) -> bool:
+    """Whether it was timed on few examples."""
+    (contestant,) = [contestant for contestant in contest.contestants if contestant.name == name]
+    return contest.workload.examples(contestant) < contest.workload.size
+
+
+def duration(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{figure(seconds / size)} {unit}"
+    return f"{figure(seconds / 1e-6)} µs"
+
+
+def figure(number: float) -> str:
+    """With three digits or so, and commas."""
+    digits = 2 if abs(number) < 10 else 1 if abs(number) < 100 else 0
+    return f"{number:,.{digits}f}"
+
+
+def relative(ratio: float) -> str:
+    text = f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.1g}"
+    return f"{text}, a tie" if 1 / TIE < ratio < TIE and ratio != 1.0 else text
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:,.0f} ×" if ratio >= 10 else f"{ratio:.1f} ×"
+
+
+def _if_number(number: float) -> str:
+    return figure(number) if number > 0 else ""
+
+
+def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of markdown; all columns but the first are numbers."""
+    ruler = ["---", *["--:"] * (len(heading) - 1)]
+    return [f"| {' | '.join(cells)} |" for cells in (heading, ruler, *rows)]
+
+
+def _bold(name: str, text: str) -> str:
+    return f"**{text}**" if name == OURS and text else text
+
+
+def _item(text: str) -> list[str]:
+    return textwrap.wrap(text, 140, initial_indent="- ", subsequent_indent="  ", break_long_words=False)
+
+
+def write_between(page: Path, lines: list[str]) -> None:
+    """Replace what stands between the two marks."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    if not mark:
+        raise ValueError(f"{page.name} must have the lines {BEGIN!r} and {END!r}, between which the table goes")
+    page.write_text("\n".join([before + BEGIN, *lines, mark + after]))

@@ -1,0 +1,86 @@
+"""The scoreboard: `python benchmarks/scoreboard.py` runs all, and writes results.md, the README's part and its picture.
+
+With `--workloads` or `--contestants` only some of it, and with `--quick` fewer turns; then it only prints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from alone import Cost, cost
+from contest import Contest, Contestant, Workload
+from contestants import CONTESTANTS
+from lines import lines_of
+from machine import import_time, machine
+from pages import Board, Score, write_between
+from picture import picture
+from workloads import GRAPHS, WORKLOADS
+
+HERE = Path(__file__).parent
+RESULTS, README = HERE / "results.md", HERE.parent / "README.md"
+PICTURE = HERE.parent / "docs" / "pictures" / "scoreboard.svg"
+
+ONE_THREAD = {
+    **dict.fromkeys(
+        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"), "1"
+    ),
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+    "JAX_PLATFORMS": "cpu",
+}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--quick", action="store_true", help="fewer turns, and neither memory nor compile times")
+    options.add_argument("--workloads", nargs="+", metavar="NAME", choices=[w.name for w in (*WORKLOADS, *GRAPHS)])
+    options.add_argument("--contestants", nargs="+", metavar="NAME", choices=[c.name for c in CONTESTANTS])
+    given = options.parse_args()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    scores = [
+        score(workload, given.contestants, given.quick)
+        for workload in (*WORKLOADS, *GRAPHS)
+        if workload.name in (given.workloads or [workload.name])
+    ]
+    board = Board(scores, machine(), datetime.now(UTC).date().isoformat(), load, import_time(5 if given.quick else 25))
+    print(board.results())
+    if not (given.quick or given.workloads or given.contestants):
+        RESULTS.write_text(board.results())
+        PICTURE.write_text(picture(board))
+        write_between(README, board.summary())
+
+
+def score(workload: Workload, names: Iterable[str] | None, quick: bool) -> Score:
+    """Run a contest, and measure what its contestants cost besides time."""
+    contestants = workload.contestants(CONTESTANTS)
+    chosen = [c for k, c in enumerate(contestants) if k == 0 or names is None or c.name in names]
+    contest = Contest(workload, chosen)
+    print(f"{workload.name}: {len(chosen)} contestants", file=sys.stderr)
+    contest.run(*((5, 0.5) if quick else (51, 3.0)))
+    for name, reason in contest.left_out.items():
+        print(f"{workload.name}: left out {name}: {reason}", file=sys.stderr)
+    took_part = [contestant for contestant in chosen if contestant.name in contest.times]
+    lines = {contestant.name: lines_of(contestant, workload) for contestant in took_part}
+    return Score(contest, lines, {} if quick else costs(workload, took_part))
+
+
+def costs(workload: Workload, contestants: Iterable[Contestant]) -> dict[str, Cost]:
+    """Of those who can be measured; a long run does not end because one cannot."""
+    found = {}
+    for contestant in contestants:
+        try:
+            found[contestant.name] = cost(workload, contestant)
+        except subprocess.CalledProcessError as error:
+            print(f"{workload.name}: no costs of {contestant.name}: {error.stderr}", file=sys.stderr)
+    return found
+
+
+if __name__ == "__main__":
+    if not os.environ.items() >= ONE_THREAD.items():  # libraries read it when they are loaded: begin again
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE_THREAD})
+    main()
