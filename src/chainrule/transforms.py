@@ -278,19 +278,19 @@ class _Path:
         return {node: k for k, node in enumerate(self._flat[0])}
 
     @cached_property
-    def _dependent(self) -> tuple[list[bool], list[tuple[int, Any, Any, tuple[int, ...]]]]:
-        """Which places hold inputs or what depends on them; and place, node, rule and operands of the latter."""
-        reached, rows = [False] * len(self._place), []
+    def _dependent(self) -> tuple[list[bool], list[int]]:
+        """Which places hold inputs or what depends on them; and the places of the latter, oldest first."""
+        reached, places = [False] * len(self._place), []
         for node in self.inputs:
             if node in self._place:
                 reached[self._place[node]] = True
-        for row in zip(range(len(reached)), *self._flat, strict=True):
-            for operand in row[3]:
+        for k, operands in enumerate(self._flat[2]):
+            for operand in operands:
                 if reached[operand]:
-                    reached[row[0]] = True
-                    rows.append(row)
+                    reached[k] = True
+                    places.append(k)
                     break
-        return reached, rows
+        return reached, places
 
     def meets_others(self) -> bool:
         """Whether the outputs depend on leaves that take gradients besides the inputs."""
@@ -312,9 +312,10 @@ class _Path:
         for output, seed in given:
             _add(adjoints, self._place[output], seed)
         numbers = self._numbers(as_graph)
-        reached, rows = self._dependent
-        for k, node, rule, operands in reversed(rows):
-            adjoint = adjoints[k]
+        nodes, rules, operands_of = self._flat
+        reached, places = self._dependent
+        for k in reversed(places):
+            adjoint, node, rule, operands = adjoints[k], nodes[k], rules[k], operands_of[k]
             if adjoint is None:
                 continue
             if rule is None:
@@ -334,7 +335,9 @@ class _Path:
             if node in self._place:
                 tangents[self._place[node]] = seed
         numbers = self._numbers(as_graph)
-        for k, node, rule, operands in self._dependent[1]:
+        nodes, rules, operands_of = self._flat
+        for k in self._dependent[1]:
+            node, rule, operands = nodes[k], rules[k], operands_of[k]
             if rule is None:
                 for operand, slope in _called(node, operands, 1.0, as_graph):
                     if tangents[operand] is not None:
