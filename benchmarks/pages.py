@@ -141,7 +141,8 @@ class Board:
             title, best = score.contest.workload.title, score.contest.best
             rows.append([f"{title}, ns", *(_if_number(1e9 * best(name) / NODES) for name in names)])
         held = {name: cost.megabytes for name, cost in self.graphs[0].costs.items() if cost.megabytes is not None}
-        rows.append(["held, bytes", *(_if_number(1e6 * held.get(name, math.nan) / NODES) for name in names)])
+        if held:
+            rows.append(["held, bytes", *(_if_number(1e6 * held.get(name, math.nan) / NODES) for name in names)])
         return table(["a node", *names], rows)
 
 
