@@ -14,7 +14,7 @@ from contestants import CONTESTANTS, GROUPS, OURS
 from workloads import GRAPHS, NODES
 
 TIE = 1.5  # shared machines do not tell smaller ratios apart
-QUIET = 0.5  # processes that may have been running beside us
+QUIET = 1.0  # of load: installing just before leaves as much in the average of a minute
 SHOWN = "moons"  # the workload of which the README says more
 BEGIN, END = "<!-- benchmarks/scoreboard.py writes from here -->", "<!-- to here -->"
 
@@ -90,11 +90,11 @@ class Board:
         return [*self._overview(), "", *said, "", *self._graph(), "", imports]
 
     def _measured(self) -> list[str]:
-        lines = _item(f"{self.date}, on {self.machine}.")
+        lines = _item(f"{self.date}, on {self.machine}. The load was {self.load:.1f} before the run.")
         if self.load > QUIET:
             lines += _item(
-                f"**Measured on a busy machine** (a load of {self.load:.1f} before the run): slow contestants, which "
-                "have few turns, look slower than they are, and two threads had no two cores to themselves."
+                "**Measured on a busy machine**: slow contestants, which have few turns, look slower than they are, and "
+                "two threads had no two cores to themselves."
             )
         return lines
 

@@ -99,7 +99,8 @@ def _column(task: Contest, rows: dict[str, float], left: float, bottom: float) -
     for power in range(low, high + 1):
         parts.append(_line("decade", across(10**power), top, bottom + 4))
         if power % 3 == 0:
-            parts.append(_text(across(10**power), bottom + 17, _unit(power), "middle", "small"))
+            anchor = {low: "start", high: "end"}.get(power, "middle")  # within the column, beside its neighbours
+            parts.append(_text(across(10**power), bottom + 17, _unit(power), anchor, "small"))
     parts.append(_line("line", across(best[OURS]), top, bottom))
     for name, seconds in best.items():
         x, y = across(seconds), rows[name]
