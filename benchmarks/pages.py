@@ -93,8 +93,8 @@ class Board:
         lines = _item(f"{self.date}, on {self.machine}. The load was {self.load:.1f} before the run.")
         if self.load > QUIET:
             lines += _item(
-                "**Measured on a busy machine**: slow contestants, which have few turns, look slower than they are, and "
-                "two threads had no two cores to themselves."
+                "**Measured on a busy machine**: slow contestants, which have few turns, look slower than they are, "
+                "and two threads had no two cores to themselves."
             )
         return lines
 
