@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,10 +30,25 @@ def referee(monkeypatch):
     limit = sys.getrecursionlimit()
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     monkeypatch.syspath_prepend(BENCHMARKS)
-    yield
+    with doubles_in_jax():
+        yield
     sys.setrecursionlimit(limit)
     if cores:
         os.sched_setaffinity(0, cores)
+
+
+@contextmanager
+def doubles_in_jax():
+    """Peers ask for them when they are imported, which happens once; other tests want JAX as it comes."""
+    try:
+        import jax
+    except ImportError:
+        yield
+        return
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", before)
 
 
 TINY = [replace(workload, size=workload.tiny, few=min(workload.few, workload.tiny)) for workload in WORKLOADS + GRAPHS]
