@@ -87,11 +87,9 @@ class MicroGPT:
     def by_hand(self, matrices, tokens, targets, weights):
         token, position, query, key, value, mix, widen, narrow, predict = matrices
         count, length = tokens.shape
-        normalised = lambda x: x * (jnp.mean(x * x, -1, keepdims=True) + 1e-5) ** -0.5  # noqa: E731
-        split = lambda x: x.reshape(count, length, self.heads, -1)  # noqa: E731
         x = normalised(token[tokens.astype(int)] + position)
         seen = normalised(x)
-        q, k, v = (split(seen @ m.T) for m in (query, key, value))
+        q, k, v = ((seen @ m.T).reshape(count, length, self.heads, -1) for m in (query, key, value))
         scores = jnp.einsum("nihd,njhd->nhij", q, k) / q.shape[-1] ** 0.5
         shares = jax.nn.softmax(jnp.where(jnp.tri(length, dtype=bool), scores, -jnp.inf))
         x = x + jnp.einsum("nhij,njhd->nihd", shares, v).reshape(x.shape) @ mix.T
@@ -102,6 +100,11 @@ class MicroGPT:
     @staticmethod
     def flattened(gradients):
         return np.concatenate([np.asarray(matrix).ravel() for matrix in gradients])
+
+
+def normalised(x):
+    """RMSNorm."""
+    return x * (jnp.mean(x * x, -1, keepdims=True) + 1e-5) ** -0.5
 
 
 def ours(problem):
@@ -118,12 +121,7 @@ def ours(problem):
 def in_jax(problem):
     matrices = jax.tree.map(jnp.array, problem.matrices())
     step = jax.jit(jax.value_and_grad(problem.by_hand))
-
-    def run(*data):
-        value, gradients = step(matrices, *data)
-        return value, gradients
-
-    return run
+    return lambda *data: step(matrices, *data)
 
 
 def in_pytorch(problem, compiled):
