@@ -108,6 +108,26 @@ def sum_of(op, terms):
     return total
 
 
+def smooth_graph(seed, most_blocks=8):
+    """(leaves, root, reach) of a random program on Values, after a backward pass; None if its numbers grow large.
+
+    `reach` is by how much rounding errors may be magnified.
+    """
+    _, numbers, blocks = random_program(random.Random(seed))
+    numbers = [0.5 + abs(n) % 1.0 if math.isfinite(n) else 0.5 for n in numbers]
+    nodes = []
+
+    def apply(row, operands):
+        nodes.append(chainrule.Value._apply(row, tuple(operands)))
+        return nodes[-1]
+
+    leaves, root = run((False, numbers, blocks[:most_blocks]), chainrule.Value, apply)
+    root.backward()
+    if not all(math.isfinite(v.data) and abs(v.data) < 1e4 and abs(v.grad) < 1e4 for v in nodes):
+        return None
+    return leaves, root, max(1.0, sum(abs(v.data * v.grad) for v in nodes))
+
+
 class Eager:
     """A program run on Values: its nodes, its result and its gradients."""
 
