@@ -144,7 +144,7 @@ def test_compiled_runs_too(tmp_path, dtype, watched):
 
 
 def test_a_run_that_was_compiled_of_itself_goes_on_compiled(tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule.training._seconds_to_compile", lambda epoch: 0.0)
+    monkeypatch.setattr("chainrule.epochs.seconds_to_compile", lambda epoch: 0.0)
 
     def automatic(path, epochs, resume=False):
         model = nn.MLP(2, [4, 1], activation="tanh", rng=3)
@@ -156,7 +156,7 @@ def test_a_run_that_was_compiled_of_itself_goes_on_compiled(tmp_path, monkeypatc
     straight, state = automatic(tmp_path / "straight", 40)
     assert straight.engine.startswith("compiled, for")
     automatic(tmp_path / "run", 20)
-    monkeypatch.setattr("chainrule.training._seconds_to_compile", lambda epoch: 1e9)
+    monkeypatch.setattr("chainrule.epochs.seconds_to_compile", lambda epoch: 1e9)
     resumed, resumed_state = automatic(tmp_path / "run", 40, resume=True)
     assert resumed.engine.startswith("compiled, as the run was before it was interrupted")
     assert (resumed.loss, resumed_state) == (straight.loss, state)

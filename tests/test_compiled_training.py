@@ -118,7 +118,7 @@ def test_metrics_validation_callbacks_and_early_stopping_see_every_epoch():
 
 @pytest.mark.parametrize(("seconds", "engine"), [(1e9, "eager, for 29 epochs of"), (0.0, "compiled, for 29 epochs of")])
 def test_auto_weighs_the_epochs_that_are_left_against_compiling(monkeypatch, seconds, engine):
-    monkeypatch.setattr("chainrule.training._seconds_to_compile", lambda epoch: seconds)
+    monkeypatch.setattr("chainrule.epochs.seconds_to_compile", lambda epoch: seconds)
     eager, auto = trained(False), trained("auto")
     assert auto[2].engine.startswith(engine)
     assert auto[2].loss == pytest.approx(eager[2].loss, abs=1e-12)

@@ -21,11 +21,12 @@ from chainrule.anomalies import AnomalyError, detect_anomaly
 from chainrule.checks import gradcheck
 from chainrule.checkups import Checkup, Finding
 from chainrule.data import Dataset
+from chainrule.epochs import Loss
 from chainrule.experiments import graph_below
 from chainrule.nn import Module
 from chainrule.optim import Adam, Optimizer
 from chainrule.supervision import MISTAKES, Supervisor, ends, is_users_rule, summary
-from chainrule.training import Loss, check_run
+from chainrule.training import check_run
 
 CHECKED = 6  # parameters whose derivatives are measured, to judge hand-written rules
 FEW = 4  # examples for that

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib.util import find_spec
 from random import Random
@@ -25,16 +24,16 @@ from typing import Any
 
 from chainrule._arguments import whole_number
 from chainrule._observation import nodes_are_observed
-from chainrule._value import ENGINE, Value
-from chainrule.data import Dataset, batches
-from chainrule.nn import MLP, Layer, Module, Neuron, Sequential
+from chainrule._value import Value
+from chainrule.data import Dataset
+from chainrule.epochs import Columns, Job, Loss, Metric, run_epochs
+from chainrule.nn import Module
 from chainrule.ops import as_float
 from chainrule.optim import Adam, Optimizer
+from chainrule.resuming import Saver
 
 __all__ = ["EarlyStopping", "History", "Training", "fit"]
 
-Loss = Callable[[list[Any], list[Any]], Value]
-Metric = Callable[[list[Any], list[Any]], float]
 Callback = Callable[["Training"], object]
 
 
@@ -193,16 +192,16 @@ def fit(
     callbacks, measures = list(_iterable(callbacks, "callbacks")), _by_name(metrics)
     rng = Random(rng) if isinstance(rng, int) else rng
     with _together(mesh, compiled, checkpoint) as devices:
-        job = _Job(model, loss, penalty, optimizer, data, batch_size, rng, measures, validation, dtype, devices)
+        job = Job(model, loss, penalty, optimizer, data, batch_size, rng, measures, validation, dtype, devices)
         watched = bool(callbacks or measures or validation)
         for callback in callbacks:
             getattr(callback, "start", _nothing)(run)
-        saver = _Saver(job, run, callbacks, checkpoint, every, resume) if checkpoint is not None else None
+        saver = Saver(job, run, callbacks, checkpoint, every, resume) if checkpoint is not None else None
         started = time.perf_counter() - run.history.seconds
         with _progress_bar(epochs, progress and job.leads) as show:
             if len(run.history):
                 show(run.history.columns)
-            for columns in _epochs(job, run.history, epochs - len(run.history), compiled, watched):
+            for columns in run_epochs(job, run.history, epochs - len(run.history), compiled, watched):
                 run.history.extend(columns)
                 run.history.seconds = time.perf_counter() - started
                 run.epoch = len(run.history) - 1
@@ -245,364 +244,6 @@ def _together(mesh: Any, compiled: Any, checkpoint: Any) -> Iterator[Any]:
         return
     with witnessed(devices.process, devices.processes, "" if checkpoint is None else os.fspath(checkpoint)):
         yield devices
-
-
-Columns = Mapping[str, Sequence[float]]
-
-
-def _epochs(job: _Job, history: History, epochs: int, compiled: bool | str, watched: bool) -> Iterator[Columns]:
-    """The columns of the history, epoch by epoch; many epochs at a time where nobody watches."""
-    if epochs <= 0 or history.stopped:
-        return
-    if job.devices is not None:
-        job.shard(history)
-        for _ in range(epochs):
-            yield job.epoch()
-        return
-    if compiled is True:
-        if nodes_are_observed():
-            raise ValueError("`compiled` steps are not watched by detect_anomaly(): leave `compiled` out in the block")
-        yield from job.compiled(history, "as asked", epochs, watched)
-        return
-    left = epochs
-    history.engine = "eager, as asked" if compiled is False else job.why_eager
-    if compiled == "auto" and not job.why_eager and job.decided is not None:
-        if job.decided:
-            yield from job.compiled(history, "as the run was before it was interrupted", left, watched)
-            return
-        history.engine = "eager, as the run was before it was interrupted"
-    elif compiled == "auto" and not job.why_eager:
-        started = time.perf_counter()
-        yield job.epoch()
-        left -= 1
-        seconds = time.perf_counter() - started
-        saved, cost = left * seconds, _seconds_to_compile(seconds)
-        if saved > 2 * cost:
-            reason = f"for {left} epochs of {seconds:.2g} s are longer than the {cost:.2g} s that compiling takes"
-            yield from job.compiled(history, reason, left, watched)
-            return
-        job.decided = False
-        history.engine = f"eager, for {left} epochs of {seconds:.2g} s are over before compiling would pay"
-    for _ in range(left):
-        yield job.epoch()
-
-
-def _seconds_to_compile(epoch: float) -> float:
-    """A guess from the time of an eager epoch: LLVM, and some work for each scalar node."""
-    return 0.5 + (100 if ENGINE == "native" else 3) * epoch
-
-
-class _Job:
-    """What is to be done in every epoch, and two ways of doing it."""
-
-    def __init__(
-        self,
-        model: Module,
-        loss: Loss,
-        penalty: Callable[[list[Value]], Value] | None,
-        optimizer: Optimizer,
-        data: Dataset,
-        batch_size: int | None,
-        rng: Random | None,
-        metrics: Mapping[str, Metric],
-        validation: Dataset | None,
-        dtype: str,
-        devices: Any = None,
-    ) -> None:
-        self.model: Any = model
-        self.loss = loss
-        self.penalty = penalty
-        self.optimizer = optimizer
-        self.data = data
-        self.batch_size = batch_size or len(data)
-        self.rng = rng
-        self.metrics = metrics
-        self.validation = validation
-        self.dtype = dtype
-        self.devices = devices  # of a mesh
-        self.steps: Any = None  # on those devices
-        self.summands = Value(1.0)  # how many examples are in their batch
-        self.examples = data  # that batches are made of; their numbers if there is a mesh
-        self.predict: Callable[[list[Any]], list[Any]] = lambda inputs: [self.model(x) for x in inputs]
-        self.rows: list[dict[str, float]] = []  # of the batches done in the epoch under way
-        self.random_at_start: Any = None  # the state of `rng` before it shuffled them
-        self.random_now: Any = None  # after a resumption in the middle of an epoch, until the batches are drawn again
-        self.decided: bool | None = None  # whether "auto" compiles
-        self.after_step: Callable[[], object] = _no_save
-        self.steps_left: Callable[[], float] = lambda: math.inf
-
-    def epoch(self) -> Columns:
-        """An eager epoch, or what is left of it."""
-        self.random_at_start = self.rng.getstate() if self.rng else None
-        parts = batches(self.examples, self.batch_size, self.rng)
-        if self.rng and self.random_now:
-            self.rng.setstate(self.random_now)
-            self.random_now = None
-        for part in parts[len(self.rows) :]:
-            self.rows.append(self.step(part))
-            if len(self.rows) < len(parts):
-                self.after_step()
-        row, self.rows = _average(self.rows, parts), []
-        self.store()
-        return self.columns(row)
-
-    def step(self, part: Dataset) -> dict[str, float]:
-        if self.steps is not None:
-            return self.sharded_step(part.inputs)
-        predictions = self.predict(part.inputs)
-        total = self.total(predictions, part.targets)
-        row = {"loss": total.data, **self.measured(predictions, part.targets)}
-        self.optimizer.zero_grad()
-        total.backward()
-        self.optimizer.step()
-        return row
-
-    def sharded_step(self, numbers: list[int]) -> dict[str, float]:
-        """A step on the examples of these numbers, on the devices of the mesh."""
-        row: dict[str, float] = {}
-        if self.metrics:
-            self.store()
-            predictions = self.predict([self.data.inputs[k] for k in numbers])
-            row = self.measured(predictions, [self.data.targets[k] for k in numbers])
-        self.summands.data = float(len(numbers))
-        return {"loss": self.steps.step(numbers), **row}
-
-    def shard(self, history: History) -> None:
-        """Have the coming epochs run on the devices of the mesh."""
-        from chainrule.compiler.function import CompiledFunction
-        from chainrule.compiler.sharding import ShardedFunction, ShardedSteps
-
-        is_sum = _adds_up(self.checked_loss, self.model(self.data.inputs[0]), self.data.targets)
-
-        def loss_of_one(x: Any, y: Any) -> Any:
-            """Its mean over a batch is the loss of the batch."""
-            own = self.checked_loss([self.model(x)], [y])
-            return self.penalized(own * self.summands if is_sum else own)
-
-        arrays = self.data.inputs, self.data.targets
-        self.steps = ShardedSteps(loss_of_one, arrays, self.optimizer, self.devices, self.dtype)
-        self.devices.agree(
-            {
-                "data": lambda: self.steps.matrix.tobytes(),
-                "validation data": lambda: repr(self.validation and list(self.validation)).encode(),
-                "parameters": lambda: repr((self.model.state(), self.optimizer.state())).encode(),
-                "random numbers": lambda: repr(self.rng and self.rng.getstate()).encode(),
-            }
-        )
-        self.examples = Dataset(range(len(self.data)), range(len(self.data)))
-        program = ShardedFunction(CompiledFunction(self.model, backend="jax", dtype=self.dtype), self.devices.mesh)
-        self.predict = lambda inputs: _examples(program.batch(inputs, reduce=None))
-        history.engine = (
-            f"compiled by XLA, on {self.devices}: {self.steps.traced.scalar_nodes:,} scalar nodes for an example"
-        )
-
-    def store(self) -> None:
-        """Have the model and the optimizer hold what the steps so far came to."""
-        if self.steps is not None:
-            self.steps.store()
-
-    @property
-    def leads(self) -> bool:
-        """Whether this process is the one that writes and prints."""
-        return self.devices is None or bool(self.devices.leads)
-
-    def compiled(self, history: History, reason: str, epochs: int, watched: bool) -> Iterator[Columns]:
-        """Epochs of one compiled step each."""
-        from chainrule.compiler.function import CompiledFunction
-        from chainrule.compiler.steps import CompiledSteps
-
-        def loss_of(inputs: Any) -> Any:
-            return self.total([self.model(x) for x in inputs], self.data.targets)
-
-        if self.batch_size < len(self.data):
-            raise ValueError("`compiled` needs one batch, the same at every step: leave `batch_size` out")
-        self.decided = True
-        steps = CompiledSteps(loss_of, self.data.inputs, self.optimizer, dtype=self.dtype)
-        nodes, statements = steps.stats["scalar nodes"], steps.stats["array statements"]
-        reason += f", in {self.dtype}" if self.dtype != "float64" else ""
-        history.engine = f"compiled, {reason}: {nodes:,} scalar nodes in {statements} array statements"
-        predict = CompiledFunction(self.model, dtype=self.dtype) if self.metrics else None
-        at_once = 1
-        while epochs:
-            count = int(min(epochs, at_once, self.steps_left()))
-            started = time.perf_counter()
-            if watched:
-                predictions = _examples(predict.batch(self.data.inputs, reduce=None)) if predict else []
-                row = self.measured(predictions, self.data.targets)
-                yield self.columns({"loss": steps.run(1)[0], **row})
-            else:
-                yield {"loss": steps.run(count)}
-                if time.perf_counter() - started < 0.05:  # often enough for the progress bar
-                    at_once *= 2
-            epochs -= count
-
-    def total(self, predictions: list[Any], targets: list[Any]) -> Any:
-        return self.penalized(self.checked_loss(predictions, targets))
-
-    def checked_loss(self, predictions: list[Any], targets: list[Any]) -> Any:
-        total = self.loss(predictions, targets)
-        if not hasattr(total, "_apply"):
-            raise TypeError(f"`loss` must return a Value, got {type(total).__name__}: build it from the predictions")
-        return total
-
-    def penalized(self, total: Any) -> Any:
-        return total + self.penalty(self.model.parameters()) if self.penalty else total
-
-    def measured(self, predictions: list[Any], targets: list[Any]) -> dict[str, float]:
-        return {name: float(metric(predictions, targets)) for name, metric in self.metrics.items()}
-
-    def columns(self, row: dict[str, float]) -> Columns:
-        """An epoch's row, with that of the validation data, as columns."""
-        if self.validation is not None:
-            predictions = self.predict(self.validation.inputs)
-            row["validation_loss"] = self.loss(predictions, self.validation.targets).data
-            measured = self.measured(predictions, self.validation.targets)
-            row |= {f"validation_{name}": number for name, number in measured.items()}
-        return {name: [number] for name, number in row.items()}
-
-    @property
-    def why_eager(self) -> str:
-        """Why the steps must not be compiled unasked; empty if they may."""
-        if nodes_are_observed():
-            return "eager, for compiled steps are not watched by detect_anomaly()"
-        if self.batch_size < len(self.data):
-            return "eager, for the batches differ from step to step"
-        if not _is_known(self.model):
-            return "eager, for what this model does may differ from step to step (`compiled=True`: it does not)"
-        ours = [f for f in (self.loss, self.penalty) if getattr(f, "__module__", "") == "chainrule.losses" or f is None]
-        if len(ours) < 2:
-            return "eager, for what this loss does may differ from step to step (`compiled=True`: it does not)"
-        if not find_spec("llvmlite"):
-            return "eager, for llvmlite is not installed"
-        return ""
-
-
-class _Saver:
-    """Keeps a run's checkpoint: what to put into it, and how to go on from it."""
-
-    def __init__(
-        self,
-        job: _Job,
-        run: Training,
-        callbacks: list[Any],
-        path: str | os.PathLike[str],
-        every: int | timedelta | None,
-        resume: bool,
-    ) -> None:
-        from chainrule import checkpoints  # needs safetensors
-
-        self.job, self.run, self.callbacks, self.format = job, run, callbacks, checkpoints
-        name = os.fspath(path)
-        with job.devices.file(name) if job.devices else nullcontext(name if os.path.lexists(name) else None) as there:
-            if there is not None:
-                if not resume:
-                    raise FileExistsError(
-                        f"`checkpoint` is there already: {name!r}; say resume=True to go on from it, or remove it first"
-                    )
-                self.load(there)
-        if not job.leads:
-            return
-        self.file = checkpoints.Checkpoints(name, checkpoints.HALF_A_MINUTE if every is None else every, self.steps)
-        job.after_step, job.steps_left = self.save_if_due, lambda: self.file.steps_left(self.steps)
-
-    @property
-    def steps(self) -> int:
-        return self.run.optimizer.steps
-
-    @property
-    def shape(self) -> dict[str, Any]:
-        job = self.job
-        columns = ["loss", *job.metrics]
-        columns += [f"validation_{name}" for name in columns] if job.validation is not None else []
-        return {"examples": len(job.data), "batch_size": job.batch_size, "dtype": job.dtype, "columns": columns}
-
-    def save_if_due(self) -> None:
-        if self.job.leads and self.file.due(self.steps):
-            self.save()
-
-    def save(self) -> None:
-        job, history = self.job, self.run.history
-        if not job.leads:
-            return
-        job.store()
-        snapshot = self.format.Snapshot(
-            **self.format.describe(self.run.model, self.run.optimizer, self.callbacks),
-            history=history.columns,
-            batches=job.rows,
-            seconds=history.seconds,
-            stopped=history.stopped,
-            compiled=job.decided,
-            shape=self.shape,
-            randoms={
-                "global": random.getstate(),
-                "rng": job.rng.getstate() if job.rng else None,
-                "epoch": job.random_at_start if job.rows else None,
-            },
-        )
-        self.file.write(snapshot)
-
-    def load(self, name: str) -> None:
-        job, run = self.job, self.run
-        saved = self.format.read(name)
-        if saved.shape != self.shape:
-            raise ValueError(f"{name!r} is of a run with {_words(saved.shape)}, and this one has {_words(self.shape)}")
-        if (saved.randoms["rng"] is None) != (job.rng is None):
-            raise ValueError(f"{name!r} is of a run {'without' if job.rng else 'with'} `rng`: go on as it began")
-        fits = all(set(row) == {"loss", *job.metrics} for row in saved.batches)
-        if not fits or set(saved.history) not in (set(), set(self.shape["columns"])):
-            raise ValueError(f"{name!r} is a damaged checkpoint: its columns are not those of such a run")
-        if len(saved.batches) * job.batch_size >= len(job.data):
-            raise ValueError(f"{name!r} is a damaged checkpoint: more batches are done than an epoch has")
-        self.format.restore(name, saved, run.model, run.optimizer, self.callbacks)
-        run.history.extend(saved.history)
-        run.history.seconds, run.history.stopped = saved.seconds, saved.stopped
-        job.rows, job.decided = saved.batches, saved.compiled
-        random.setstate(saved.randoms["global"] or random.getstate())
-        if job.rng:
-            job.rng.setstate(saved.randoms["epoch"] or saved.randoms["rng"] or ())
-            job.random_now = saved.randoms["rng"] if saved.randoms["epoch"] else None
-
-
-def _adds_up(loss: Loss, prediction: Any, targets: Sequence[Any]) -> bool:
-    """Whether the loss of a batch is the sum of the losses of its examples, rather than their mean.
-
-    It is tried on predictions like the one given, of numbers that may be logits, probabilities or lengths.
-    """
-    rng = Random(0)
-
-    def like(prediction: Any) -> Any:
-        if isinstance(prediction, (list, tuple)):
-            return [like(entry) for entry in prediction]
-        return Value(rng.uniform(0.1, 0.9))
-
-    wanted = [targets[k * (len(targets) - 1) // 4] for k in range(5)]
-    predictions = [like(prediction) for _ in wanted]
-    alone = [loss([p], [y]).data for p, y in zip(predictions, wanted, strict=True)]
-    whole, total = loss(predictions, wanted).data, sum(alone)
-    for is_sum, expected in ((False, total / len(alone)), (True, total)):
-        if whole and math.isclose(whole, expected, rel_tol=1e-9):
-            return is_sum
-    raise ValueError(
-        f"`loss` must be the mean or the sum of the losses of single examples for a `mesh`, which divides the batch: "
-        f"of five it is {whole!r}, and their own have the mean {total / len(alone)!r} and the sum {total!r}"
-    )
-
-
-def _is_known(model: Any) -> bool:
-    """Whether it is made of chainrule's own networks, which do the same at every step."""
-    if type(model) is Sequential:
-        return all(map(_is_known, model.steps))
-    if type(model) is Neuron:
-        return isinstance(model.activation, str)
-    parts = getattr(model, "layers", None) or getattr(model, "neurons", [])
-    return type(model) in (MLP, Layer) and all(map(_is_known, parts))
-
-
-def _examples(predictions: Any) -> list[Any]:
-    """Predictions of a batch, example by example, as Values: what metrics are used to."""
-    if isinstance(predictions, (list, tuple)):
-        return [list(row) for row in zip(*map(_examples, predictions), strict=True)]
-    return [Value(number) for number in predictions.tolist()]
 
 
 class EarlyStopping:
@@ -663,24 +304,8 @@ class EarlyStopping:
         )
 
 
-def _no_save() -> None:
-    """What a run without a checkpoint does after a step."""
-
-
-def _words(shape: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in shape.items())
-
-
 def _nothing(training: Training) -> None:
     """What a callback without a `start` or a `finish` does there."""
-
-
-def _average(rows: list[dict[str, float]], parts: list[Dataset]) -> dict[str, float]:
-    """The mean over batches, weighted by their sizes; exact where there is one batch."""
-    if len(rows) == 1:
-        return rows[0]
-    sizes = [len(part) for part in parts]
-    return {n: sum(r[n] * k for r, k in zip(rows, sizes, strict=True)) / sum(sizes) for n in rows[0]}
 
 
 def _by_name(metrics: Mapping[str, Metric] | Iterable[Metric]) -> dict[str, Metric]:

@@ -1,0 +1,304 @@
+"""The epochs of a run of `fit`: eager, as compiled steps, or on the devices of a mesh."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from chainrule._observation import nodes_are_observed
+from chainrule._value import ENGINE, Value
+from chainrule.data import Dataset, batches
+from chainrule.nn import MLP, Layer, Module, Neuron, Sequential
+from chainrule.optim import Optimizer
+
+if TYPE_CHECKING:
+    from chainrule.training import History
+
+Loss = Callable[[list[Any], list[Any]], Value]
+Metric = Callable[[list[Any], list[Any]], float]
+Columns = Mapping[str, Sequence[float]]
+
+
+def run_epochs(job: Job, history: History, epochs: int, compiled: bool | str, watched: bool) -> Iterator[Columns]:
+    """The columns of the history, epoch by epoch; many epochs at a time where nobody watches."""
+    if epochs <= 0 or history.stopped:
+        return
+    if job.devices is not None:
+        job.shard(history)
+        for _ in range(epochs):
+            yield job.epoch()
+        return
+    if compiled is True:
+        if nodes_are_observed():
+            raise ValueError("`compiled` steps are not watched by detect_anomaly(): leave `compiled` out in the block")
+        yield from job.compiled(history, "as asked", epochs, watched)
+        return
+    left = epochs
+    history.engine = "eager, as asked" if compiled is False else job.why_eager
+    if compiled == "auto" and not job.why_eager and job.decided is not None:
+        if job.decided:
+            yield from job.compiled(history, "as the run was before it was interrupted", left, watched)
+            return
+        history.engine = "eager, as the run was before it was interrupted"
+    elif compiled == "auto" and not job.why_eager:
+        started = time.perf_counter()
+        yield job.epoch()
+        left -= 1
+        seconds = time.perf_counter() - started
+        saved, cost = left * seconds, seconds_to_compile(seconds)
+        if saved > 2 * cost:
+            reason = f"for {left} epochs of {seconds:.2g} s are longer than the {cost:.2g} s that compiling takes"
+            yield from job.compiled(history, reason, left, watched)
+            return
+        job.decided = False
+        history.engine = f"eager, for {left} epochs of {seconds:.2g} s are over before compiling would pay"
+    for _ in range(left):
+        yield job.epoch()
+
+
+def seconds_to_compile(epoch: float) -> float:
+    """A guess from the time of an eager epoch: LLVM, and some work for each scalar node."""
+    return 0.5 + (100 if ENGINE == "native" else 3) * epoch
+
+
+class Job:
+    """What is to be done in every epoch, and two ways of doing it."""
+
+    def __init__(
+        self,
+        model: Module,
+        loss: Loss,
+        penalty: Callable[[list[Value]], Value] | None,
+        optimizer: Optimizer,
+        data: Dataset,
+        batch_size: int | None,
+        rng: Random | None,
+        metrics: Mapping[str, Metric],
+        validation: Dataset | None,
+        dtype: str,
+        devices: Any = None,
+    ) -> None:
+        self.model: Any = model
+        self.loss = loss
+        self.penalty = penalty
+        self.optimizer = optimizer
+        self.data = data
+        self.batch_size = batch_size or len(data)
+        self.rng = rng
+        self.metrics = metrics
+        self.validation = validation
+        self.dtype = dtype
+        self.devices = devices  # of a mesh
+        self.steps: Any = None  # on those devices
+        self.summands = Value(1.0)  # how many examples are in their batch
+        self.examples = data  # that batches are made of; their numbers if there is a mesh
+        self.predict: Callable[[list[Any]], list[Any]] = lambda inputs: [self.model(x) for x in inputs]
+        self.rows: list[dict[str, float]] = []  # of the batches done in the epoch under way
+        self.random_at_start: Any = None  # the state of `rng` before it shuffled them
+        self.random_now: Any = None  # after a resumption in the middle of an epoch, until the batches are drawn again
+        self.decided: bool | None = None  # whether "auto" compiles
+        self.after_step: Callable[[], object] = _no_save
+        self.steps_left: Callable[[], float] = lambda: math.inf
+
+    def epoch(self) -> Columns:
+        """An eager epoch, or what is left of it."""
+        self.random_at_start = self.rng.getstate() if self.rng else None
+        parts = batches(self.examples, self.batch_size, self.rng)
+        if self.rng and self.random_now:
+            self.rng.setstate(self.random_now)
+            self.random_now = None
+        for part in parts[len(self.rows) :]:
+            self.rows.append(self.step(part))
+            if len(self.rows) < len(parts):
+                self.after_step()
+        row, self.rows = _average(self.rows, parts), []
+        self.store()
+        return self.columns(row)
+
+    def step(self, part: Dataset) -> dict[str, float]:
+        if self.steps is not None:
+            return self.sharded_step(part.inputs)
+        predictions = self.predict(part.inputs)
+        total = self.total(predictions, part.targets)
+        row = {"loss": total.data, **self.measured(predictions, part.targets)}
+        self.optimizer.zero_grad()
+        total.backward()
+        self.optimizer.step()
+        return row
+
+    def sharded_step(self, numbers: list[int]) -> dict[str, float]:
+        """A step on the examples of these numbers, on the devices of the mesh."""
+        row: dict[str, float] = {}
+        if self.metrics:
+            self.store()
+            predictions = self.predict([self.data.inputs[k] for k in numbers])
+            row = self.measured(predictions, [self.data.targets[k] for k in numbers])
+        self.summands.data = float(len(numbers))
+        return {"loss": self.steps.step(numbers), **row}
+
+    def shard(self, history: History) -> None:
+        """Have the coming epochs run on the devices of the mesh."""
+        from chainrule.compiler.function import CompiledFunction
+        from chainrule.compiler.sharding import ShardedFunction, ShardedSteps
+
+        is_sum = _adds_up(self.checked_loss, self.model(self.data.inputs[0]), self.data.targets)
+
+        def loss_of_one(x: Any, y: Any) -> Any:
+            """Its mean over a batch is the loss of the batch."""
+            own = self.checked_loss([self.model(x)], [y])
+            return self.penalized(own * self.summands if is_sum else own)
+
+        arrays = self.data.inputs, self.data.targets
+        self.steps = ShardedSteps(loss_of_one, arrays, self.optimizer, self.devices, self.dtype)
+        self.devices.agree(
+            {
+                "data": lambda: self.steps.matrix.tobytes(),
+                "validation data": lambda: repr(self.validation and list(self.validation)).encode(),
+                "parameters": lambda: repr((self.model.state(), self.optimizer.state())).encode(),
+                "random numbers": lambda: repr(self.rng and self.rng.getstate()).encode(),
+            }
+        )
+        self.examples = Dataset(range(len(self.data)), range(len(self.data)))
+        program = ShardedFunction(CompiledFunction(self.model, backend="jax", dtype=self.dtype), self.devices.mesh)
+        self.predict = lambda inputs: _examples(program.batch(inputs, reduce=None))
+        history.engine = (
+            f"compiled by XLA, on {self.devices}: {self.steps.traced.scalar_nodes:,} scalar nodes for an example"
+        )
+
+    def store(self) -> None:
+        """Have the model and the optimizer hold what the steps so far came to."""
+        if self.steps is not None:
+            self.steps.store()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the one that writes and prints."""
+        return self.devices is None or bool(self.devices.leads)
+
+    def compiled(self, history: History, reason: str, epochs: int, watched: bool) -> Iterator[Columns]:
+        """Epochs of one compiled step each."""
+        from chainrule.compiler.function import CompiledFunction
+        from chainrule.compiler.steps import CompiledSteps
+
+        def loss_of(inputs: Any) -> Any:
+            return self.total([self.model(x) for x in inputs], self.data.targets)
+
+        if self.batch_size < len(self.data):
+            raise ValueError("`compiled` needs one batch, the same at every step: leave `batch_size` out")
+        self.decided = True
+        steps = CompiledSteps(loss_of, self.data.inputs, self.optimizer, dtype=self.dtype)
+        nodes, statements = steps.stats["scalar nodes"], steps.stats["array statements"]
+        reason += f", in {self.dtype}" if self.dtype != "float64" else ""
+        history.engine = f"compiled, {reason}: {nodes:,} scalar nodes in {statements} array statements"
+        predict = CompiledFunction(self.model, dtype=self.dtype) if self.metrics else None
+        at_once = 1
+        while epochs:
+            count = int(min(epochs, at_once, self.steps_left()))
+            started = time.perf_counter()
+            if watched:
+                predictions = _examples(predict.batch(self.data.inputs, reduce=None)) if predict else []
+                row = self.measured(predictions, self.data.targets)
+                yield self.columns({"loss": steps.run(1)[0], **row})
+            else:
+                yield {"loss": steps.run(count)}
+                if time.perf_counter() - started < 0.05:  # often enough for the progress bar
+                    at_once *= 2
+            epochs -= count
+
+    def total(self, predictions: list[Any], targets: list[Any]) -> Any:
+        return self.penalized(self.checked_loss(predictions, targets))
+
+    def checked_loss(self, predictions: list[Any], targets: list[Any]) -> Any:
+        total = self.loss(predictions, targets)
+        if not hasattr(total, "_apply"):
+            raise TypeError(f"`loss` must return a Value, got {type(total).__name__}: build it from the predictions")
+        return total
+
+    def penalized(self, total: Any) -> Any:
+        return total + self.penalty(self.model.parameters()) if self.penalty else total
+
+    def measured(self, predictions: list[Any], targets: list[Any]) -> dict[str, float]:
+        return {name: float(metric(predictions, targets)) for name, metric in self.metrics.items()}
+
+    def columns(self, row: dict[str, float]) -> Columns:
+        """An epoch's row, with that of the validation data, as columns."""
+        if self.validation is not None:
+            predictions = self.predict(self.validation.inputs)
+            row["validation_loss"] = self.loss(predictions, self.validation.targets).data
+            measured = self.measured(predictions, self.validation.targets)
+            row |= {f"validation_{name}": number for name, number in measured.items()}
+        return {name: [number] for name, number in row.items()}
+
+    @property
+    def why_eager(self) -> str:
+        """Why the steps must not be compiled unasked; empty if they may."""
+        if nodes_are_observed():
+            return "eager, for compiled steps are not watched by detect_anomaly()"
+        if self.batch_size < len(self.data):
+            return "eager, for the batches differ from step to step"
+        if not _is_known(self.model):
+            return "eager, for what this model does may differ from step to step (`compiled=True`: it does not)"
+        ours = [f for f in (self.loss, self.penalty) if getattr(f, "__module__", "") == "chainrule.losses" or f is None]
+        if len(ours) < 2:
+            return "eager, for what this loss does may differ from step to step (`compiled=True`: it does not)"
+        if not find_spec("llvmlite"):
+            return "eager, for llvmlite is not installed"
+        return ""
+
+
+def _adds_up(loss: Loss, prediction: Any, targets: Sequence[Any]) -> bool:
+    """Whether the loss of a batch is the sum of the losses of its examples, rather than their mean.
+
+    It is tried on predictions like the one given, of numbers that may be logits, probabilities or lengths.
+    """
+    rng = Random(0)
+
+    def like(prediction: Any) -> Any:
+        if isinstance(prediction, (list, tuple)):
+            return [like(entry) for entry in prediction]
+        return Value(rng.uniform(0.1, 0.9))
+
+    wanted = [targets[k * (len(targets) - 1) // 4] for k in range(5)]
+    predictions = [like(prediction) for _ in wanted]
+    alone = [loss([p], [y]).data for p, y in zip(predictions, wanted, strict=True)]
+    whole, total = loss(predictions, wanted).data, sum(alone)
+    for is_sum, expected in ((False, total / len(alone)), (True, total)):
+        if whole and math.isclose(whole, expected, rel_tol=1e-9):
+            return is_sum
+    raise ValueError(
+        f"`loss` must be the mean or the sum of the losses of single examples for a `mesh`, which divides the batch: "
+        f"of five it is {whole!r}, and their own have the mean {total / len(alone)!r} and the sum {total!r}"
+    )
+
+
+def _is_known(model: Any) -> bool:
+    """Whether it is made of chainrule's own networks, which do the same at every step."""
+    if type(model) is Sequential:
+        return all(map(_is_known, model.steps))
+    if type(model) is Neuron:
+        return isinstance(model.activation, str)
+    parts = getattr(model, "layers", None) or getattr(model, "neurons", [])
+    return type(model) in (MLP, Layer) and all(map(_is_known, parts))
+
+
+def _examples(predictions: Any) -> list[Any]:
+    """Predictions of a batch, example by example, as Values: what metrics are used to."""
+    if isinstance(predictions, (list, tuple)):
+        return [list(row) for row in zip(*map(_examples, predictions), strict=True)]
+    return [Value(number) for number in predictions.tolist()]
+
+
+def _no_save() -> None:
+    """What a run without a checkpoint does after a step."""
+
+
+def _average(rows: list[dict[str, float]], parts: list[Dataset]) -> dict[str, float]:
+    """The mean over batches, weighted by their sizes; exact where there is one batch."""
+    if len(rows) == 1:
+        return rows[0]
+    sizes = [len(part) for part in parts]
+    return {n: sum(r[n] * k for r, k in zip(rows, sizes, strict=True)) / sum(sizes) for n in rows[0]}
