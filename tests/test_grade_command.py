@@ -305,8 +305,9 @@ HARM = {
     "many folders": ("import os\nfor k in range(10**9): os.mkdir(f'f{k}')", "Files"),
     "a deep folder": (
         "import os\nfor k in range(3000):\n    os.mkdir('d' * 200); os.chdir('d' * 200)",
-        ("Files", None),
+        "Files",
     ),
+    "folders and a right answer": ("import os\nfor k in range(1500): os.mkdir(f'f{k}')" + RIGHT, "Files"),
     "an end": ("import os\nos._exit(0)", "Ended"),
     "a kill": ("import os\nos.kill(os.getpid(), 9)", "Ended"),
     "a crash": ("import ctypes\nctypes.string_at(0)", "Ended"),

@@ -40,6 +40,7 @@ CUT_OFF = 125  # of one whose report finds no way out
 GRACE = 1.0  # seconds in which stopped code may be reported before its process is ended
 TICK = 0.1  # seconds between two looks at the scratch folder
 MOST_REPLY = 1 << 22  # bytes
+FILLED = Error("Files", "Your code filled its folder, so it is not checked: does it write without end?")
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,8 @@ def grade_apart(
             reply = _reply(process, limits, scratch)
         finally:
             _end_group(process)
+        if overfull(scratch, limits):  # an answer can be through before anybody looks
+            reply = FILLED
     if isinstance(reply, Error):
         return _data(Report(False, error=reply))
     try:
@@ -141,7 +144,7 @@ def _reply(process: subprocess.Popen[bytes], limits: Limits, scratch: str) -> by
         selector.register(pipe, selectors.EVENT_READ)
         while time.monotonic() < deadline:
             if overfull(scratch, limits):
-                return Error("Files", "Your code was stopped because it filled its folder: does it write without end?")
+                return FILLED
             if selector.get_map():
                 if not selector.select(TICK):
                     continue
