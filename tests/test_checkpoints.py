@@ -143,6 +143,47 @@ def test_compiled_runs_too(tmp_path, dtype, watched):
     assert compiled(tmp_path / "run", resume=True) == straight
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("metrics", [(), [losses.accuracy]])
+def test_compiled_batches_are_interrupted_in_the_middle_of_an_epoch(tmp_path, monkeypatch, dtype, metrics):
+    def compiled(path, resume=False):
+        model = nn.MLP(2, [4, 1], activation="tanh", rng=3)
+        adam = optim.Adam(model.parameters(), lr=optim.cosine(0.05, 0.001, 60))
+        history = fit(
+            model,
+            losses.hinge,
+            data.moons(n=22, seed=1),
+            optimizer=adam,
+            epochs=8,
+            batch_size=5,
+            rng=7,
+            metrics=metrics,
+            compiled=True,
+            dtype=dtype,
+            progress=False,
+            checkpoint=path,
+            every=3,
+            resume=resume,
+        )
+        return history.columns, model.state(), adam.state()
+
+    straight = compiled(tmp_path / "straight")
+    write = checkpoints.Checkpoints.write
+
+    def write_and_interrupt(self, snapshot):
+        write(self, snapshot)
+        if snapshot.optimizer["steps"] >= 18:
+            raise InterruptionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints.Checkpoints, "write", write_and_interrupt)
+        with pytest.raises(InterruptionError):
+            compiled(tmp_path / "run")
+    saved = checkpoints.read(tmp_path / "run")
+    assert (len(saved.history["loss"]), len(saved.batches)) == (3, 3)
+    assert compiled(tmp_path / "run", resume=True) == straight
+
+
 def test_a_run_that_was_compiled_of_itself_goes_on_compiled(tmp_path, monkeypatch):
     monkeypatch.setattr("chainrule.epochs.seconds_to_compile", lambda epoch: 0.0)
 

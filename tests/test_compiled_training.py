@@ -126,7 +126,7 @@ def test_auto_weighs_the_epochs_that_are_left_against_compiling(monkeypatch, sec
 
 def test_auto_says_what_ran_and_why():
     assert trained(False)[2].engine == "eager, as asked"
-    assert "batches differ" in trained("auto", batch_size=2)[2].engine
+    assert trained("auto", batch_size=2)[2].engine.startswith("eager, for 29 epochs of")
 
     class Own(nn.Module):
         def __init__(self):
@@ -142,8 +142,6 @@ def test_auto_says_what_ran_and_why():
 
 
 def test_what_cannot_be_compiled_is_an_error_when_asked_for():
-    with pytest.raises(ValueError, match="`compiled` needs one batch"):
-        trained(True, batch_size=2)
     with pytest.raises(ValueError, match="`compiled` must be True, False or 'auto', got 'maybe'"):
         trained("maybe")
 
@@ -156,6 +154,94 @@ def test_what_cannot_be_compiled_is_an_error_when_asked_for():
 
     with pytest.raises(TypeError, match="where"):
         trained(True, model=Branching())
+
+
+class TestBatches:
+    """Programs of one example, run over the batch: for batches that differ, and for large ones."""
+
+    examples = data.moons(n=23, seed=1)
+
+    def trained(self, compiled, **options):
+        options = {"optimizer": OPTIMIZERS["SGD"], "loss": losses.hinge, "epochs": 6, "rng": 5, **options}
+        model = nn.MLP(2, [5, 1], activation="tanh", rng=2)
+        return trained(compiled, model=model, **{"examples": self.examples, "batch_size": 5, **options})
+
+    def assert_equal(self, **options):
+        eager, compiled = (self.trained(way, **options) for way in (False, True))
+        assert compiled[2].engine.endswith("scalar nodes for an example")
+        for name, column in eager[2].columns.items():
+            assert compiled[2][name] == pytest.approx(column, abs=1e-12)
+        assert list(compiled[0].state().values()) == pytest.approx(list(eager[0].state().values()), abs=1e-12)
+        ours, theirs = compiled[1].state(), eager[1].state()
+        assert ours["steps"] == theirs["steps"]
+        for slot in compiled[1].slots:
+            assert ours[slot] == pytest.approx(theirs[slot], abs=1e-12)
+
+    @pytest.mark.parametrize("name", OPTIMIZERS)
+    def test_every_optimizer_takes_the_same_steps(self, name):
+        self.assert_equal(optimizer=OPTIMIZERS[name])
+
+    @pytest.mark.parametrize("size", [1, 2, 11, 22, 23, 40])
+    def test_of_every_size(self, size, monkeypatch):
+        monkeypatch.setattr("chainrule.epochs.MANY", 10)
+        self.assert_equal(batch_size=size)
+
+    @pytest.mark.parametrize("loss", [losses.sum_of_squares, losses.mean_square, losses.binary_cross_entropy])
+    @pytest.mark.parametrize("penalty", [None, losses.l2(0.1)])
+    def test_sums_means_and_penalties(self, loss, penalty):
+        zeros_and_ones = Dataset(self.examples.inputs, [(y + 1) / 2 for y in self.examples.targets])
+        self.assert_equal(loss=loss, penalty=penalty, examples=zeros_and_ones)
+
+    def test_metrics_and_validation(self):
+        train, test = data.split(self.examples, 0.7)
+        self.assert_equal(examples=train, validation=test, metrics=[losses.accuracy])
+
+    def test_a_batch_beyond_the_cache(self, monkeypatch):
+        monkeypatch.setattr("chainrule.compiler.traced.CACHE", 0)  # 16 examples are the least
+        self.assert_equal(batch_size=20)
+
+    def test_classes(self):
+        model = nn.MLP(2, [3], rng=1)
+        options = {"loss": losses.cross_entropy, "examples": data.blobs(n=20), "batch_size": 6, "rng": 1}
+        eager = trained(False, model=model, **options)[2].loss
+        assert trained(True, model=nn.MLP(2, [3], rng=1), **options)[2].loss == pytest.approx(eager, abs=1e-12)
+
+    def test_auto_weighs_the_epochs_that_are_left_against_compiling(self, monkeypatch):
+        seen = []
+        monkeypatch.setattr("chainrule.epochs.seconds_to_compile", lambda eager: seen.append(eager) or 0.0)
+        eager, auto = self.trained(False), self.trained("auto")
+        assert auto[2].engine.startswith("compiled, for 5 epochs of")
+        assert auto[2].loss == pytest.approx(eager[2].loss, abs=1e-12)
+        assert seen[0] <= auto[2].seconds / 23  # the nodes of one example are recorded
+
+    def test_auto_never_records_the_nodes_of_many_examples_at_once(self, monkeypatch):
+        monkeypatch.setattr("chainrule.epochs.MANY", 22)
+        auto = self.trained("auto", batch_size=None, rng=None)[2]
+        assert auto.engine.startswith("compiled, for the nodes of 23 examples would be many")
+        assert auto.loss == pytest.approx(self.trained(False, batch_size=None, rng=None)[2].loss, abs=1e-12)
+
+    def test_a_loss_that_cannot_be_taken_apart(self, monkeypatch):
+        def largest(predictions, targets):
+            return sum((p - y) ** 4 for p, y in zip(predictions, targets, strict=True)) ** 0.25
+
+        with pytest.raises(ValueError, match="`loss` must be the mean or the sum of the losses of single examples"):
+            self.trained(True, loss=largest)
+        monkeypatch.setattr("chainrule.epochs.MANY", 22)
+        whole = self.trained(True, loss=largest, batch_size=None)[2]
+        assert whole.engine.endswith("array statements")
+        assert whole.loss == pytest.approx(self.trained(False, loss=largest, batch_size=None)[2].loss, abs=1e-12)
+
+    def test_targets_that_a_loss_refuses(self):
+        wrong = Dataset(self.examples.inputs, [*self.examples.targets[:-1], 0])
+        with pytest.raises(ValueError, match="`targets` of hinge must be -1 or 1, got 0"):
+            self.trained(True, examples=wrong)
+
+    def test_single_precision(self):
+        eager, single = self.trained(False), self.trained(True, dtype="float32")
+        assert single[2].loss == pytest.approx(eager[2].loss, rel=1e-4)
+        numbers = list(single[0].state().values())
+        assert numbers == np.array(numbers, dtype=np.float32).tolist()
+        assert single[2].engine.startswith("compiled, as asked, in float32: ")
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -212,7 +298,7 @@ class TestAStreamOfExamples:
         return model, optimizer, curve
 
     @pytest.mark.parametrize("name", OPTIMIZERS)
-    @pytest.mark.parametrize("size", [1, 16])
+    @pytest.mark.parametrize("size", [1, 3, 16])
     def test_it_takes_the_steps_of_eager_code(self, name, size):
         model, optimizer, curve = self.eager(OPTIMIZERS[name], size)
         ours = four_points_model()
@@ -220,8 +306,9 @@ class TestAStreamOfExamples:
         ours_optimizer = OPTIMIZERS[name](ours.parameters())
         for parameter in ours.parameters():
             parameter.grad = 7.0
-        first = loss.train(ours_optimizer, self.xs[:16], self.ys[:16], batch_size=size)
-        rest = loss.train(ours_optimizer, self.xs[16:], self.ys[16:], batch_size=size)
+        some = 16 // size * size
+        first = loss.train(ours_optimizer, self.xs[:some], self.ys[:some], batch_size=size)
+        rest = loss.train(ours_optimizer, self.xs[some:], self.ys[some:], batch_size=size)
         assert [*first, *rest] == pytest.approx(curve, abs=1e-12)
         assert list(ours.state().values()) == pytest.approx(list(model.state().values()), abs=1e-12)
         assert ours_optimizer.steps == optimizer.steps
@@ -254,18 +341,26 @@ class TestAStreamOfExamples:
         loss = compile(lambda x: v * w * x, wrt=[v])
         with pytest.raises(ValueError, match="`batch_size` must be an int of at least 1, got 0"):
             loss.train(optim.SGD([v], lr=0.1), [1.0], batch_size=0)
-        with pytest.raises(ValueError, match="the loss does not depend on every parameter of the optimizer"):
-            loss.train(optim.SGD([v, w], lr=0.1), [1.0])
-        with pytest.raises(ValueError, match="`optimizer` has parameters that are not in the `wrt`"):
-            loss.train(optim.SGD([v, w], lr=0.1), [1.0, 2.0], batch_size=2)
+        for size in (1, 2):
+            with pytest.raises(ValueError, match="`optimizer` has parameters that are not in the `wrt`"):
+                loss.train(optim.SGD([v, w], lr=0.1), [1.0, 2.0], batch_size=size)
         with pytest.raises(TypeError, match="returns 2 numbers in a structure"):
             compile(lambda x: [v * x, x]).train(optim.SGD([v], lr=0.1), [1.0])
 
-    def test_a_parameter_frozen_after_compiling(self):
+    @pytest.mark.parametrize("size", [1, 2])
+    def test_a_parameter_frozen_after_compiling_stays(self, size):
         v, w = Value(1.0), Value(2.0)
         loss = compile(lambda x: v * w * x, wrt=[v, w])
-        optimizer = optim.SGD([v, w], lr=0.1)
-        loss.train(optimizer, [1.0])
+        optimizer = optim.SGD([v, w], lr=0.5)
+        loss.train(optimizer, [1.0], batch_size=size)
+        assert (v.data, w.data) == (0.0, 1.5)
         w.requires_grad = False
-        with pytest.raises(ValueError, match="a parameter was frozen after its steps were compiled: compile the"):
-            loss.train(optimizer, [1.0])
+        loss.train(optimizer, [1.0, 1.0], batch_size=size)
+        assert (v.data, w.data) == (-0.75 * (2 / size), 1.5)
+
+    @pytest.mark.parametrize("size", [1, 2])
+    def test_a_parameter_that_the_loss_does_not_use_decays_all_the_same(self, size):
+        v, w = Value(1.0), Value(2.0)
+        loss = compile(lambda x: v * x, wrt=[v, w])
+        loss.train(optim.SGD([v, w], lr=0.5, weight_decay=1.0), [0.0, 0.0], batch_size=size)
+        assert (v.data, w.data) == ((0.25, 0.5) if size == 1 else (0.5, 1.0))

@@ -14,6 +14,7 @@ from chainrule._value import ENGINE, Value
 from chainrule.data import Dataset, batches
 from chainrule.nn import MLP, Layer, Module, Neuron, Sequential
 from chainrule.optim import Optimizer
+from chainrule.recording import no_grad
 
 if TYPE_CHECKING:
     from chainrule.training import History
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 Loss = Callable[[list[Any], list[Any]], Value]
 Metric = Callable[[list[Any], list[Any]], float]
 Columns = Mapping[str, Sequence[float]]
+
+
+MANY = 500  # examples in a batch, whose nodes all at once take more time and memory than they save
+AT_ONCE = 256  # compiled steps without a look at the clock
 
 
 def run_epochs(job: Job, history: History, epochs: int, compiled: bool | str, watched: bool) -> Iterator[Columns]:
@@ -44,12 +49,16 @@ def run_epochs(job: Job, history: History, epochs: int, compiled: bool | str, wa
             yield from job.compiled(history, "as the run was before it was interrupted", left, watched)
             return
         history.engine = "eager, as the run was before it was interrupted"
+    elif compiled == "auto" and not job.why_eager and job.batch_size > MANY:
+        yield from job.compiled(history, f"for the nodes of {job.batch_size:,} examples would be many", left, watched)
+        return
     elif compiled == "auto" and not job.why_eager:
         started = time.perf_counter()
         yield job.epoch()
         left -= 1
         seconds = time.perf_counter() - started
-        saved, cost = left * seconds, seconds_to_compile(seconds)
+        recorded = 1.0 if job.is_one_batch else 1.0 / len(job.data)  # of the epoch, to compile it
+        saved, cost = left * seconds, seconds_to_compile(seconds * recorded)
         if saved > 2 * cost:
             reason = f"for {left} epochs of {seconds:.2g} s are longer than the {cost:.2g} s that compiling takes"
             yield from job.compiled(history, reason, left, watched)
@@ -60,9 +69,9 @@ def run_epochs(job: Job, history: History, epochs: int, compiled: bool | str, wa
         yield job.epoch()
 
 
-def seconds_to_compile(epoch: float) -> float:
-    """A guess from the time of an eager epoch: LLVM, and some work for each scalar node."""
-    return 0.5 + (100 if ENGINE == "native" else 3) * epoch
+def seconds_to_compile(eager: float) -> float:
+    """A guess from the time that the nodes take which are recorded: LLVM, and some work for each of them."""
+    return 0.5 + (100 if ENGINE == "native" else 3) * eager
 
 
 class Job:
@@ -93,9 +102,9 @@ class Job:
         self.validation = validation
         self.dtype = dtype
         self.devices = devices  # of a mesh
-        self.steps: Any = None  # on those devices
+        self.steps: Any = None  # on those devices, or compiled for a batch
         self.summands = Value(1.0)  # how many examples are in their batch
-        self.examples = data  # that batches are made of; their numbers if there is a mesh
+        self.examples = data  # that batches are made of; their numbers where steps are by number
         self.predict: Callable[[list[Any]], list[Any]] = lambda inputs: [self.model(x) for x in inputs]
         self.rows: list[dict[str, float]] = []  # of the batches done in the epoch under way
         self.random_at_start: Any = None  # the state of `rng` before it shuffled them
@@ -111,17 +120,31 @@ class Job:
         if self.rng and self.random_now:
             self.rng.setstate(self.random_now)
             self.random_now = None
-        for part in parts[len(self.rows) :]:
-            self.rows.append(self.step(part))
+        while left := parts[len(self.rows) :]:
+            self.rows += self.steps_on(left)
             if len(self.rows) < len(parts):
                 self.after_step()
         row, self.rows = _average(self.rows, parts), []
         self.store()
         return self.columns(row)
 
+    def steps_on(self, parts: list[Dataset]) -> list[dict[str, float]]:
+        """A step on the first of these batches; where nobody looks in between, on some of those that follow too."""
+        if self.steps is None:
+            return [self.step(parts[0])]
+        same = sum(len(part) == len(parts[0]) for part in parts)  # the last may be smaller
+        count = int(min(same, self.steps_left(), AT_ONCE)) if self.devices is None and not self.metrics else 1
+        numbers = [number for part in parts[:count] for number in part.inputs]
+        measured: dict[str, float] = {}
+        if self.metrics:
+            self.store()
+            predictions = self.predict([self.data.inputs[k] for k in numbers])
+            measured = self.measured(predictions, [self.data.targets[k] for k in numbers])
+        self.summands.data = float(len(parts[0]))
+        return [{"loss": loss, **measured} for loss in self.steps.run(numbers, len(parts[0]))]
+
     def step(self, part: Dataset) -> dict[str, float]:
-        if self.steps is not None:
-            return self.sharded_step(part.inputs)
+        """An eager step."""
         predictions = self.predict(part.inputs)
         total = self.total(predictions, part.targets)
         row = {"loss": total.data, **self.measured(predictions, part.targets)}
@@ -130,30 +153,26 @@ class Job:
         self.optimizer.step()
         return row
 
-    def sharded_step(self, numbers: list[int]) -> dict[str, float]:
-        """A step on the examples of these numbers, on the devices of the mesh."""
-        row: dict[str, float] = {}
-        if self.metrics:
-            self.store()
-            predictions = self.predict([self.data.inputs[k] for k in numbers])
-            row = self.measured(predictions, [self.data.targets[k] for k in numbers])
-        self.summands.data = float(len(numbers))
-        return {"loss": self.steps.step(numbers), **row}
+    def loss_of_one(self) -> Callable[[Any, Any], Any]:
+        """The loss of one example, such that its mean over a batch is the loss of the batch."""
+        prediction, targets = self.model(self.data.inputs[0]), self.data.targets
+        with no_grad():  # for targets that the loss refuses: in the program they are numbers that it does not know
+            self.checked_loss([prediction] * len(targets), targets)
+        is_sum = _adds_up(self.checked_loss, prediction, targets)
+
+        def loss_of_one(x: Any, y: Any) -> Any:
+            own = self.checked_loss([self.model(x)], [y])
+            return self.penalized(own * self.summands if is_sum else own)
+
+        return loss_of_one
 
     def shard(self, history: History) -> None:
         """Have the coming epochs run on the devices of the mesh."""
         from chainrule.compiler.function import CompiledFunction
         from chainrule.compiler.sharding import ShardedFunction, ShardedSteps
 
-        is_sum = _adds_up(self.checked_loss, self.model(self.data.inputs[0]), self.data.targets)
-
-        def loss_of_one(x: Any, y: Any) -> Any:
-            """Its mean over a batch is the loss of the batch."""
-            own = self.checked_loss([self.model(x)], [y])
-            return self.penalized(own * self.summands if is_sum else own)
-
         arrays = self.data.inputs, self.data.targets
-        self.steps = ShardedSteps(loss_of_one, arrays, self.optimizer, self.devices, self.dtype)
+        self.steps = ShardedSteps(self.loss_of_one(), arrays, self.optimizer, self.devices, self.dtype)
         self.devices.agree(
             {
                 "data": lambda: self.steps.matrix.tobytes(),
@@ -162,16 +181,21 @@ class Job:
                 "random numbers": lambda: repr(self.rng and self.rng.getstate()).encode(),
             }
         )
-        self.examples = Dataset(range(len(self.data)), range(len(self.data)))
-        program = ShardedFunction(CompiledFunction(self.model, backend="jax", dtype=self.dtype), self.devices.mesh)
-        self.predict = lambda inputs: _examples(program.batch(inputs, reduce=None))
+        self.step_by_number(
+            ShardedFunction(CompiledFunction(self.model, backend="jax", dtype=self.dtype), self.devices.mesh)
+        )
         history.engine = (
             f"compiled by XLA, on {self.devices}: {self.steps.traced.scalar_nodes:,} scalar nodes for an example"
         )
 
+    def step_by_number(self, program: Any) -> None:
+        """Let batches be numbers of examples, and predictions come from this program of the model."""
+        self.examples = Dataset(range(len(self.data)), range(len(self.data)))
+        self.predict = lambda inputs: _examples(program.batch(inputs, reduce=None))
+
     def store(self) -> None:
         """Have the model and the optimizer hold what the steps so far came to."""
-        if self.steps is not None:
+        if self.devices is not None and self.steps is not None:
             self.steps.store()
 
     @property
@@ -179,7 +203,33 @@ class Job:
         """Whether this process is the one that writes and prints."""
         return self.devices is None or bool(self.devices.leads)
 
+    @property
+    def is_one_batch(self) -> bool:
+        return self.batch_size >= len(self.data)
+
     def compiled(self, history: History, reason: str, epochs: int, watched: bool) -> Iterator[Columns]:
+        """Epochs of compiled steps: from the nodes of one example, or of one small batch, the same at every step."""
+        reason += f", in {self.dtype}" if self.dtype != "float64" else ""
+        self.decided = True
+        try:
+            loss = None if self.is_one_batch and len(self.data) <= MANY else self.loss_of_one()
+        except IndivisibleError:
+            if not self.is_one_batch:
+                raise
+            loss = None
+        if loss is None:
+            yield from self.whole_steps(history, reason, epochs, watched)
+            return
+        from chainrule.compiler.function import CompiledFunction
+        from chainrule.compiler.steps import BatchSteps
+
+        self.steps = BatchSteps(loss, (self.data.inputs, self.data.targets), self.optimizer, self.dtype)
+        self.step_by_number(CompiledFunction(self.model, dtype=self.dtype))
+        history.engine = f"compiled, {reason}: {self.steps.traced.scalar_nodes:,} scalar nodes for an example"
+        for _ in range(epochs):
+            yield self.epoch()
+
+    def whole_steps(self, history: History, reason: str, epochs: int, watched: bool) -> Iterator[Columns]:
         """Epochs of one compiled step each."""
         from chainrule.compiler.function import CompiledFunction
         from chainrule.compiler.steps import CompiledSteps
@@ -187,12 +237,8 @@ class Job:
         def loss_of(inputs: Any) -> Any:
             return self.total([self.model(x) for x in inputs], self.data.targets)
 
-        if self.batch_size < len(self.data):
-            raise ValueError("`compiled` needs one batch, the same at every step: leave `batch_size` out")
-        self.decided = True
         steps = CompiledSteps(loss_of, self.data.inputs, self.optimizer, dtype=self.dtype)
         nodes, statements = steps.stats["scalar nodes"], steps.stats["array statements"]
-        reason += f", in {self.dtype}" if self.dtype != "float64" else ""
         history.engine = f"compiled, {reason}: {nodes:,} scalar nodes in {statements} array statements"
         predict = CompiledFunction(self.model, dtype=self.dtype) if self.metrics else None
         at_once = 1
@@ -238,8 +284,6 @@ class Job:
         """Why the steps must not be compiled unasked; empty if they may."""
         if nodes_are_observed():
             return "eager, for compiled steps are not watched by detect_anomaly()"
-        if self.batch_size < len(self.data):
-            return "eager, for the batches differ from step to step"
         if not _is_known(self.model):
             return "eager, for what this model does may differ from step to step (`compiled=True`: it does not)"
         ours = [f for f in (self.loss, self.penalty) if getattr(f, "__module__", "") == "chainrule.losses" or f is None]
@@ -248,6 +292,10 @@ class Job:
         if not find_spec("llvmlite"):
             return "eager, for llvmlite is not installed"
         return ""
+
+
+class IndivisibleError(ValueError):
+    """The loss of a batch does not follow from the losses of its examples."""
 
 
 def _adds_up(loss: Loss, prediction: Any, targets: Sequence[Any]) -> bool:
@@ -269,9 +317,10 @@ def _adds_up(loss: Loss, prediction: Any, targets: Sequence[Any]) -> bool:
     for is_sum, expected in ((False, total / len(alone)), (True, total)):
         if whole and math.isclose(whole, expected, rel_tol=1e-9):
             return is_sum
-    raise ValueError(
-        f"`loss` must be the mean or the sum of the losses of single examples for a `mesh`, which divides the batch: "
-        f"of five it is {whole!r}, and their own have the mean {total / len(alone)!r} and the sum {total!r}"
+    raise IndivisibleError(
+        "`loss` must be the mean or the sum of the losses of single examples, for steps on a mesh or on compiled "
+        f"batches take it apart: of five it is {whole!r}, and their own have the mean {total / len(alone)!r} and the "
+        f"sum {total!r}"
     )
 
 

@@ -164,10 +164,11 @@ def fit(
     recorded too. Callbacks are called with a `Training` after each epoch, and their `start` and `finish`, where they
     have such, before the first and after the last.
 
-    `compiled=True` runs the steps as one native program, which is the same at every step: there must be one batch,
-    and what the model and the loss do must not depend on chance or on the numbers. "auto" does so for chainrule's own
-    networks and losses, when enough epochs are left to pay for compiling; `history.engine` says what ran, and why.
-    Such a program can compute with `dtype="float32"`: about seven digits, and twice the numbers in a vector.
+    `compiled=True` runs the steps as one native program: what the model and the loss do must not depend on chance or
+    on the numbers, and if there are several batches, the loss must be the mean or the sum of the losses of single
+    examples. "auto" does so for chainrule's own networks and losses, when enough epochs are left to pay for compiling,
+    or there are many examples at once; `history.engine` says what ran, and why. Such a program can compute with
+    `dtype="float32"`: about seven digits, and twice the numbers in a vector.
 
     `checkpoint` is a file that the run is written to, whole or not at all, `every` so many steps or `timedelta`
     (default: half a minute) and at the end. `resume=True` goes on from it, if it is there, and comes to the same
@@ -175,9 +176,9 @@ def fit(
     have `state` and `load_state`, as EarlyStopping has, go along. `epochs` counts from the beginning of the run.
 
     With a `mesh`, a jax.sharding.Mesh or "all" for all devices that JAX knows, every step is compiled by XLA and its
-    batch spread over those devices; the loss must be the mean or the sum of the losses of single examples. If
-    `jax.distributed` has brought many processes together, each calls `fit` with the same arguments, data and seeds, and
-    process 0 alone writes the checkpoint and shows the progress.
+    batch spread over those devices; the loss must be such a mean or sum. If `jax.distributed` has brought many
+    processes together, each calls `fit` with the same arguments, data and seeds, and process 0 alone writes the
+    checkpoint and shows the progress.
 
     >>> from chainrule import data, losses, nn
     >>> history = fit(nn.MLP(2, [4, 1], activation="tanh", rng=3), losses.mean_square, data.xor(), progress=False)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import difflib
 import io
-import math
 import os
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -48,7 +46,6 @@ SETS = {
     "spirals": lambda points, noise, seed: data.spirals(points, 0.02 if noise is None else noise, seed),
 }
 OPTIMIZERS = {"adam": optim.Adam, "adamw": optim.AdamW, "rmsprop": optim.RMSprop, "sgd": optim.SGD}
-MANY = 500  # examples
 RATES = {"adam": 0.03, "adamw": 0.03, "rmsprop": 0.01, "sgd": 0.1}
 
 
@@ -171,12 +168,7 @@ def build(problem: Problem, options: dict[str, Any]) -> nn.MLP:
 def fit(
     model: nn.MLP, loss: Loss, penalty: Penalty, examples: data.Dataset, optimizer: optim.Optimizer, steps: int
 ) -> History:
-    """`chainrule.fit`, its progress bar on standard error if someone is looking there.
-
-    It records the nodes of all examples, which takes time and memory; beyond some, a step is compiled for one example.
-    """
-    if len(examples) > MANY:
-        return fit_many(model, loss, penalty, examples, optimizer, steps)
+    """`chainrule.fit`, its progress bar on standard error if someone is looking there."""
     with output_to_stderr(), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the history says too that the loss diverged
         return chainrule.fit(
@@ -188,35 +180,6 @@ def fit(
             epochs=steps,
             progress=sys.stderr.isatty(),
         )
-
-
-def fit_many(
-    model: nn.MLP, loss: Loss, penalty: Penalty, examples: data.Dataset, optimizer: optim.Optimizer, steps: int
-) -> History:
-    """The same steps, by a program of one example that runs over the batch."""
-    import numpy as np
-    from rich.console import Console
-    from rich.progress import track
-
-    def loss_of_one(x: Any, y: Any) -> Any:
-        return loss([model(x)], [y]) + penalty(model.parameters())
-
-    program = chainrule.compile(loss_of_one, model.parameters())
-    inputs, targets = np.array(examples.inputs), np.array(examples.targets, dtype=np.float64)
-    history = History()
-    history.engine = "compiled for one example, over the batch"
-    started = time.perf_counter()
-    console = Console(stderr=True)
-    for _ in track(range(steps), f"{len(examples):,} examples", console=console, disable=not console.is_terminal):
-        optimizer.zero_grad()
-        number = program.batch(inputs, targets)
-        history.record({"loss": number})
-        if not math.isfinite(number):
-            history.stopped = f"the loss became {number} by step {len(history) - 1}; try a smaller learning rate"
-            break
-        optimizer.step()
-    history.seconds = time.perf_counter() - started
-    return history
 
 
 def predictions(model: nn.MLP, problem: Problem, rows: list[list[float]]) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,13 @@ class Examples:
         if traced.spans is None:
             traced.spans = _spans([matrix.shape[1] for matrix in matrices], traced.used)
         self.pieces = [(matrix, *span) for matrix, span in zip(matrices, traced.spans, strict=True)]
+
+    def chosen(self, which: Any) -> Examples:
+        """Some of them: a slice, or their numbers."""
+        other = copy(self)
+        other.pieces = [(matrix[which], *span) for matrix, *span in self.pieces]
+        other.count = len(other.pieces[0][0])
+        return other
 
     def matrix(self) -> np.ndarray:
         """For each example a row of the numbers that are used."""

@@ -146,9 +146,9 @@ class CompiledFunction:
     def train(self, optimizer: Optimizer, *arrays: Any, batch_size: int = 1, threads: int | None = None) -> list[float]:
         """Take steps of `optimizer`, each on the mean of the next `batch_size` examples; the loss before each step.
 
-        Each argument has a leading axis of examples, as in `batch`, in the order of the steps. With one example a step,
-        loss, gradient and update are one program, which goes through all of them without coming back to Python. No
-        `grad` is changed.
+        Each argument has a leading axis of examples, as in `batch`, in the order of the steps; the last batch may be
+        smaller. Loss, gradient and update are one program, which goes through all batches without coming back to
+        Python, unless a batch is more than the cache holds. No `grad` is changed.
 
         >>> from chainrule.optim import SGD
         >>> w = Value(0.0)
@@ -159,23 +159,7 @@ class CompiledFunction:
         4.0
         """
         check_threads(threads)
-        size = whole_number(batch_size, "batch_size")
-        traced, examples = self._examples(arrays)
-        self._check_scalar(traced)
-        if size == 1 and (steps := self._steps(traced, optimizer)):
-            return steps.take(examples.count, examples.matrix())
-        if not set(optimizer.parameters) <= set(traced.wrt):
-            raise ValueError(f"`optimizer` has parameters that are not in the `wrt` of `{self.name}`: give it those")
-        before, losses = np.empty(len(traced.wrt)), []
-        read_grad(traced.wrt, before)
-        for start in range(0, examples.count, size):
-            part = [array[start : start + size] for array in arrays]
-            value, gradient = self.batch_value_and_grad(*part, threads=threads)
-            write_grad(traced.wrt, gradient)
-            optimizer.step()
-            losses.append(value)
-        write_grad(traced.wrt, before)
-        return losses
+        return self._train(optimizer, *self._examples(arrays), whole_number(batch_size, "batch_size"), threads)
 
     def describe(self, model: Module | None = None) -> str:
         """The program that the last call ran, a statement a line; with a model's names for its parameters, if given.
@@ -390,14 +374,49 @@ class CompiledFunction:
                 return machine
         return None
 
-    def _steps(self, traced: Traced, optimizer: Optimizer) -> Steps | None:
-        """Training steps as one program; None if the loss goes node by node, as asked or for want of loops."""
-        from chainrule.compiler.steps import Steps
+    def _train(
+        self, optimizer: Optimizer, traced: Traced, examples: Examples, size: int, threads: int | None
+    ) -> list[float]:
+        self._check_scalar(traced)
+        whole, losses = examples.count // size * size, []
+        for firsts in (range(0, whole, size), range(whole, examples.count, examples.count - whole or 1)):
+            if not firsts:
+                continue
+            if steps := self._steps(traced, optimizer, firsts.step):
+                single = firsts.step == 1
+                rows = examples.matrix()[firsts.start :] if single else examples.rows(firsts, steps.machine)
+                losses += steps.take(len(firsts), rows)
+            else:
+                losses += self._large_steps(optimizer, traced, examples, firsts, threads)
+        return losses
 
-        key = optimizer, repr(optimizer)  # settings are part of the program
-        if key not in traced.steps and not traced.strict:
+    def _large_steps(
+        self, optimizer: Optimizer, traced: Traced, examples: Examples, firsts: range, threads: int | None
+    ) -> list[float]:
+        """Steps of a run of the program each, or many, and the optimizer's own update."""
+        if not set(optimizer.parameters) <= set(traced.wrt):
+            raise ValueError(f"`optimizer` has parameters that are not in the `wrt` of `{self.name}`: give it those")
+        before, losses = np.empty(len(traced.wrt)), []
+        read_grad(traced.wrt, before)
+        for first in firsts:
+            batch = examples.chosen(slice(first, first + firsts.step))
+            value, gradient = self._mean_and_grad(traced, batch, batch.count, threads)
+            write_grad(traced.wrt, gradient)
+            optimizer.step()
+            losses.append(value)
+        write_grad(traced.wrt, before)
+        return losses
+
+    def _steps(self, traced: Traced, optimizer: Optimizer, size: int) -> Steps | None:
+        """Training steps as one program; None where that cannot be, or does not pay: a batch beyond the cache."""
+        from chainrule.compiler.steps import Steps, trains_what_is_used
+
+        key = optimizer, repr(optimizer), size  # settings are part of the program
+        if traced.strict or size > traced.most_examples or not trains_what_is_used(optimizer, traced):
+            return None
+        if key not in traced.steps:
             try:
-                traced.steps[key] = Steps(traced, optimizer, self._backend, self._dtype)
+                traced.steps[key] = Steps(traced, optimizer, self._backend, self._dtype, size if size > 1 else None)
             except IrregularityError:
                 if self._dtype != "float64":
                     raise
@@ -422,10 +441,15 @@ class CompiledFunction:
             raise ValueError(f"`reduce` must be 'mean', 'sum' or None, got {reduce!r}")
         traced, examples = self._examples(arrays)
         self._check_scalar(traced)
-        count = examples.count if reduce == "mean" else 1
+        return traced, *self._mean_and_grad(traced, examples, examples.count if reduce == "mean" else 1, threads)
+
+    def _mean_and_grad(
+        self, traced: Traced, examples: Examples, count: int, threads: int | None
+    ) -> tuple[float, np.ndarray]:
+        """The sum of the results over the examples, divided by `count`; and its gradient."""
         if machine := self._node_by_node(traced, examples, True):
             value = machine.total(examples.matrix(), seed=1.0 / count)
-            return traced, value / count, machine.gradient[traced.order]
+            return value / count, machine.gradient[traced.order]
 
         def add_up(machine: Machine, sections: list[range]) -> list[tuple[float, np.ndarray]]:
             rows = {"input": examples.rows(joined(sections), machine)}
@@ -439,7 +463,7 @@ class CompiledFunction:
 
         sums = self._runs(traced, examples, True, threads, add_up)
         value, gradient = sum(part for part, _ in sums), np.append(np.add.reduce([part for _, part in sums]), 0.0)
-        return traced, value / count, gradient[traced.order] / count
+        return value / count, gradient[traced.order] / count
 
     def _batch_results(self, arrays: Sequence[Any], threads: int | None) -> Any:
         traced, examples = self._examples(arrays)

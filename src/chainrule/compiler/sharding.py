@@ -143,6 +143,10 @@ class ShardedSteps:
         self._batch: tuple[Any, Any] = ()  # type: ignore[assignment]  # these, on the devices
         self._state: list[Any] = []  # on the devices: the parameters, and the optimizer's slots
 
+    def run(self, numbers: Sequence[int], size: int) -> list[float]:
+        """Take a step on each `size` of these examples; the loss of each, before its update."""
+        return [self.step(numbers[start : start + size]) for start in range(0, len(numbers), size)]
+
     def step(self, numbers: Sequence[int]) -> float:
         """Take a step on the examples of these numbers; the loss before it."""
         if len(numbers) not in self._programs:

@@ -6,13 +6,15 @@ memory stay in flat buffers from step to step; they are read from the Values bef
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from chainrule import ops
 from chainrule._bulk import write_data
 from chainrule._value import Value
+from chainrule.compiler.batch import batched
 from chainrule.compiler.function import CompiledFunction
 from chainrule.compiler.machine import Clock, Machine
 from chainrule.compiler.program import Access, Array, ArrayProgram, Expression, Number, Statement, Term
@@ -20,20 +22,29 @@ from chainrule.compiler.traced import Traced
 from chainrule.optim import Optimizer
 
 
-class Steps:
-    """Steps of `optimizer` on a traced loss, each on numbers of its own."""
+def trains_what_is_used(optimizer: Optimizer, traced: Traced) -> bool:
+    """Whether the optimizer changes the parameters that the loss depends on, all of them and no others."""
+    return set(traced.captured["parameter"]) == {p for p in optimizer.parameters if p.requires_grad}
 
-    def __init__(self, traced: Traced, optimizer: Optimizer, backend: str, dtype: str) -> None:
+
+class Steps:
+    """Steps of `optimizer` on a traced loss, or on its mean over so many `examples`, each on numbers of its own."""
+
+    def __init__(
+        self, traced: Traced, optimizer: Optimizer, backend: str, dtype: str, examples: int | None = None
+    ) -> None:
         self.traced = traced
         self.optimizer = optimizer
+        self.summands = examples or 1
         self.parameters: list[Value] = traced.captured["parameter"]
-        if set(self.parameters) != {parameter for parameter in optimizer.parameters if parameter.requires_grad}:
+        if not trains_what_is_used(optimizer, traced):
             raise ValueError("the loss does not depend on every parameter of the optimizer, and their update needs it")
         place = {parameter: k for k, parameter in enumerate(optimizer.parameters)}
         self.order = np.array([place[parameter] for parameter in self.parameters])
         self.names = list(optimizer.scalars())
         clock = Clock()
-        self.machine = Machine(traced.lifted, True, backend, clock, then=self._with_update, dtype=dtype)
+        program = traced.lifted if examples is None else batched(traced.lifted, examples, total=True)
+        self.machine = Machine(program, True, backend, clock, then=self._with_update, dtype=dtype)
         self.stats = self.machine.stats(traced.scalar_nodes, {**traced.clock.seconds, **clock.seconds})
 
     def take(self, count: int, inputs: np.ndarray | None = None) -> list[float]:
@@ -49,7 +60,7 @@ class Steps:
         write_data(self.parameters, np.ascontiguousarray(self.machine.read("parameter")))
         for slot in optimizer.slots:
             np.asarray(optimizer.buffers[slot])[self.order] = self.machine.read(slot)
-        return list(map(float, losses[:, 0]))
+        return [float(loss) / self.summands for loss in losses[:, 0]]
 
     def _scalars(self, count: int) -> np.ndarray:
         """The optimizer's numbers for each of the coming steps; counts those steps."""
@@ -72,8 +83,9 @@ class Steps:
         slots = {slot: Array(slot, size, "captured") for slot in self.optimizer.slots}
         scalars = Array("scalars", len(self.names), "captured")
         numbers = {name: Access(scalars, k, (0,)) for k, name in enumerate(self.names)}
-        before = [Access(array, 0, (1,)) for array in (parameters, gradient, *slots.values())]
-        after = self.optimizer.update(*before, **numbers)
+        parameter, total, *others = [Access(array, 0, (1,)) for array in (parameters, gradient, *slots.values())]
+        mean = ops.div(total, self.summands) if self.summands > 1 else total
+        after = self.optimizer.update(parameter, mean, *others, **numbers)
         steps = _assignments(dict(zip((parameters, *slots.values()), after, strict=True)))
         whole = ArrayProgram([*program.steps, *steps], {**program.leaves, **slots, "scalars": scalars}, program.output)
         whole.gradient = gradient
@@ -122,3 +134,16 @@ class CompiledSteps(Steps):
     def run(self, count: int) -> list[float]:
         """Take so many steps; the loss of each, before its update."""
         return self.take(count)
+
+
+class BatchSteps:
+    """Steps on the mean over a batch of `loss`, a function of one example; batches are given by their numbers."""
+
+    def __init__(self, loss: Callable[..., Any], arrays: Sequence[Any], optimizer: Optimizer, dtype: str) -> None:
+        self.function = CompiledFunction(loss, optimizer.parameters, dtype=dtype)
+        self.optimizer = optimizer
+        self.traced, self.examples = self.function._examples(arrays)
+
+    def run(self, numbers: Sequence[int], size: int) -> list[float]:
+        """Take a step on each `size` of these examples; the loss of each, before its update."""
+        return self.function._train(self.optimizer, self.traced, self.examples.chosen(numbers), size, None)

@@ -82,7 +82,7 @@ class Traced:
         self.graph = graph
         self.scalar_nodes = len(graph) - 1  # without the one that packs the results
         self.machines: dict[tuple[int | None, bool, bool], Machine | StrictMachine] = {}
-        self.steps: dict[tuple[Optimizer, str], Steps] = {}  # training steps, by the optimizer and its settings
+        self.steps: dict[tuple[Optimizer, str, int], Steps] = {}  # by the optimizer, its settings and the batch size
 
     @cached_property
     def lifted(self) -> ArrayProgram:
