@@ -20,7 +20,7 @@ from chainrule.compiler.export import exported
 from chainrule.compiler.function import CompiledFunction
 from chainrule.compiler.graph import Graph, trace
 from chainrule.compiler.lift import IrregularityError, lift
-from chainrule.compiler.machine import BACKENDS, Clock, Machine, check_dtype, load_xla, places
+from chainrule.compiler.machine import BACKENDS, Clock, Machine, Order, check_dtype, load_xla
 from chainrule.compiler.naming import name_parameters
 from chainrule.compiler.program import ArrayProgram
 from chainrule.compiler.strict import StrictMachine
@@ -68,7 +68,7 @@ class Program:
         self.stats = self.machine.stats(len(graph), clock.seconds)
         kinds = [kind for kind in ("parameter", "input") if graph.leaves(kind)]
         self._leaves = [(kind, [graph.nodes[i] for i in graph.leaves(kind)]) for kind in kinds]
-        self._order = places(self.wrt, parameters)
+        self._order = Order(self.wrt, parameters)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -94,7 +94,7 @@ class Program:
         for kind, nodes in self._leaves:
             self.machine.load_data(kind, nodes)
         self.machine.run()
-        return float(self.machine.output[0]), self.machine.gradient[self._order]
+        return float(self.machine.output[0]), self._order(self.machine.gradient)
 
     def describe(self, model: Module | None = None) -> str:
         """The program that was found, a statement a line; with a model's own names for its parameters, if given.

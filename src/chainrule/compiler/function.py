@@ -432,7 +432,7 @@ class CompiledFunction:
 
     def _value_and_grad(self, traced: Traced, numbers: Any) -> tuple[float, np.ndarray]:
         machine = self._run(traced, numbers, total=True)
-        return float(machine.output[0]), machine.gradient[traced.order]
+        return float(machine.output[0]), traced.order(machine.gradient)
 
     def _batch_value_and_grad(
         self, arrays: Sequence[Any], reduce: str, threads: int | None
@@ -449,21 +449,18 @@ class CompiledFunction:
         """The sum of the results over the examples, divided by `count`; and its gradient."""
         if machine := self._node_by_node(traced, examples, True):
             value = machine.total(examples.matrix(), seed=1.0 / count)
-            return value / count, machine.gradient[traced.order]
+            return value / count, traced.order(machine.gradient)
 
         def add_up(machine: Machine, sections: list[range]) -> list[tuple[float, np.ndarray]]:
-            rows = {"input": examples.rows(joined(sections), machine)}
-            values, gradients = machine.run_many(rows, gradient=True)
-            sums, start = [], 0
-            for section in sections:
-                runs = slice(start, start + len(section))
-                sums.append((float(values[runs].sum(dtype=np.float64)), gradients[runs].sum(axis=0, dtype=np.float64)))
-                start = runs.stop
-            return sums
+            rows, section = {"input": examples.rows(joined(sections), machine)}, len(sections[0])
+            values, gradients = machine.run_many(rows, section)
+            totals = np.add.reduceat(values[:, 0], range(0, len(values), section), dtype=np.float64)
+            return list(zip(totals.tolist(), gradients, strict=True))
 
-        sums = self._runs(traced, examples, True, threads, add_up)
-        value, gradient = sum(part for part, _ in sums), np.append(np.add.reduce([part for _, part in sums]), 0.0)
-        return value / count, gradient[traced.order] / count
+        (value, gradient), *others = self._runs(traced, examples, True, threads, add_up)
+        for more in others:
+            value, gradient = value + more[0], gradient + more[1]
+        return value / count, traced.order(gradient, count)
 
     def _batch_results(self, arrays: Sequence[Any], threads: int | None) -> Any:
         traced, examples = self._examples(arrays)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -51,16 +51,23 @@ class Interpreted:
         """The same program with memory of its own."""
         return Interpreted(self.program, self.dtype)
 
-    def run_many(self, count: int, rows: Mapping[Array, np.ndarray], outputs: Sequence[Array]) -> list[np.ndarray]:
-        """Run so many times, with leaves set to the next of their rows before; a row a run of each of the outputs."""
-        results = [np.empty((count, array.size), self.dtype) for array in outputs]
+    def run_many(
+        self, count: int, rows: Mapping[Array, np.ndarray], output: Array, summed: Array | None, section: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Run so many times, with leaves set to the next of their rows before; a row a run of the output.
+
+        And for each `section` of runs a row of the sums of `summed`, if that is wanted.
+        """
+        results = np.empty((count, output.size), self.dtype)
+        sums = np.zeros((-(-count // section), summed.size if summed else 0))
         for time in range(count):
             for leaf, matrix in rows.items():
                 self.views[leaf][: matrix.shape[1]] = matrix[time]
             self.run()
-            for result, array in zip(results, outputs, strict=True):
-                result[time] = self.views[array]
-        return results
+            results[time] = self.views[output]
+            if summed:
+                sums[time // section] += self.views[summed]
+        return results, sums
 
     def run(self) -> None:
         """Fill every array from the leaves."""

@@ -7,7 +7,7 @@ that text (`Register`), as they run on any other kind of number.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from string import Template
 from typing import Any
@@ -69,13 +69,13 @@ class Native:
 
     def __init__(self, program: ArrayProgram, dtype: str = "float64") -> None:
         self.element = ELEMENTS[dtype]
-        self.offsets, self.size = _place(program.arrays(), LINE // self.element.bytes)
+        self.offsets, self.size = _place(program.arrays(), self.element)
         module = _Module(program, self.offsets, self.element)
         self.tables = module.tables
         self.engine = _compile(str(module))
         self.entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.engine.get_function_address("run"))
-        matrix = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-        self.drive = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, *matrix * len(MATRICES))(
+        matrix, number = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64), ctypes.c_int64
+        self.drive = ctypes.CFUNCTYPE(None, ctypes.c_void_p, number, *matrix * len(MATRICES), *matrix, number)(
             self.engine.get_function_address("drive")
         )
         self._allocate()
@@ -95,27 +95,40 @@ class Native:
         """Fill every array from the leaves."""
         self.entry(self.address)
 
-    def run_many(self, count: int, rows: Mapping[Array, np.ndarray], outputs: Sequence[Array]) -> list[np.ndarray]:
-        """Run so many times, with up to two leaves set to the next of their rows before; a row a run of the outputs."""
-        given = {leaf: np.ascontiguousarray(matrix, dtype=self.element.dtype) for leaf, matrix in rows.items()}
-        results = [np.empty((count, array.size), dtype=self.element.dtype) for array in outputs]
-        places = [self._matrices(given, given.values()), self._matrices(outputs, results)]
-        self.drive(self.address, count, *places[0], *places[1])
-        return results
+    def run_many(
+        self, count: int, rows: Mapping[Array, np.ndarray], output: Array, summed: Array | None, section: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Run so many times, with up to two leaves set to the next of their rows before; a row a run of the output.
 
-    def _matrices(self, arrays: Iterable[Array], matrices: Iterable[np.ndarray]) -> list[int | None]:
+        And for each `section` of runs a row of the sums of `summed`, if that is wanted.
+        """
+        given = {leaf: np.ascontiguousarray(matrix, dtype=self.element.dtype) for leaf, matrix in rows.items()}
+        copied = {leaf: m for leaf, m in given.items() if not np.may_share_memory(m, self.views[leaf])}
+        results = np.empty((count, output.size), dtype=self.element.dtype)
+        sums = np.zeros((-(-count // section), _padded(summed.size, self.element) if summed else 0))
+        places = [*self._matrices(copied), *self._matrices({output: results})[:3]]
+        places += [sums.ctypes.data, sums.shape[1], self.offsets[summed] if summed else 0]
+        self.drive(self.address, count, *places, section)
+        return results, sums[:, : summed.size] if summed else sums
+
+    def _matrices(self, matrices: Mapping[Array, np.ndarray]) -> list[int | None]:
         """For each of two matrices: where it is, its width, and where in the memory the array is."""
-        pairs = zip(arrays, matrices, strict=True)
-        found = [n for array, rows in pairs for n in (rows.ctypes.data, rows.shape[1], self.offsets[array])]
+        found = [n for array, rows in matrices.items() for n in (rows.ctypes.data, rows.shape[1], self.offsets[array])]
         return [*found, *[None, 0, 0] * 2][:6]
 
 
-def _place(arrays: Sequence[Array], line: int) -> tuple[dict[Array, int], int]:
+def _place(arrays: Sequence[Array], element: Element) -> tuple[dict[Array, int], int]:
     offsets, end = {}, 0
     for array in arrays:
         offsets[array] = end
-        end += -(-array.size // line) * line
+        end += _padded(array.size, element)
     return offsets, end
+
+
+def _padded(size: int, element: Element) -> int:
+    """The room for so many numbers: whole cache lines."""
+    line = LINE // element.bytes
+    return -(-size // line) * line
 
 
 def _aligned(size: int, element: Element) -> np.ndarray:
@@ -144,10 +157,11 @@ def _compile(text: str) -> Any:
     return engine
 
 
-# run, again and again: each time rows of numbers go into the memory first, and rows of results come out of it. Of each
-# of the matrices that rows belong to: where it is, its width, and where in the memory a row goes to or comes from.
-MATRICES = ("in1", "in2", "out1", "out2")
-ARGUMENTS = ", ".join(f"ptr %{name}, i64 %width.{name}, i64 %place.{name}" for name in MATRICES)
+# run, again and again: each time rows of numbers go into the memory first, and a row of results comes out of it. Of
+# each of the matrices that rows belong to: where it is, its width, and where in the memory a row goes to or comes from.
+# What is summed up is added, in doubles, to a row for each section of runs.
+MATRICES = ("in1", "in2", "out")
+ARGUMENTS = ", ".join(f"ptr %{name}, i64 %width.{name}, i64 %place.{name}" for name in (*MATRICES, "sums"))
 PLACE = Template("""  %bytes.$name = mul i64 %width.$name, $bytes
   %memory.$name = getelementptr $number, ptr %memory, i64 %place.$name
 """)
@@ -156,7 +170,7 @@ ROW = Template("""  %offset.$name = mul i64 %time, %bytes.$name
   call void @llvm.memcpy.p0.p0.i64(ptr $target, ptr $source, i64 %bytes.$name, i1 false)
 """)
 DRIVE = Template("""
-define void @drive(ptr %memory, i64 %count, $arguments) {
+define void @drive(ptr %memory, i64 %count, $arguments, i64 %section) {
 entry:
 $places
   br label %test
@@ -168,7 +182,32 @@ turn:
 $fill
   call void @run(ptr %memory)
 $drain
+  %number.section = udiv i64 %time, %section
+  %offset.sums = mul i64 %number.section, %width.sums
+  %row.sums = getelementptr double, ptr %sums, i64 %offset.sums
+  call void @add(ptr %row.sums, ptr %memory.sums, i64 %width.sums)
   %next = add i64 %time, 1
+  br label %test
+end:
+  ret void
+}
+
+define internal void @add(ptr noalias %sums, ptr noalias %numbers, i64 %count) #0 {
+entry:
+  br label %test
+test:
+  %k = phi i64 [ 0, %entry ], [ %next, %turn ]
+  %more = icmp slt i64 %k, %count
+  br i1 %more, label %turn, label %end
+turn:
+  %from = getelementptr $number, ptr %numbers, i64 %k
+  %to = getelementptr double, ptr %sums, i64 %k
+  %given = load <$line x $number>, ptr %from, align $bytes
+$widen
+  %before = load <$line x double>, ptr %to, align 8
+  %after = fadd <$line x double> %before, $wide
+  store <$line x double> %after, ptr %to, align 8
+  %next = add i64 %k, $line
   br label %test
 end:
   ret void
@@ -183,11 +222,17 @@ def _drive(element: Element) -> str:
         target, source = ends if name.startswith("in") else reversed(ends)
         return ROW.substitute(name=name, target=target, source=source)
 
+    names, line = (*MATRICES, "sums"), LINE // element.bytes
     return DRIVE.substitute(
         arguments=ARGUMENTS,
-        places="".join(PLACE.substitute(name=n, bytes=element.bytes, number=element.name) for n in MATRICES),
+        places="".join(PLACE.substitute(name=n, bytes=element.bytes, number=element.name) for n in names),
         fill="".join(row(name) for name in MATRICES[:2]),
-        drain="".join(row(name) for name in MATRICES[2:]),
+        drain=row("out"),
+        number=element.name,
+        bytes=element.bytes,
+        line=line,
+        widen="" if element is DOUBLE else f"  %wide = fpext <{line} x {element.name}> %given to <{line} x double>",
+        wide="%given" if element is DOUBLE else "%wide",
     )
 
 

@@ -110,21 +110,28 @@ class Machine:
         if array is not None:
             _assign(self.views[array], self._places.get(array, slice(0, len(numbers))), numbers)
 
-    def run_many(self, rows: Mapping[str, np.ndarray], gradient: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def run_many(self, rows: Mapping[str, np.ndarray], section: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Run once for each row of matrices, which leaves by kind are set to before; a row a run of the results.
 
-        And a row a run of the derivatives by the parameters, empty if there is no `gradient` or it is not wanted.
+        And for each `section` of runs a row of the sums of their derivatives by the parameters, if it is not 0.
         """
-        leaves, outputs = self.arrays.leaves, [self.arrays.output]
-        if gradient and self.arrays.gradient is not None:
-            outputs.append(self.arrays.gradient)
+        leaves = self.arrays.leaves
         count = len(next(iter(rows.values())))
         given = {leaves[kind]: self._laid_out(leaves[kind], part) for kind, part in rows.items() if kind in leaves}
-        results, *others = self._runner.run_many(count, given, outputs)
-        return results, others[0] if others else np.zeros((count, 0))
+        summed = self.arrays.gradient if section else None
+        found: tuple[np.ndarray, np.ndarray] = self._runner.run_many(
+            count, given, self.arrays.output, summed, section or count
+        )
+        return found
 
     def room(self, count: int, width: int) -> np.ndarray:
-        """A matrix to fill and give to `run_many`: zeros, or what it was last. Fresh memory is slow to touch."""
+        """A matrix to fill with inputs and give to `run_many`: zeros, or what it was last. For one run, their place.
+
+        Fresh memory is slow to touch, and to copy is not much faster.
+        """
+        leaf = self.arrays.leaves.get("input")
+        if count == 1 and leaf is not None and leaf.size == width and leaf not in self._places:
+            return self.views[leaf].reshape(1, width)
         if self._room.size < count * width:
             self._room = np.zeros(count * width, dtype=self.output.dtype)
         return self._room[: count * width].reshape(count, width)
@@ -157,10 +164,8 @@ class Machine:
 
     @property
     def gradient(self) -> np.ndarray:
-        """The derivatives of the last run by the parameters; then a 0.0, for whatever it does not depend on."""
-        if self.arrays.gradient is None:
-            return np.zeros(1)
-        return np.append(self.views[self.arrays.gradient].astype(np.float64, copy=False), 0.0)
+        """The derivatives of the last run by the parameters."""
+        return np.zeros(0) if self.arrays.gradient is None else self.views[self.arrays.gradient]
 
     def stats(self, scalar_nodes: int, seconds: dict[str, float]) -> dict[str, Any]:
         """What was found, in numbers."""
@@ -184,6 +189,24 @@ def _assign(view: np.ndarray, where: Any, numbers: Any) -> None:
 
 
 def places(wanted: Sequence[Any], parameters: Sequence[Any]) -> np.ndarray:
-    """Where the derivatives by `wanted` are in the gradient by the parameters."""
+    """Where `wanted` are among the parameters; -1 for those that are not."""
     position = {node: i for i, node in enumerate(parameters)}
     return np.array([position.get(node, -1) for node in wanted], dtype=np.int64)
+
+
+class Order:
+    """From derivatives by a program's parameters to those by what is wanted: 0.0 by what it does not depend on."""
+
+    def __init__(self, wanted: Sequence[Any], parameters: Sequence[Any]) -> None:
+        self.places = places(wanted, parameters)
+        self.is_same = np.array_equal(self.places, np.arange(len(parameters)))
+        self.is_whole = (self.places >= 0).all()
+
+    def __call__(self, gradient: np.ndarray, divisor: float = 1.0) -> np.ndarray:
+        """A new array, divided by `divisor`."""
+        numbers = gradient.astype(np.float64, copy=False)
+        if self.is_same:
+            return numbers / divisor
+        found: np.ndarray = (numbers if self.is_whole else np.append(numbers, 0.0))[self.places]
+        found /= divisor
+        return found

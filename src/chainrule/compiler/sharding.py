@@ -92,7 +92,7 @@ class ShardedFunction:
         self.function._check_scalar(traced)
         value, gradient = self._run(sums, traced, examples)
         count = examples.count if reduce == "mean" else 1
-        return traced, float(value) / count, np.append(gradient, 0.0)[traced.order] / count
+        return traced, float(value) / count, traced.order(np.asarray(gradient), count)
 
     def _results(self, arrays: Sequence[Any]) -> Any:
         traced, examples = self.function._examples(arrays)
@@ -191,7 +191,7 @@ class ShardedSteps:
         def step(state: list[Any], captured: Any, row: Any, rows: Any, mask: Any) -> list[Any]:
             parameters, *slots = state
             value, gradient = sum_up({"parameter": parameters[used], "captured": captured}, rows, mask)
-            gradient = jnp.append(gradient, jnp.zeros(1, gradient.dtype))[traced.order] / count
+            gradient = jnp.append(gradient, jnp.zeros(1, gradient.dtype))[traced.order.places] / count
             before = [Numbers(array) for array in (parameters, gradient, *slots)]
             after = self.optimizer.update(*before, **{name: Numbers(row[k]) for k, name in enumerate(self.names)})
             changed = [a.array if isinstance(a, Numbers) else jnp.full_like(parameters, a) for a in after]

@@ -45,7 +45,7 @@ class StrictMachine:
         wanted = [len(graph) - 1] if results is None else results
         self.results = [Value(node) if type(node) is float else node for node in (self._seen(k, since) for k in wanted)]
         self.output = np.empty(len(self.results))
-        self.gradient = np.zeros(len(self.leaves["parameter"]) + 1)  # then a 0.0, as a Machine has
+        self.gradient = np.zeros(len(self.leaves["parameter"]))
         self._zeros = np.zeros_like(self.gradient)
 
     def load(self, kind: str, numbers: Any) -> None:

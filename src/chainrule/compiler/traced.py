@@ -14,7 +14,7 @@ from chainrule.compiler.batch import batched, size_of_an_example
 from chainrule.compiler.export import exported
 from chainrule.compiler.graph import Graph, trace
 from chainrule.compiler.lift import IrregularityError, lift
-from chainrule.compiler.machine import Clock, Machine, load_xla, places
+from chainrule.compiler.machine import Clock, Machine, Order, load_xla
 from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Statement, Term
 from chainrule.compiler.strict import StrictMachine
 from chainrule.compiler.symbols import Constant, Symbol, TracingError, next_serial, tracing
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from chainrule.compiler.steps import Steps
 
 CACHE = 2**18  # bytes that a batch may keep at a time: of 2**17 to 2**20, the fastest where L1 has 48 KiB and L2 2 MiB
+LARGE_CACHE = 2**21  # the same where parameters are many: each run reads all of them, and their derivatives
 
 First = Callable[[], np.ndarray]
 
@@ -78,7 +79,7 @@ class Traced:
         }
         parameters = self.captured["parameter"]
         self.wrt = parameters if wrt is None else list(wrt)
-        self.order = places(self.wrt, parameters)
+        self.order = Order(self.wrt, parameters)
         self.graph = graph
         self.scalar_nodes = len(graph) - 1  # without the one that packs the results
         self.machines: dict[tuple[int | None, bool, bool], Machine | StrictMachine] = {}
@@ -106,15 +107,21 @@ class Traced:
             numbers = size_of_an_example(self.lifted)
         except IrregularityError:  # examples then run node by node, one at a time
             numbers = len(self.graph)
-        bytes_each = np.dtype(self.dtype).itemsize * (2 * numbers + 1)
+        bytes_of_one = np.dtype(self.dtype).itemsize
+        bytes_each = bytes_of_one * (2 * numbers + 1)
         if self.backend == "jax":
             return max(64, int(load_xla().largest_batch()) // bytes_each // 64 * 64)
-        return max(16, min(4096, CACHE // bytes_each // 16 * 16))
+        room = max(CACHE, min(LARGE_CACHE, 4 * bytes_of_one * len(self.captured["parameter"])))
+        return max(16, min(4096, room // bytes_each // 16 * 16))
 
     def parts(self, count: int) -> list[range]:
-        """The runs for a batch of so many, given by the first example of each: some of equal size, one of the rest."""
+        """The runs for a batch of so many, given by the first example of each: some of equal size, one of the rest.
+
+        That one is half as large as the others at least, and less than half as large again; but for a small batch.
+        """
         most = self.most_examples
-        whole = count // most * most
+        runs, rest = divmod(count, most)
+        whole = most * (runs - 1 if runs and 0 < rest < most // 2 else runs)
         return [part for part in (range(0, whole, most), range(whole, count, count - whole or 1)) if part]
 
     def load(self, machine: Machine | StrictMachine) -> None:

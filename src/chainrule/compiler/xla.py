@@ -221,13 +221,20 @@ class Xla:
         for array, result in zip(self.results, results, strict=True):
             self.views[array][:] = result
 
-    def run_many(self, count: int, rows: Mapping[Array, np.ndarray], outputs: Sequence[Array]) -> list[np.ndarray]:
-        """Run so many times, with leaves set to the next of their rows before; a row a run of each of the outputs."""
+    def run_many(
+        self, count: int, rows: Mapping[Array, np.ndarray], output: Array, summed: Array | None, section: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Run so many times, with leaves set to the next of their rows before; a row a run of the output.
+
+        And for each `section` of runs a row of the sums of `summed`, if that is wanted.
+        """
         places = tuple([self.leaves.index(leaf) for leaf in rows])
         with precision(self.dtype):
             kept, results = self.many([self.views[a] for a in self.leaves], count, places, list(rows.values()))
         self._keep(kept)
-        return [np.array(results[self.results.index(array)]) for array in outputs]
+        found = dict(zip(self.results, results, strict=True))
+        parts = np.array(found[summed]) if summed else np.zeros((count, 0))
+        return np.array(found[output]), np.add.reduceat(parts, range(0, count, section), axis=0, dtype=np.float64)
 
     def _keep(self, kept: list[Any]) -> None:
         for array, numbers in zip(self.kept, kept, strict=True):
