@@ -415,15 +415,35 @@ class _Function:
     # The body: a sum of terms into the target.
 
     def body(self, tile: list[list[str]]) -> None:
+        signs, target = [term.sign for term in self.statement.terms], self.statement.target
+        if self.is_row(tile):
+            total = self.signed_sum(signs, [self.reduce_across_lanes(term, tile) for term in self.statement.terms])
+            for start in range(0, len(tile), JAM):
+                pointer, part = self.address(target, tile[start]), self.lanes_of(total, start, JAM)
+                if self.statement.accumulate:
+                    part = self.apply(ops.add, (self.load_from(pointer, JAM), part))
+                self.store_to(pointer, part)
+            return
         columns = [self.term(term, tile) for term in self.statement.terms]
         for indices, values in zip(tile, zip(*columns, strict=True), strict=True):
-            total = values[0] if self.statement.terms[0].sign > 0 else self.apply(ops.neg, (values[0],))
-            for term, value in zip(self.statement.terms[1:], values[1:], strict=True):
-                total = self.apply(ops.add if term.sign > 0 else ops.sub, (total, value))
-            target = self.statement.target
+            total = self.signed_sum(signs, values)
             if self.statement.accumulate:
                 total = self.apply(ops.add, (self.load(target, indices, self.lanes, self.axis), total))
             self.store(target, indices, self.register(total, self.lanes))
+
+    def is_row(self, tile: list[list[str]]) -> bool:
+        """Whether all terms are sums across lanes, and each JAM results of the tile lie side by side."""
+        if len(tile) < JAM or self.axis is not None or not all(term.loops for term in self.statement.terms):
+            return False
+        target, (first, second) = self.statement.target, tile[:2]
+        moves = [stride for stride, a, b in zip(target.strides, first, second, strict=True) if a != b]
+        return moves == [1] and target.table is None
+
+    def signed_sum(self, signs: Sequence[int], values: Sequence[Any]) -> Any:
+        total = values[0] if signs[0] > 0 else self.apply(ops.neg, (values[0],))
+        for sign, value in zip(signs[1:], values[1:], strict=True):
+            total = self.apply(ops.add if sign > 0 else ops.sub, (total, value))
+        return total
 
     def term(self, term: Term, tile: list[list[str]]) -> list[Any]:
         """The value of a term for each entry of the tile."""
@@ -432,7 +452,7 @@ class _Function:
         if self.axis is not None:
             zeros = [self.register(0.0, self.lanes)] * len(tile)
             return list(self.reduce(term, tile, zeros, 0, self.lanes, self.axis))
-        return self.reduce_across_lanes(term, tile)
+        return self.apart(self.reduce_across_lanes(term, tile))
 
     def reduce(
         self,
@@ -456,11 +476,11 @@ class _Function:
 
         return self.loop(term.loops[depth], 1, totals, once)
 
-    def reduce_across_lanes(self, term: Term, tile: list[list[str]]) -> list[Any]:
-        """Reductions with the lanes along their last loop, and sums across lanes at the end."""
+    def reduce_across_lanes(self, term: Term, tile: list[list[str]]) -> Register:
+        """Reductions with the lanes along their last loop, and sums across lanes at the end: a lane for each result."""
         axis = len(self.statement.loops) + len(term.loops) - 1
-        results: list[Any] = [0.0] * len(tile)
         registers = 4 if len(tile) == 1 else 2 if len(tile) <= JAM else 1  # for each sum
+        totals: list[Register] = []
         for start, stop, lanes in _chunks(term.loops[-1], self.element.widest // 4 * registers):
             zeros = [self.register(0.0, lanes)] * len(tile)
 
@@ -468,16 +488,60 @@ class _Function:
                 return self.reduce(term, tile, carried, 0, lanes, axis, self.shifted(index, start))
 
             parts = chunk("0", zeros) if stop - start == lanes else self.loop(stop - start, lanes, zeros, chunk)
-            results = [self.apply(ops.add, (r, self.across(part))) for r, part in zip(results, parts, strict=True)]
-        return results
+            totals = [self.added(*pair) for pair in zip(totals, parts, strict=True)] if totals else parts
+        return self.across(totals)
 
-    def across(self, vector: Register) -> Register:
+    def added(self, wide: Register, narrow: Register) -> Register:
+        """The sum in the lanes that both have."""
+        if narrow.lanes == 1:
+            narrow = self.side_by_side([narrow, self.register(0.0, 1)])
+        lanes = [min(lane, narrow.lanes) for lane in range(wide.lanes)]  # beyond its own, one of the zeros
+        more = Register(self, self.shuffle(narrow, "zeroinitializer", lanes), wide.lanes)
+        return self.apply(ops.add, (wide, more))  # type: ignore[no-any-return]
+
+    def across(self, vectors: list[Register]) -> Register:
+        """The sum of each vector's lanes; side by side, in a vector with a lane for each."""
+        count, lanes = len(vectors), vectors[0].lanes
+        if count == 1 or lanes == 1:
+            return self.side_by_side([self.sum_of_lanes(vector) for vector in vectors])
+        if count > lanes:
+            return self.joined([self.across(vectors[: count // 2]), self.across(vectors[count // 2 :])])
+        while len(vectors) > 1:
+            vectors = [self.folded(a, b) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
+        while vectors[0].lanes > count:
+            vectors = [self.folded(vectors[0])]
+        return vectors[0]
+
+    def folded(self, a: Register, b: Register | None = None) -> Register:
+        """Sums of neighbouring lanes: those of `a`, then those of `b`."""
+        lanes, other = (2 * a.lanes, b.name) if b else (a.lanes, "poison")
+        even, odd = (self.shuffle(a, other, range(start, lanes, 2)) for start in (0, 1))
+        return self.apply(ops.add, (Register(self, even, lanes // 2), Register(self, odd, lanes // 2)))  # type: ignore[no-any-return]
+
+    def sum_of_lanes(self, vector: Register) -> Register:
         if vector.lanes == 1:
             return vector
         one, many = self.element.name, self.element.lanes(vector.lanes)
         function = f"{one} @llvm.vector.reduce.fadd.{self.element.suffix(vector.lanes)}"
         self.module.declarations.add(f"declare {function}({one}, {many})")
         return Register(self, self.emit(f"call {FLAGS} {function}({one} -0.0, {many} {vector.name})"), 1)
+
+    def side_by_side(self, numbers: list[Register]) -> Register:
+        """A vector of these lanes."""
+        if len(numbers) == 1:
+            return numbers[0]
+        result, kind = "poison", self.element.lanes(len(numbers))
+        for lane, number in enumerate(numbers):
+            result = self.emit(f"insertelement {kind} {result}, {self.element.name} {number.name}, i32 {lane}")
+        return Register(self, result, len(numbers))
+
+    def apart(self, vector: Register) -> list[Register]:
+        """Its lanes one by one."""
+        if vector.lanes == 1:
+            return [vector]
+        kind = self.element.lanes(vector.lanes)
+        names = [self.emit(f"extractelement {kind} {vector.name}, i32 {lane}") for lane in range(vector.lanes)]
+        return [Register(self, name, 1) for name in names]
 
     # Expressions.
 
