@@ -105,11 +105,12 @@ class Native:
         given = {leaf: np.ascontiguousarray(matrix, dtype=self.element.dtype) for leaf, matrix in rows.items()}
         copied = {leaf: m for leaf, m in given.items() if not np.may_share_memory(m, self.views[leaf])}
         results = np.empty((count, output.size), dtype=self.element.dtype)
-        sums = np.zeros((-(-count // section), _padded(summed.size, self.element) if summed else 0))
+        size = summed.size if summed and count > 1 else 0  # those of one run lie in the memory already
+        sums = np.zeros((-(-count // section), _padded(size, self.element)))
         places = [*self._matrices(copied), *self._matrices({output: results})[:3]]
         places += [sums.ctypes.data, sums.shape[1], self.offsets[summed] if summed else 0]
         self.drive(self.address, count, *places, section)
-        return results, sums[:, : summed.size] if summed else sums
+        return results, self.views[summed].reshape(1, -1) if summed and count == 1 else sums[:, :size]
 
     def _matrices(self, matrices: Mapping[Array, np.ndarray]) -> list[int | None]:
         """For each of two matrices: where it is, its width, and where in the memory the array is."""
