@@ -18,10 +18,11 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 
 from chainrule import ops
 from chainrule.compiler import kernels, powers
+from chainrule.compiler.fusion import Group, groups, is_same, stored
+from chainrule.compiler.lanes import JAM, choose_jams, choose_lanes
 from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Number, Repeat, Statement, Term
 
 WIDEST = 32  # lanes of doubles: four 512-bit registers, enough to hide the latency of a fused multiply-add
-JAM = 4  # turns of a loop that share what they load
 LONGEST = 256  # statements of a Repeat that are compiled as one: LLVM's work on straight-line code is superlinear
 LINE = 64  # bytes: a cache line
 FLAGS = "reassoc contract"  # never flags that assume away NaN or infinity
@@ -69,7 +70,8 @@ class Native:
 
     def __init__(self, program: ArrayProgram, dtype: str = "float64") -> None:
         self.element = ELEMENTS[dtype]
-        self.offsets, self.size = _place(program.arrays(), self.element)
+        kept = stored(program)
+        self.offsets, self.size = _place([array for array in program.arrays() if array in kept], self.element)
         module = _Module(program, self.offsets, self.element)
         self.tables = module.tables
         self.engine = _compile(str(module))
@@ -247,23 +249,28 @@ class _Module:
     """The text of the whole program."""
 
     def __init__(self, program: ArrayProgram, offsets: dict[Array, int], element: Element) -> None:
-        self.offsets = offsets
+        self.offsets = offsets  # of the arrays that are in memory
         self.element = element
         self.tables: list[np.ndarray] = []
         self.declarations: set[str] = set()
         self.functions: list[_Function] = []
-        self.calls = [self.repeat(step) if isinstance(step, Repeat) else self.call(step) for step in program.steps]
+        self.calls = self.calls_of(program.steps)
 
-    def call(self, statement: Statement, time: str = "0", inline: bool = False) -> str:
-        """A call of the statement's function, which is inlined if it has no loops and `inline` says so."""
-        inlined = inline and not statement.loops and not any(term.loops for term in statement.terms)
-        self.functions.append(_Function(self, statement, f"s{len(self.functions)}", "#1" if inlined else "#0"))
+    def calls_of(self, steps: Sequence[Statement | Repeat], time: str = "0", inline: bool = False) -> list[str]:
+        return [
+            self.repeat(step) if isinstance(step, Repeat) else self.call(step, time, inline) for step in groups(steps)
+        ]
+
+    def call(self, group: Group, time: str, inline: bool) -> str:
+        """A call of the function of some statements, which is inlined if it has no loops and `inline` says so."""
+        inlined = inline and not group[0].loops and not any(term.loops for term in group[0].terms)
+        self.functions.append(_Function(self, group, f"s{len(self.functions)}", "#1" if inlined else "#0"))
         return f"  call void @{self.functions[-1].name}(ptr %memory, i64 {time})"
 
     def repeat(self, step: Repeat) -> str:
         """A loop that calls the body's functions in order, one time after another."""
         k = len(self.functions)
-        calls = [self.call(statement, f"%r{k}", len(step.body) <= LONGEST) for statement in step.body]
+        calls = self.calls_of(step.body, f"%r{k}", len(step.body) <= LONGEST)
         first, last, to_next = step.times[0], step.times[-1], step.times.step
         return "\n".join(
             [
@@ -305,12 +312,14 @@ class Register(ops.Carrier):
 
 
 class _Function:
-    """One statement as a function of the memory and of the time in a Repeat."""
+    """A statement, and those that go along with it, as a function of the memory and of the time in a Repeat."""
 
-    def __init__(self, module: _Module, statement: Statement, name: str, attributes: str) -> None:
+    def __init__(self, module: _Module, group: Group, name: str, attributes: str) -> None:
         self.module = module
         self.element = module.element
-        self.axis, self.statement = choose_lanes(statement)
+        self.axis, self.statement = choose_lanes(group[0])
+        self.followers = group[1:]
+        self.known: list[tuple[Access, Register]] = []  # what this turn has in registers
         self.name = name
         self.attributes = attributes
         self.lines: list[str] = []
@@ -416,9 +425,10 @@ class _Function:
     # The body: a sum of terms into the target.
 
     def body(self, tile: list[list[str]]) -> None:
-        signs, target = [term.sign for term in self.statement.terms], self.statement.target
         if self.is_row(tile):
-            total = self.signed_sum(signs, [self.reduce_across_lanes(term, tile) for term in self.statement.terms])
+            terms, target = self.statement.terms, self.statement.target
+            sums = [self.reduce_across_lanes(term, tile) for term in terms]
+            total = self.signed_sum([term.sign for term in terms], sums)
             for start in range(0, len(tile), JAM):
                 pointer, part = self.address(target, tile[start]), self.lanes_of(total, start, JAM)
                 if self.statement.accumulate:
@@ -427,10 +437,21 @@ class _Function:
             return
         columns = [self.term(term, tile) for term in self.statement.terms]
         for indices, values in zip(tile, zip(*columns, strict=True), strict=True):
-            total = self.signed_sum(signs, values)
-            if self.statement.accumulate:
-                total = self.apply(ops.add, (self.load(target, indices, self.lanes, self.axis), total))
-            self.store(target, indices, self.register(total, self.lanes))
+            self.finish(self.statement, indices, values)
+            for follower in self.followers:
+                self.finish(follower, indices, [self.term(term, [indices])[0] for term in follower.terms])
+            self.known = []
+
+    def finish(self, statement: Statement, indices: list[str], values: Sequence[Any]) -> None:
+        """The statement for a turn, from the values of its terms."""
+        total = self.signed_sum([term.sign for term in statement.terms], values)
+        if statement.accumulate:
+            total = self.apply(ops.add, (self.load(statement.target, indices, self.lanes, self.axis), total))
+        result = self.register(total, self.lanes)
+        if statement.target.array in self.module.offsets:
+            self.store(statement.target, indices, result)
+        if self.followers:
+            self.known.append((statement.target, result))
 
     def is_row(self, tile: list[list[str]]) -> bool:
         """Whether all terms are sums across lanes, and each JAM results of the tile lie side by side."""
@@ -690,6 +711,9 @@ class _Function:
         return self.emit(f"add nsw i64 {index}, {self.emit(f'mul nsw i64 %time, {repeat}')}")
 
     def load(self, access: Access, indices: list[str], lanes: int, axis: int | None) -> Register:
+        for target, register in self.known:
+            if access.array is target.array and is_same(access, target):
+                return register
         stride = access.strides[axis] if axis is not None and lanes > 1 else 0
         if access.table is None and stride == 1:
             return self.load_from(self.address(access, indices), lanes)
@@ -732,72 +756,3 @@ def _chunks(extent: int, widest: int) -> list[tuple[int, int, int]]:
         found.append((start, stop, lanes))
         start = stop
     return found
-
-
-def choose_jams(statement: Statement, axis: int | None) -> list[int]:
-    """The loops of which several turns share what they load: those that leave an operand of a reduction unmoved.
-
-    Two of them, if the lanes are along the reduction: a square of turns loads twice its side, and adds its area.
-    """
-    candidates = [d for d, extent in enumerate(statement.loops) if d != axis and extent >= JAM]
-    accesses = [access for term in statement.terms if term.loops for access in term.expression.accesses()]
-    sharing = [d for d in reversed(candidates) if any(access.strides[d] == 0 for access in accesses)]
-    return sharing[: 2 if axis is None else 1]
-
-
-def choose_lanes(statement: Statement) -> tuple[int | None, Statement]:
-    """The loop whose turns become lanes: the one with the fewest scattered loads. None: that of a reduction, if any.
-
-    A reduction has its lanes along its last loop; in the statement that comes with it, that is the best one.
-    """
-    from chainrule.compiler.differentiate import is_injective
-
-    turned = Statement(
-        statement.target, statement.loops, [_turned(t, statement) for t in statement.terms], statement.accumulate
-    )
-    if statement.accumulate and not is_injective(statement):
-        return None, turned
-    best, best_cost = None, _cost(turned, None)
-    for axis, extent in enumerate(statement.loops):
-        cost = _cost(statement, axis) if extent > 1 else best_cost
-        if cost < best_cost:
-            best, best_cost = axis, cost
-    return best, turned if best is None else statement
-
-
-def _turned(term: Term, statement: Statement) -> Term:
-    """The term with the one of its loops last that moves the most operands by one element a turn, or by none."""
-    first, count = len(statement.loops), len(term.loops)
-    accesses = [access for access in term.expression.accesses() if access.table is None]
-    smooth = [sum(access.strides[first + d] in (0, 1) for access in accesses) for d in range(count)]
-    if count < 2 or smooth[-1] == max(smooth):
-        return term
-    last = smooth.index(max(smooth))
-    order = [*(d for d in range(count) if d != last), last]
-
-    def change(access: Access) -> Access:
-        strides = (*access.strides[:first], *(access.strides[first + d] for d in order))
-        return Access(access.array, access.base, strides, access.table, access.repeat)
-
-    return Term(term.expression.map(change), tuple(term.loops[d] for d in order), term.sign)
-
-
-def _cost(statement: Statement, axis: int | None) -> float:
-    """Rough instructions for one result in eight lanes."""
-    total = 0.0
-    for term in statement.terms:
-        inner = 1
-        for extent in term.loops:
-            inner *= extent
-        lane = axis if axis is not None else (len(statement.loops) + len(term.loops) - 1 if term.loops else None)
-        for access in term.expression.accesses():
-            stride = access.strides[lane] if lane is not None else None
-            if stride is None or access.table is not None or stride not in (0, 1):
-                total += inner
-            else:
-                total += inner / 8
-        if axis is None and term.loops:
-            total += 2.0
-    if axis is None or statement.target.strides[axis] != 1 or statement.target.table is not None:
-        total += 1.0
-    return total

@@ -1,0 +1,67 @@
+"""Fusion: neighbouring statements that go through the same loops become one pass over memory.
+
+    h[100,16] = b[16] + Σk w[16,k]·x[100,k]
+    a[100,16] = relu(h[100,16])
+
+The second takes `h` from the register in which the first has it. What nobody else reads is never stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chainrule.compiler.differentiate import is_injective
+from chainrule.compiler.lanes import choose_lanes
+from chainrule.compiler.program import Access, Array, ArrayProgram, Repeat, Statement
+
+Group = tuple[Statement, ...]
+
+
+def groups(steps: Sequence[Statement | Repeat]) -> list[Group | Repeat]:
+    """The statements in groups, in order; a Repeat is left as it is."""
+    found: list[Group | Repeat] = []
+    for step in steps:
+        if isinstance(step, Repeat):
+            found.append(step)
+        elif found and not isinstance(last := found[-1], Repeat) and _joins(last, step):
+            found[-1] = (*last, step)
+        else:
+            found.append((step,))
+    return found
+
+
+def stored(program: ArrayProgram) -> set[Array]:
+    """The arrays that must be in memory: leaves and results, and what is read from anywhere but a register."""
+    found = {array for array in (*program.leaves.values(), program.output, program.gradient) if array}
+    pending = groups(program.steps)
+    while pending:
+        group = pending.pop()
+        if isinstance(group, Repeat):
+            pending += groups(group.body)
+            continue
+        written: set[Array] = set()
+        for statement in group:
+            found |= {access.array for access in statement.accesses()} - written
+            found |= {statement.target.array} if statement.accumulate else set()
+            written.add(statement.target.array)
+    return found
+
+
+def _joins(group: Group, statement: Statement) -> bool:
+    """Whether each turn of the statement needs no more of the group than the same turn of it, and shares something."""
+    first, targets = group[0], {other.target.array: other.target for other in group}
+    if not first.loops or statement.loops != first.loops or any(term.loops for term in statement.terms):
+        return False
+    touched = set(targets) | {access.array for other in group for access in other.accesses()}
+    reads = list(statement.accesses())
+    if statement.target.array in touched or not any(access.array in touched for access in reads):
+        return False
+    if not all(access.array not in targets or is_same(access, targets[access.array]) for access in reads):
+        return False
+    axes = {choose_lanes(first)[0], choose_lanes(statement)[0]}
+    return len(axes) == 1 and axes != {None} and is_injective(first) and is_injective(statement)
+
+
+def is_same(a: Access, b: Access) -> bool:
+    """Whether two accesses of an array are to the same element at every turn."""
+    return (a.base, a.strides, a.repeat) == (b.base, b.strides, b.repeat) and a.table is b.table is None
