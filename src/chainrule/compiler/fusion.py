@@ -49,14 +49,17 @@ def stored(program: ArrayProgram) -> set[Array]:
 
 def _joins(group: Group, statement: Statement) -> bool:
     """Whether each turn of the statement needs no more of the group than the same turn of it, and shares something."""
-    first, targets = group[0], {other.target.array: other.target for other in group}
+    first, target = group[0], statement.target
     if not first.loops or statement.loops != first.loops or any(term.loops for term in statement.terms):
         return False
-    touched = set(targets) | {access.array for other in group for access in other.accesses()}
-    reads = list(statement.accesses())
-    if statement.target.array in touched or not any(access.array in touched for access in reads):
+    written = {other.target.array: other.target for other in group}
+    before, reads = [access for other in group for access in other.accesses()], list(statement.accesses())
+    known = {access.array for access in before} | set(written)
+    if target.array in written or not any(access.array in known for access in reads):
         return False
-    if not all(access.array not in targets or is_same(access, targets[access.array]) for access in reads):
+    if not all(is_same(access, target) for access in before if access.array is target.array):
+        return False
+    if not all(is_same(access, written[access.array]) for access in reads if access.array in written):
         return False
     axes = {choose_lanes(first)[0], choose_lanes(statement)[0]}
     return len(axes) == 1 and axes != {None} and is_injective(first) and is_injective(statement)

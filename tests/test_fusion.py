@@ -1,0 +1,167 @@
+"""Fusion: one pass over memory gives what statement after statement gives, and never joins what must be apart."""
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from chainrule import compile, losses, nn, ops, optim
+from chainrule.compiler import fusion
+from chainrule.compiler.fusion import groups, stored
+from chainrule.compiler.interpret import Interpreted
+from chainrule.compiler.llvm import Native
+from chainrule.compiler.program import Access, Array, ArrayProgram, Repeat, Statement, Term
+from chainrule.compiler.steps import CompiledSteps
+
+ROWS, COLUMNS = 5, 37  # with a rest beside whole vectors
+
+
+def arrays(names="abcdef"):
+    return {name: Array(name, (ROWS + 1) * (COLUMNS + 1), "captured") for name in names}
+
+
+def at(array, shift=0):
+    return Access(array, shift, (COLUMNS + 1, 1))
+
+
+def statement(target, expression, accumulate=False):
+    return Statement(at(target), (ROWS, COLUMNS), [Term(expression)], accumulate)
+
+
+def sizes(program):
+    return [len(group) for group in groups(program.steps) if not isinstance(group, Repeat)]
+
+
+def assert_as_interpreted(program, dtype="float64"):
+    """Every array that is in memory holds the same numbers after two runs."""
+    kept = stored(program)
+    machines = Native(program, dtype), Interpreted(program, dtype)
+    start = np.random.default_rng(0).normal(size=(ROWS + 1) * (COLUMNS + 1))
+    for machine in machines:
+        for array in program.arrays():
+            if array in machine.views:
+                machine.views[array][:] = array.numbers if array.numbers is not None else start[: array.size]
+        machine.run()
+        machine.run()
+    assert kept == set(machines[0].views)
+    for array in kept:
+        found, expected = (machine.views[array] for machine in machines)
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14, err_msg=array.name)
+
+
+def program_of(*statements, leaves):
+    return ArrayProgram(statements, {array.name: array for array in leaves}, leaves[-1])
+
+
+def test_the_passes_of_a_network():
+    model = nn.MLP(2, [16, 16, 1], rng=1)
+    program = compile(lambda x, y: losses.hinge([model(x)], [y]), wrt=model.parameters())
+    program.batch([[0.1, 0.2]] * 64, [1.0] * 64)
+    arrays = program._last_run[1].arrays
+    found = {" ; ".join(map(str, group)) for group in groups(arrays.steps)}
+    layer = "i<64,j<16: v0[i+64j] = parameter[2+3j] + Σk<2 parameter[3j+k]·input[i+64k]"
+    assert f"{layer} ; i<64,j<16: v1[i+64j] = relu(v0[i+64j])" in found
+    assert len(groups(arrays.steps)) < 0.75 * len(arrays.statements)
+    assert {array.name for array in arrays.arrays()} - {array.name for array in stored(arrays)} >= {"dv1", "dv3"}
+
+
+def test_what_only_the_group_reads_is_not_stored():
+    a, b, c, d, *_ = arrays().values()
+    program = program_of(statement(b, at(a) * at(a)), statement(c, ops.exp(at(b))), statement(d, at(c)), leaves=[a, d])
+    assert sizes(program) == [3]
+    assert stored(program) == {a, d}
+    assert_as_interpreted(program)
+
+
+def test_an_array_that_is_changed_in_place():
+    a, b, c, *_ = arrays().values()
+    program = program_of(
+        statement(b, at(a) * at(c)), statement(a, at(a) + at(b)), statement(c, at(a)), leaves=[a, b, c]
+    )
+    assert sizes(program) == [3]
+    assert_as_interpreted(program)
+
+
+@pytest.mark.parametrize("optimizer", [optim.Adam, optim.RMSprop, lambda p: optim.SGD(p, lr=0.1, momentum=0.9)])
+def test_the_update_of_an_optimizer_is_one_pass(optimizer):
+    model = nn.MLP(2, [16, 1], rng=1)
+    steps = CompiledSteps(lambda x: losses.hinge([model(x)], [1.0]), [0.1, 0.2], optimizer(model.parameters()))
+    *_, last = groups(steps.machine.arrays.steps)
+    assert {s.target.array.name for s in last} == {"parameter", *steps.optimizer.slots}
+
+
+def apart():
+    """Pairs of statements that must not become one pass, and why."""
+    a, b, c, d, *_ = arrays().values()
+    first = statement(b, at(a) * at(a))
+    rows = Statement(Access(c, 0, (1,)), (COLUMNS,), [Term(Access(b, 0, (1,)))])
+    total = Statement(at(c), (ROWS, COLUMNS), [Term(Access(b, 0, (0, 0, 1)), (COLUMNS,))])
+    table = np.arange(b.size)[::-1].copy()
+    return {
+        "a neighbour is read": (first, statement(c, at(b, 1))),
+        "the neighbour is read that comes before": (statement(b, at(a, 1)), statement(c, at(b) + at(b, 1))),
+        "what the first has read is written": (statement(b, at(a, 1)), statement(a, at(b) * at(b))),
+        "the same is written": (first, statement(b, at(a) * at(c))),
+        "the same is added to": (first, statement(b, at(a) * at(c), accumulate=True)),
+        "other loops": (first, rows),
+        "a sum over what was written": (first, total),
+        "a table": (first, statement(c, Access(b, 0, (COLUMNS + 1, 1), table))),
+        "several turns write one element": (
+            Statement(Access(b, 0, (0, 1)), (ROWS, COLUMNS), [Term(at(a))], accumulate=True),
+            Statement(at(c), (ROWS, COLUMNS), [Term(Access(b, 0, (0, 1)))]),
+        ),
+        "nothing in common": (first, statement(c, at(d) * at(d))),
+    }
+
+
+@pytest.mark.parametrize("why", apart())
+def test_what_must_be_apart_stays_apart(why):
+    statements = apart()[why]
+    leaves = list({a: None for s in statements for a in (*(x.array for x in s.accesses()), s.target.array)})
+    program = program_of(*statements, leaves=leaves)
+    assert sizes(program) == [1, 1]
+    assert_as_interpreted(program)
+
+
+def random_program(seed):
+    """Statements on few arrays, which read neighbours, write in place and add up, in and out of a Repeat."""
+    rng = Random(seed)
+    names = arrays()
+    every = list(names.values())
+
+    def operand(target):
+        array = rng.choice(every)
+        shift = 0 if array is target else rng.choice((0, 0, 0, 1, COLUMNS + 1))
+        return at(array, shift)
+
+    def any_statement():
+        target = rng.choice(every)
+        op = rng.choice((ops.add, ops.mul, ops.sub, ops.maximum))
+        half = ops.tanh(op(operand(target), operand(target)))
+        return statement(target, half, accumulate=rng.random() < 0.2)
+
+    steps = [any_statement() for _ in range(rng.randrange(2, 9))]
+    if rng.random() < 0.3:
+        steps.insert(1, Repeat(3, [any_statement() for _ in range(4)], backward=rng.random() < 0.5))
+    leaves = {array.name: array for array in rng.sample(every, 3)}
+    return ArrayProgram(steps, leaves, steps[-1].target.array)
+
+
+def test_random_programs():
+    joined = 0
+    for seed in range(60):
+        program = random_program(seed)
+        joined += max(sizes(program)) > 1
+        assert_as_interpreted(program)
+    assert joined > 20
+
+
+def test_careless_fusion_is_noticed(monkeypatch):
+    monkeypatch.setattr(fusion, "_joins", lambda group, statement: group[0].loops == statement.loops)
+    wrong = 0
+    for seed in range(30):
+        try:
+            assert_as_interpreted(random_program(seed))
+        except (AssertionError, KeyError):
+            wrong += 1
+    assert wrong > 5
