@@ -7,10 +7,10 @@ import pytest
 
 from chainrule import compile, losses, nn, ops, optim
 from chainrule.compiler import fusion
-from chainrule.compiler.fusion import groups, stored
+from chainrule.compiler.fusion import groups, stored, without_zeros
 from chainrule.compiler.interpret import Interpreted
 from chainrule.compiler.llvm import Native
-from chainrule.compiler.program import Access, Array, ArrayProgram, Repeat, Statement, Term
+from chainrule.compiler.program import Access, Array, ArrayProgram, Number, Repeat, Statement, Term
 from chainrule.compiler.steps import CompiledSteps
 
 ROWS, COLUMNS = 5, 37  # with a rest beside whole vectors
@@ -34,7 +34,7 @@ def sizes(program):
 
 def assert_as_interpreted(program, dtype="float64"):
     """Every array that is in memory holds the same numbers after two runs."""
-    kept = stored(program)
+    kept = stored(without_zeros(program))
     machines = Native(program, dtype), Interpreted(program, dtype)
     start = np.random.default_rng(0).normal(size=(ROWS + 1) * (COLUMNS + 1))
     for machine in machines:
@@ -120,6 +120,40 @@ def test_what_must_be_apart_stays_apart(why):
     leaves = list({a: None for s in statements for a in (*(x.array for x in s.accesses()), s.target.array)})
     program = program_of(*statements, leaves=leaves)
     assert sizes(program) == [1, 1]
+    assert_as_interpreted(program)
+
+
+def sums_from_zero():
+    """Programs that set `b` to zero and add to parts of it, and whether the zeros can be left out."""
+    a, b, c, *_ = arrays().values()
+    half, width = b.size // 2, COLUMNS
+
+    def part(start, size, expression=None, accumulate=True):
+        source = expression if expression is not None else Access(a, start, (1,))
+        return Statement(Access(b, start, (1,)), (size,), [Term(source)], accumulate)
+
+    def twice(start, size):
+        return Statement(Access(b, start, (0, 1)), (2, size), [Term(Access(a, 0, (1, 1)))], accumulate=True)
+
+    zero = part(0, b.size, Number(0.0), accumulate=False)
+    last = Statement(Access(c, 0, (1,)), (c.size,), [Term(Access(b, 0, (1,)))])
+    sums = {
+        "two halves": ([part(0, half), part(half, half)], True),
+        "all, and some again": ([part(0, b.size), part(3, half)], True),
+        "a part that is never added to": ([part(0, half)], False),
+        "parts that overlap": ([part(0, half + 1), part(half, half)], False),
+        "several turns add to one element": ([part(0, half), twice(half, half)], False),
+        "several turns, later": ([part(0, b.size), twice(0, half)], True),
+        "an element is read too early": ([part(0, half), Statement(at(c), (ROWS, width), [Term(at(b))])], False),
+        "in a Repeat": ([Repeat(2, [part(0, b.size)])], False),
+    }
+    return {why: (program_of(zero, *steps, last, leaves=[a, b, c]), fine) for why, (steps, fine) in sums.items()}
+
+
+@pytest.mark.parametrize("why", sums_from_zero())
+def test_sums_begin_with_their_first_summand_where_they_can(why):
+    program, fine = sums_from_zero()[why]
+    assert len(without_zeros(program).steps) == len(program.steps) - fine
     assert_as_interpreted(program)
 
 

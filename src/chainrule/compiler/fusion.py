@@ -1,18 +1,23 @@
-"""Fusion: neighbouring statements that go through the same loops become one pass over memory.
+"""Fusion: fewer passes over memory.
+
+Neighbouring statements that go through the same loops become one pass.
 
     h[100,16] = b[16] + Σk w[16,k]·x[100,k]
     a[100,16] = relu(h[100,16])
 
-The second takes `h` from the register in which the first has it. What nobody else reads is never stored.
+The second takes `h` from the register in which the first has it. What nobody else reads is never stored. And what is
+set to zero only to be added to begins with its first summand instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from chainrule.compiler.differentiate import is_injective
 from chainrule.compiler.lanes import choose_lanes
-from chainrule.compiler.program import Access, Array, ArrayProgram, Repeat, Statement
+from chainrule.compiler.program import Access, Array, ArrayProgram, Number, Repeat, Statement
 
 Group = tuple[Statement, ...]
 
@@ -63,6 +68,46 @@ def _joins(group: Group, statement: Statement) -> bool:
         return False
     axes = {choose_lanes(first)[0], choose_lanes(statement)[0]}
     return len(axes) == 1 and axes != {None} and is_injective(first) and is_injective(statement)
+
+
+def without_zeros(program: ArrayProgram) -> ArrayProgram:
+    """The program without `array = 0` wherever the first `+=` of each element can be `=`."""
+    steps = list(program.steps)
+    for zero in [step for step in steps if isinstance(step, Statement) and _is_zero(step)]:
+        k = steps.index(zero)
+        rest = _set_at_first(zero.target.array, steps[k + 1 :])
+        steps = [*steps[:k], *rest] if rest else steps
+    result = ArrayProgram(steps, program.leaves, program.output)
+    result.gradient = program.gradient
+    return result
+
+
+def _is_zero(statement: Statement) -> bool:
+    target, expressions = statement.target, [term.expression for term in statement.terms]
+    numbers = [expression.value for expression in expressions if isinstance(expression, Number)]
+    whole = statement.loops == (target.array.size,) and is_same(target, Access(target.array, 0, (1,)))
+    return whole and not statement.accumulate and len(expressions) == 1 and numbers == [0.0]
+
+
+def _set_at_first(array: Array, steps: Sequence[Statement | Repeat]) -> list[Statement | Repeat] | None:
+    """The steps with `=` in place of the first `+=` of each element; None if that cannot be."""
+    is_set = np.zeros(array.size, dtype=bool)
+    found: list[Statement | Repeat] = []
+    for step in steps:
+        body = step.body if isinstance(step, Repeat) else (step,)
+        if any(access.array is array for statement in body for access in statement.accesses()) and not is_set.all():
+            return None
+        if any(statement.target.array is array for statement in body):
+            if isinstance(step, Repeat):
+                return None
+            places = step.target.positions(step.loops)
+            if not is_set[places].any() and is_injective(step):
+                step = Statement(step.target, step.loops, step.terms)
+            elif not is_set[places].all():
+                return None
+            is_set[places] = True
+        found.append(step)
+    return found if is_set.all() else None
 
 
 def is_same(a: Access, b: Access) -> bool:

@@ -18,7 +18,7 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 
 from chainrule import ops
 from chainrule.compiler import kernels, powers
-from chainrule.compiler.fusion import Group, groups, is_same, stored
+from chainrule.compiler.fusion import Group, groups, is_same, stored, without_zeros
 from chainrule.compiler.lanes import JAM, choose_jams, choose_lanes
 from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Number, Repeat, Statement, Term
 
@@ -70,6 +70,7 @@ class Native:
 
     def __init__(self, program: ArrayProgram, dtype: str = "float64") -> None:
         self.element = ELEMENTS[dtype]
+        program = without_zeros(program)
         kept = stored(program)
         self.offsets, self.size = _place([array for array in program.arrays() if array in kept], self.element)
         module = _Module(program, self.offsets, self.element)
