@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any
 
@@ -61,9 +61,9 @@ class Examples:
             traced.spans = _spans([matrix.shape[1] for matrix in matrices], traced.used)
         self.pieces = [(matrix, *span) for matrix, span in zip(matrices, traced.spans, strict=True)]
 
-    def chosen(self, which: Any) -> Examples:
-        """Some of them: a slice, or their numbers."""
-        other = copy(self)
+    def chosen(self, numbers: Sequence[int]) -> Examples:
+        """Those of these numbers; in the same memory, if they follow one another."""
+        other, which = copy(self), _span(np.array(numbers))
         other.pieces = [(matrix[which], *span) for matrix, *span in self.pieces]
         other.count = len(other.pieces[0][0])
         return other

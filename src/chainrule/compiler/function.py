@@ -399,7 +399,7 @@ class CompiledFunction:
         before, losses = np.empty(len(traced.wrt)), []
         read_grad(traced.wrt, before)
         for first in firsts:
-            batch = examples.chosen(slice(first, first + firsts.step))
+            batch = examples.chosen(range(first, first + firsts.step))
             value, gradient = self._mean_and_grad(traced, batch, batch.count, threads)
             write_grad(traced.wrt, gradient)
             optimizer.step()
