@@ -212,6 +212,24 @@ class TestFunctions:
         assert "gather" not in text
         assert "scatter" not in text
 
+    def test_small_factors_are_kept_out_of_products_on_a_gpu(self, monkeypatch):
+        _, f, parameters = network()
+        x, y = np.random.default_rng(0).normal(size=(13, 2)), np.linspace(-1, 1, 13)
+
+        def lowered():
+            program = f.to_jax([0.0, 0.0], 0.0, gradient=True, examples=13)
+            return jax.jit(program).lower(parameters, x, y).as_text(), program(parameters, x, y)
+
+        fused, (value, gradient) = lowered()
+        monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+        apart, (same, derivatives) = lowered()
+        assert "optimization_barrier" not in fused
+        assert "optimization_barrier" in apart
+        assert float(same) == pytest.approx(float(value), rel=1e-6)
+        assert derivatives.tolist() == pytest.approx(gradient.tolist(), abs=1e-6)
+        monkeypatch.setattr("chainrule.compiler.xla.SMALL", 0)
+        assert "optimization_barrier" not in lowered()[0]
+
     def test_many_examples_with_arguments_that_are_not_used(self):
         w, scale = Value(2.0), Value(10.0)
         f = compile(lambda a, xs, b: w * xs[1] * scale + b, wrt=[w])

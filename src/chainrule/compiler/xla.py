@@ -60,6 +60,7 @@ JAX: dict[str, Callable[..., Any]] = {
     "erf": special.erf,
     "erfc": special.erfc,
 }
+SMALL = 2**16  # numbers in a factor of a matrix product
 CPU_BATCH, DEVICE_BATCH = 2**22, 2**32  # bytes of a batch's numbers at a time: what a cache holds, what a device does
 
 Memory = dict[Array, Any]
@@ -296,7 +297,7 @@ class _Step:
         loops = outer + term.loops
         if not term.loops:
             return self.evaluate(term.expression, loops)
-        factors = [self.labelled(factor, loops) for factor in _factors(term.expression)]
+        factors = [_apart(*self.labelled(factor, loops)) for factor in _factors(term.expression)]
         axes = {axis for _, labels in factors for axis in labels}
         kept = [axis for axis in range(len(outer)) if axis in axes]
         arguments = [part for factor in factors for part in factor]
@@ -430,6 +431,17 @@ class Path:
         mask = np.zeros(self.length, dtype=bool)
         mask[places] = True
         return mask
+
+
+def _apart(value: Any, labels: list[int]) -> tuple[Any, list[int]]:
+    """A factor of a product, which is not to be computed inside of it if it is small and on a GPU.
+
+    There XLA's compiler aborts the process over some small products that it makes one with their factors (a failed
+    check in its propagation of Triton's tiles). Large ones are better off in one, and were never seen to fail.
+    """
+    if value.size <= SMALL and jax.default_backend() != "cpu":
+        value = lax.optimization_barrier(value)
+    return value, labels
 
 
 def _factors(expression: Expression) -> list[Expression]:
