@@ -121,7 +121,7 @@ def _two_lines(text: str) -> list[str]:
 
 
 def _unit(power: int) -> str:
-    return {-9: "1 ns", -6: "1 µs", -3: "1 ms", 0: "1 s", 3: "1,000 s"}[power]
+    return {-9: "1 ns", -6: "1 µs", -3: "1 ms", 0: "1 s", 3: "10³ s"}[power]
 
 
 def _text(x: float, y: float, text: str, anchor: str, style: str = "") -> str:
