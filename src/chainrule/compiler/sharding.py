@@ -135,7 +135,7 @@ class ShardedSteps:
         self.parameters = [optimizer.parameters[k] for k in self.places]
         self.names = list(optimizer.scalars())
         function = CompiledFunction(loss, self.parameters, "jax", dtype)
-        self.traced, examples = function._examples(arrays)
+        self.traced, examples = function._examples(arrays, ("data.inputs", "data.targets"))
         function._check_scalar(self.traced)
         self.matrix: np.ndarray = examples.matrix()
         self._programs: dict[int, tuple[Layout, Executable]] = {}  # by the size of the batch

@@ -23,8 +23,9 @@ from chainrule.optim import Optimizer
 
 
 def trains_what_is_used(optimizer: Optimizer, traced: Traced) -> bool:
-    """Whether the optimizer changes the parameters that the loss depends on, all of them and no others."""
-    return set(traced.captured["parameter"]) == {p for p in optimizer.parameters if p.requires_grad}
+    """Whether the optimizer changes the parameters that the loss depends on, all and no others; and there are some."""
+    used = traced.captured["parameter"]
+    return bool(used) and set(used) == {p for p in optimizer.parameters if p.requires_grad}
 
 
 class Steps:
@@ -38,7 +39,10 @@ class Steps:
         self.summands = examples or 1
         self.parameters: list[Value] = traced.captured["parameter"]
         if not trains_what_is_used(optimizer, traced):
-            raise ValueError("the loss does not depend on every parameter of the optimizer, and their update needs it")
+            raise ValueError(
+                "the loss does not depend on every parameter of the optimizer, or all are frozen, and compiled steps "
+                "update each: give the optimizer those that are used, or leave `compiled` out"
+            )
         place = {parameter: k for k, parameter in enumerate(optimizer.parameters)}
         self.order = np.array([place[parameter] for parameter in self.parameters])
         self.names = list(optimizer.scalars())
@@ -142,7 +146,7 @@ class BatchSteps:
     def __init__(self, loss: Callable[..., Any], arrays: Sequence[Any], optimizer: Optimizer, dtype: str) -> None:
         self.function = CompiledFunction(loss, optimizer.parameters, dtype=dtype)
         self.optimizer = optimizer
-        self.traced, self.examples = self.function._examples(arrays)
+        self.traced, self.examples = self.function._examples(arrays, ("data.inputs", "data.targets"))
 
     def run(self, numbers: Sequence[int], size: int) -> list[float]:
         """Take a step on each `size` of these examples; the loss of each, before its update."""
