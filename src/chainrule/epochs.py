@@ -383,15 +383,10 @@ def _adds_up(loss: Loss, prediction: Any, targets: Sequence[Any]) -> bool:
     for is_sum, expected in ((False, total / len(alone)), (True, total)):
         if whole and math.isclose(whole, expected, rel_tol=1e-9):
             return is_sum
-    if not whole and not any(alone):
+    if not math.isfinite(whole) or not (whole or any(alone)):
         raise IndivisibleError(
-            "`loss` is 0 for five examples with predictions between 0.1 and 0.9, so that it cannot be seen whether it is "
-            "their mean or their sum, which steps on a mesh or on compiled batches need: say compiled=False"
-        )
-    if not math.isfinite(whole):
-        raise IndivisibleError(
-            f"`loss` is {whole!r} for five examples with predictions between 0.1 and 0.9: look for targets that are not "
-            "finite numbers"
+            f"`loss` is {whole!r} for five examples with predictions between 0.1 and 0.9, which does not show whether "
+            "it is their mean or sum, as compiled batches and a mesh need: look at the targets, or say compiled=False"
         )
     raise IndivisibleError(
         "`loss` must be the mean or the sum of the losses of single examples, for steps on a mesh or on compiled "
