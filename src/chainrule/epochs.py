@@ -62,8 +62,7 @@ def run_epochs(job: Job, history: History, epochs: int, compiled: bool | str, wa
             yield job.epoch()
             seconds = time.perf_counter() - started
             left -= 1
-        recorded = 1.0 if job.is_one_batch else 1.0 / len(job.data)  # of the epoch, to compile it
-        saved, cost = left * seconds, seconds_to_compile(seconds * recorded)
+        saved, cost = left * seconds, seconds_to_compile(seconds / len(job.data))
         if saved > 2 * cost:
             reason = f"for {left} epochs of {seconds:.2g} s are longer than the {cost:.2g} s that compiling takes"
             yield from job.compiled(history, reason, left, watched)
@@ -75,7 +74,7 @@ def run_epochs(job: Job, history: History, epochs: int, compiled: bool | str, wa
 
 
 def seconds_to_compile(eager: float) -> float:
-    """A guess from the time that the nodes take which are recorded: LLVM, and some work for each of them."""
+    """A guess from the time that the nodes of an example take: LLVM, and some work for each of them."""
     return 0.5 + (100 if ENGINE == "native" else 3) * eager
 
 
@@ -246,7 +245,9 @@ class Job:
         while epochs:
             made_for = self.made_for
             try:
-                found, rows = self.by_example(epochs) or self.as_a_whole(epochs, watched)
+                small = reason == AS_ASKED and self.is_one_batch and len(self.data) <= MANY
+                by_example = None if small else self.by_example(epochs, watched)
+                found, rows = by_example or self.as_a_whole(epochs, watched)
                 suffix = f", in {self.dtype}" if self.dtype != "float64" else ""
                 history.engine = f"compiled, {reason}{suffix}: {found}"
             except (TypeError, ValueError) as error:
@@ -266,10 +267,8 @@ class Job:
         """What is part of compiled steps, and may change between epochs."""
         return repr(self.optimizer.settings), [parameter.requires_grad for parameter in self.optimizer.parameters]
 
-    def by_example(self, epochs: int) -> tuple[str, Iterator[Columns]] | None:
-        """What was found, and epochs of steps from the nodes of one example; None where one small batch is all."""
-        if self.is_one_batch and len(self.data) <= MANY:
-            return None
+    def by_example(self, epochs: int, watched: bool) -> tuple[str, Iterator[Columns]] | None:
+        """What was found, and epochs of steps from the nodes of one example; None where these must be taken whole."""
         try:
             loss = self.loss_of_one()
         except IndivisibleError:
@@ -282,7 +281,11 @@ class Job:
         self.steps = BatchSteps(loss, (self.data.inputs, self.data.targets), self.optimizer, self.dtype)
         self.step_by_number(CompiledFunction(self.model, dtype=self.dtype))
         found = f"{self.steps.traced.scalar_nodes:,} scalar nodes for an example"
-        return found, (self.epoch() for _ in range(epochs))
+        if not self.is_one_batch:
+            return found, (self.epoch() for _ in range(epochs))
+        self.summands.data = float(len(self.data))
+        numbers = list(range(len(self.data)))
+        return found, self.whole_steps(lambda count: self.steps.run(numbers * count, len(numbers)), epochs, watched)
 
     def as_a_whole(self, epochs: int, watched: bool) -> tuple[str, Iterator[Columns]]:
         """What was found, and epochs of one step each, from the nodes of all examples."""
@@ -293,9 +296,10 @@ class Job:
 
         steps = CompiledSteps(loss_of, self.data.inputs, self.optimizer, dtype=self.dtype)
         nodes, statements = steps.stats["scalar nodes"], steps.stats["array statements"]
-        return f"{nodes:,} scalar nodes in {statements} array statements", self.whole_steps(steps, epochs, watched)
+        return f"{nodes:,} scalar nodes in {statements} array statements", self.whole_steps(steps.run, epochs, watched)
 
-    def whole_steps(self, steps: Any, epochs: int, watched: bool) -> Iterator[Columns]:
+    def whole_steps(self, run: Callable[[int], list[float]], epochs: int, watched: bool) -> Iterator[Columns]:
+        """Epochs of one step each, on all examples; `run` takes so many."""
         from chainrule.compiler.function import CompiledFunction
 
         predict = CompiledFunction(self.model, dtype=self.dtype) if self.metrics else None
@@ -306,9 +310,9 @@ class Job:
             if watched:
                 predictions = _examples(predict.batch(self.data.inputs, reduce=None)) if predict else []
                 row = self.measured(predictions, self.data.targets)
-                yield self.columns({"loss": steps.run(1)[0], **row})
+                yield self.columns({"loss": run(1)[0], **row})
             else:
-                yield {"loss": steps.run(count)}
+                yield {"loss": run(count)}
                 if time.perf_counter() - started < AT_ONCE:
                     at_once *= 2
             epochs -= count

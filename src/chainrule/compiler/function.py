@@ -411,10 +411,11 @@ class CompiledFunction:
         """Training steps as one program; None where that cannot be, or does not pay: a batch beyond the cache."""
         from chainrule.compiler.steps import Steps, trains_what_is_used
 
-        key = optimizer, repr(optimizer.settings), size  # settings are part of the program
-        if traced.strict or size > traced.most_examples or not trains_what_is_used(optimizer, traced):
-            return None
+        trained = tuple([parameter.requires_grad for parameter in optimizer.parameters])
+        key = optimizer, repr(optimizer.settings), trained, size  # all that is part of the program
         if key not in traced.steps:
+            if traced.strict or size > traced.most_examples or not trains_what_is_used(optimizer, traced):
+                return None
             try:
                 traced.steps[key] = Steps(traced, optimizer, self._backend, self._dtype, size if size > 1 else None)
             except IrregularityError:

@@ -54,8 +54,6 @@ class Steps:
     def take(self, count: int, inputs: np.ndarray | None = None) -> list[float]:
         """Take so many steps, on a row of `inputs` each or on what was loaded; the losses before the updates."""
         optimizer = self.optimizer
-        if not all(parameter.requires_grad for parameter in self.parameters):
-            raise ValueError("a parameter was frozen after its steps were compiled: compile the function again")
         self.traced.load(self.machine)
         for slot in optimizer.slots:
             self.machine.load(slot, np.array(optimizer.buffers[slot])[self.order])
@@ -137,6 +135,8 @@ class CompiledSteps(Steps):
 
     def run(self, count: int) -> list[float]:
         """Take so many steps; the loss of each, before its update."""
+        if not all(parameter.requires_grad for parameter in self.parameters):
+            raise ValueError("a parameter was frozen after its steps were compiled: compile the function again")
         return self.take(count)
 
 
