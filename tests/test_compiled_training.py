@@ -144,6 +144,14 @@ def test_auto_says_what_ran_and_why():
     assert "what this loss does may differ" in trained("auto", loss=own_loss)[2].engine
 
 
+@pytest.mark.parametrize(
+    ("epochs", "engine"),
+    [(1, "eager, for no epoch is left to compile for"), (2, "eager, for 1 epoch of .* s would be")],
+)
+def test_auto_speaks_of_few_epochs(epochs, engine):
+    assert re.match(engine, trained("auto", epochs=epochs)[2].engine)
+
+
 def test_what_cannot_be_compiled_is_an_error_when_asked_for():
     with pytest.raises(ValueError, match="`compiled` must be True, False or 'auto', got 'maybe'"):
         trained("maybe")
@@ -222,6 +230,9 @@ class TestBatches:
         auto = self.trained("auto", batch_size=None, rng=None)[2]
         assert auto.engine.startswith("compiled, for the nodes of 23 examples would be many")
         assert auto.loss == pytest.approx(self.trained(False, batch_size=None, rng=None)[2].loss, abs=1e-12)
+
+    def test_a_batch_size_beyond_the_data_is_the_data(self):
+        assert self.trained("auto", batch_size=1000)[2].engine.startswith("eager, for 5 epochs of")
 
     def test_a_loss_that_cannot_be_taken_apart(self, monkeypatch):
         def largest(predictions, targets):

@@ -59,16 +59,19 @@ def run_epochs(job: Job, history: History, epochs: int, compiled: bool | str, wa
             seconds = job.try_out()
         else:
             started = time.perf_counter()
-            yield job.epoch()
+            columns = job.epoch()
             seconds = time.perf_counter() - started
             left -= 1
+            yield columns
         saved, cost = left * seconds, seconds_to_compile(seconds / len(job.data))
+        coming = f"{left} epoch{'s' * (left > 1)} of {seconds:.2g} s"
         if saved > 2 * cost:
-            reason = f"for {left} epochs of {seconds:.2g} s are longer than the {cost:.2g} s that compiling takes"
+            reason = f"for {coming} would take longer than the {cost:.2g} s of compiling"
             yield from job.compiled(history, reason, left, watched)
             return
         job.decided = False
-        history.engine = f"eager, for {left or 'no more'} epochs of {seconds:.2g} s are over before compiling would pay"
+        ends = f"{coming} would be over before compiling pays" if left else "no epoch is left to compile for"
+        history.engine = f"eager, for {ends}"
     for _ in range(left):
         yield job.epoch()
 
@@ -100,7 +103,7 @@ class Job:
         self.penalty = penalty
         self.optimizer = optimizer
         self.data = data
-        self.batch_size = batch_size or len(data)
+        self.batch_size = min(batch_size or len(data), len(data))
         self.rng = rng
         self.metrics = metrics
         self.validation = validation
