@@ -3,6 +3,7 @@
 import math
 import random
 import re
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -256,7 +257,7 @@ class TestBatches:
 
         missing = Dataset(self.examples.inputs, [*self.examples.targets[:-1], math.nan])
         for options, number in (({"loss": far}, "0.0"), ({"loss": losses.mean_square, "examples": missing}, "nan")):
-            with pytest.raises(ValueError, match=f"`loss` is {number} for five examples .* say compiled=False"):
+            with pytest.raises(ValueError, match=f"`loss` is {number} for five examples .* look at the targets"):
                 self.trained(True, **options)
 
     def test_examples_of_different_lengths(self):
@@ -293,6 +294,39 @@ class TestBatches:
         numbers = list(single[0].state().values())
         assert numbers == np.array(numbers, dtype=np.float32).tolist()
         assert single[2].engine.startswith("compiled, as asked, in float32: ")
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+@pytest.mark.parametrize("size", [None, 5])
+@pytest.mark.parametrize(
+    "kind",
+    [list, tuple, Pair._make, lambda pair: np.array(pair, dtype=object), lambda pair: {0: pair[0], 1: pair[1]}],
+    ids=["list", "tuple", "named tuple", "array", "dict"],
+)
+def test_predictions_of_every_structure(kind, size):
+    class Two(nn.Module):
+        def __init__(self):
+            self.w = [Value(0.1), Value(0.2)]
+
+        def __call__(self, x):
+            return kind([self.w[0] * x[0], self.w[1] * x[1]])
+
+    def error(predictions, targets):
+        pairs = zip(predictions, targets, strict=True)
+        return sum((p[0] - y) ** 2 + (p[1] + y) ** 2 for p, y in pairs)
+
+    def measure(predictions, targets):
+        return error(predictions, targets).data
+
+    points = data.moons(n=12)
+    options = {"batch_size": size, "metrics": [measure], "validation": points, "examples": points, "epochs": 3}
+    eager, compiled = (trained(way, loss=error, model=Two(), **options)[2] for way in (False, True))
+    for name, column in eager.columns.items():
+        assert compiled[name] == pytest.approx(column, abs=1e-12)
 
 
 def freeze(training):

@@ -182,8 +182,11 @@ class TestErrors:
         def largest(predictions, targets):
             return losses.sum_of_squares(predictions, targets).sqrt()
 
-        for loss in (largest, lambda p, y: 0.0 * p[0]):
-            with pytest.raises(ValueError, match="`loss` must be the mean or the sum of the losses of single examples"):
+        for loss, message in (
+            (largest, "`loss` must be the mean or the sum of the losses of single examples"),
+            (lambda p, y: 0.0 * p[0], "`loss` is 0.0 for five examples"),
+        ):
+            with pytest.raises(ValueError, match=message):
                 fit(nn.MLP(2, [1], rng=1), loss, data.moons(n=4), mesh="all")
 
 

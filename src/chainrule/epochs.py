@@ -15,6 +15,7 @@ from chainrule.data import Dataset, batches
 from chainrule.nn import MLP, Layer, Module, Neuron, Sequential
 from chainrule.optim import Optimizer
 from chainrule.recording import no_grad
+from chainrule.structure import ARRAY, build, flatten
 
 if TYPE_CHECKING:
     from chainrule.training import History
@@ -376,15 +377,10 @@ def _adds_up(loss: Loss, prediction: Any, targets: Sequence[Any]) -> bool:
 
     It is tried on predictions like the one given, of numbers that may be logits, probabilities or lengths.
     """
-    rng = Random(0)
-
-    def like(prediction: Any) -> Any:
-        if isinstance(prediction, (list, tuple)):
-            return [like(entry) for entry in prediction]
-        return Value(rng.uniform(0.1, 0.9))
-
+    rng, leaves = Random(0), list[Any]()
+    structure = flatten(prediction, leaves, lambda leaf: leaf)
     wanted = [targets[k * (len(targets) - 1) // 4] for k in range(5)]
-    predictions = [like(prediction) for _ in wanted]
+    predictions = [build(structure, (Value(rng.uniform(0.1, 0.9)) for _ in leaves)) for _ in wanted]
     alone = [loss([p], [y]).data for p, y in zip(predictions, wanted, strict=True)]
     whole, total = loss(predictions, wanted).data, sum(alone)
     for is_sum, expected in ((False, total / len(alone)), (True, total)):
@@ -393,12 +389,12 @@ def _adds_up(loss: Loss, prediction: Any, targets: Sequence[Any]) -> bool:
     if not math.isfinite(whole) or not (whole or any(alone)):
         raise IndivisibleError(
             f"`loss` is {whole!r} for five examples with predictions between 0.1 and 0.9, which does not show whether "
-            "it is their mean or sum, as compiled batches and a mesh need: look at the targets, or say compiled=False"
+            "it is their mean or sum, as compiled batches and a mesh need: look at the targets, or try compiled=False"
         )
     raise IndivisibleError(
         "`loss` must be the mean or the sum of the losses of single examples, for steps on a mesh or on compiled "
         f"batches take it apart: of five it is {whole!r}, and their own have the mean {total / len(alone)!r} and the "
-        f"sum {total!r}; with compiled=False the steps take it as it is"
+        f"sum {total!r}; eager steps, compiled=False, take any"
     )
 
 
@@ -414,8 +410,14 @@ def _is_known(model: Any) -> bool:
 
 def _examples(predictions: Any) -> list[Any]:
     """Predictions of a batch, example by example, as Values: what metrics are used to."""
+    if isinstance(predictions, dict):
+        rows = zip(*map(_examples, predictions.values()), strict=True)
+        return [dict(zip(predictions, row, strict=True)) for row in rows]
     if isinstance(predictions, (list, tuple)):
-        return [list(row) for row in zip(*map(_examples, predictions), strict=True)]
+        make = getattr(type(predictions), "_make", type(predictions))  # a named tuple's own
+        return [make(row) for row in zip(*map(_examples, predictions), strict=True)]
+    if predictions.ndim > 1:
+        return [build((ARRAY, row.shape), map(Value, row.ravel().tolist())) for row in predictions]
     return [Value(number) for number in predictions.tolist()]
 
 

@@ -45,7 +45,8 @@ def batch_of(structure: Structure, columns: Iterator[np.ndarray]) -> Any:
     if kind is ARRAY:
         stacked = np.stack([next(columns) for _ in range(int(np.prod(parts)))], axis=1)
         return stacked.reshape(-1, *parts)
-    return kind([batch_of(part, columns) for part in parts])
+    make = getattr(kind, "_make", kind)  # what a named tuple is made by
+    return make([batch_of(part, columns) for part in parts])
 
 
 class Examples:
