@@ -343,6 +343,20 @@ def decay(training):
     training.optimizer.weight_decay = 0.3
 
 
+class Clipped(optim.SGD):
+    def step(self):
+        optim.clip_grad_norm(self.parameters, 0.01)
+        super().step()
+
+
+@pytest.mark.parametrize("size", [None, 2])
+def test_an_optimizer_with_a_step_of_its_own_takes_it(size):
+    eager, compiled = (trained(way, lambda p: Clipped(p, lr=1.0), batch_size=size) for way in (False, True))
+    assert compiled[2].engine.startswith("compiled")
+    assert list(compiled[0].state().values()) == pytest.approx(list(eager[0].state().values()), abs=1e-12)
+    assert "what this optimizer does may differ" in trained("auto", lambda p: Clipped(p, lr=1.0))[2].engine
+
+
 @pytest.mark.parametrize("size", [None, 5])
 @pytest.mark.parametrize("changes", [[freeze], [decay], [freeze, thaw]])
 def test_compiled_steps_see_what_a_callback_changes(changes, size):
@@ -401,7 +415,7 @@ def test_single_precision_is_for_compiled_steps():
 
 def test_a_parameter_without_gradient_is_an_error():
     model = four_points_model()
-    with pytest.raises(ValueError, match="does not depend on every parameter"):
+    with pytest.raises(ValueError, match="the loss does not depend on every one"):
         trained(True, lambda p: optim.SGD([*p, Value(1.0)], lr=0.1), model=model)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chainrule import Value, checkpoints, compile, data, detect_anomaly, fit, losses, nn
+from chainrule import Value, checkpoints, compile, data, detect_anomaly, fit, losses, nn, optim
 
 jax = pytest.importorskip("jax")
 
@@ -177,6 +177,16 @@ class TestErrors:
             fit(model, losses.hinge, points, mesh="all", checkpoint=tmp_path / "run")
         with pytest.raises(ValueError, match="is not a safetensors file, or is damaged"):
             fit(model, losses.hinge, points, mesh="all", checkpoint=tmp_path / "run", resume=True)
+
+    def test_an_optimizer_with_a_step_of_its_own(self):
+        class Clipped(optim.SGD):
+            def step(self):
+                optim.clip_grad_value(self.parameters, 1.0)
+                super().step()
+
+        model = nn.MLP(2, [1], rng=1)
+        with pytest.raises(ValueError, match=r"`optimizer` has a `step` of its own, .* write Clipped as an `update`"):
+            fit(model, losses.hinge, data.moons(n=4), optimizer=Clipped(model.parameters(), lr=0.1), mesh="all")
 
     def test_a_loss_that_is_not_of_single_examples(self):
         def largest(predictions, targets):

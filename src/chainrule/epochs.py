@@ -249,8 +249,7 @@ class Job:
         while epochs:
             made_for = self.made_for
             try:
-                small = reason == AS_ASKED and self.is_one_batch and len(self.data) <= MANY
-                by_example = None if small else self.by_example(epochs, watched)
+                by_example = None if reason == AS_ASKED and self.is_small else self.by_example(epochs, watched)
                 found, rows = by_example or self.as_a_whole(epochs, watched)
                 suffix = f", in {self.dtype}" if self.dtype != "float64" else ""
                 history.engine = f"compiled, {reason}{suffix}: {found}"
@@ -265,6 +264,11 @@ class Job:
                 epochs -= len(columns["loss"])
                 if watched and self.made_for != made_for:
                     break
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the nodes of all examples can be one program, which takes whole steps."""
+        return self.is_one_batch and len(self.data) <= MANY and type(self.optimizer).step is Optimizer.step
 
     @property
     def made_for(self) -> Any:
@@ -363,6 +367,8 @@ class Job:
         ours = [f for f in (self.loss, self.penalty) if getattr(f, "__module__", "") == "chainrule.losses" or f is None]
         if len(ours) < 2:
             return "eager, for what this loss does may differ from step to step (`compiled=True`: it does not)"
+        if type(self.optimizer).__module__ != "chainrule.optim":
+            return "eager, for what this optimizer does may differ from step to step (`compiled=True`: it does not)"
         if not find_spec("llvmlite"):
             return "eager, for llvmlite is not installed"
         return ""

@@ -167,9 +167,9 @@ def fit(
 
     `compiled=True` runs the steps as one native program: what the model and the loss do must not depend on chance or
     on the numbers, and if there are several batches, the loss must be the mean or the sum of the losses of single
-    examples. "auto" does so for chainrule's own networks and losses, when the first steps, on 500 examples or an epoch,
-    show that it pays, or there are more at once; `history.engine` says what ran, and why. Such a program can compute
-    with `dtype="float32"`: about seven digits, and twice the numbers in a vector.
+    examples. "auto" does so for chainrule's own networks, losses and optimizers, when the first steps, on 500 examples
+    or an epoch, show that it pays, or there are more at once; `history.engine` says what ran, and why. Such a program
+    can compute with `dtype="float32"`: about seven digits, and twice the numbers in a vector.
 
     `checkpoint` is a file that the run is written to, whole or not at all, `every` so many steps or `timedelta`
     (default: half a minute) and at the end. `resume=True` goes on from it, if it is there, and comes to the same

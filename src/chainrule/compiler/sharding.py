@@ -128,6 +128,11 @@ class ShardedSteps:
         devices: Devices,
         dtype: str,
     ) -> None:
+        if type(optimizer).step is not Optimizer.step:
+            raise ValueError(
+                f"`optimizer` has a `step` of its own, and steps on a `mesh` apply its rule alone: write "
+                f"{type(optimizer).__name__} as an `update`, or leave `mesh` out"
+            )
         self.optimizer = optimizer
         self.devices = devices
         self.dtype = np.dtype(dtype)

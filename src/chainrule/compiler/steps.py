@@ -23,9 +23,13 @@ from chainrule.optim import Optimizer
 
 
 def trains_what_is_used(optimizer: Optimizer, traced: Traced) -> bool:
-    """Whether the optimizer changes the parameters that the loss depends on, all and no others; and there are some."""
+    """Whether the optimizer changes the parameters that the loss depends on, all and no others, by its rule alone."""
     used = traced.captured["parameter"]
-    return bool(used) and set(used) == {p for p in optimizer.parameters if p.requires_grad}
+    return (
+        bool(used)
+        and type(optimizer).step is Optimizer.step
+        and set(used) == {p for p in optimizer.parameters if p.requires_grad}
+    )
 
 
 class Steps:
@@ -40,8 +44,8 @@ class Steps:
         self.parameters: list[Value] = traced.captured["parameter"]
         if not trains_what_is_used(optimizer, traced):
             raise ValueError(
-                "the loss does not depend on every parameter of the optimizer, or all are frozen, and compiled steps "
-                "update each: give the optimizer those that are used, or leave `compiled` out"
+                "compiled steps apply the optimizer's rule to each of its parameters; the loss does not depend on every one, "
+                "or all are frozen, or it has its own `step`: give it those that are used, or leave `compiled` out"
             )
         place = {parameter: k for k, parameter in enumerate(optimizer.parameters)}
         self.order = np.array([place[parameter] for parameter in self.parameters])
