@@ -415,7 +415,7 @@ def test_single_precision_is_for_compiled_steps():
 
 def test_a_parameter_without_gradient_is_an_error():
     model = four_points_model()
-    with pytest.raises(ValueError, match="the loss does not depend on every one"):
+    with pytest.raises(ValueError, match="the loss does not use every one"):
         trained(True, lambda p: optim.SGD([*p, Value(1.0)], lr=0.1), model=model)
 
 

@@ -44,8 +44,8 @@ class Steps:
         self.parameters: list[Value] = traced.captured["parameter"]
         if not trains_what_is_used(optimizer, traced):
             raise ValueError(
-                "compiled steps apply the optimizer's rule to each of its parameters; the loss does not depend on every one, "
-                "or all are frozen, or it has its own `step`: give it those that are used, or leave `compiled` out"
+                "compiled steps apply the optimizer's rule to each of its parameters; the loss does not use every "
+                "one, or all are frozen, or it has its own `step`: give it those that are used, or leave `compiled` out"
             )
         place = {parameter: k for k, parameter in enumerate(optimizer.parameters)}
         self.order = np.array([place[parameter] for parameter in self.parameters])
