@@ -1,13 +1,17 @@
 """`fit(compiled=…)`: the same numbers as eager training, without leaving native code."""
 
+import math
 import random
+import re
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from chainrule import Value, compile, data, fit, losses, mean, nn, optim
-from chainrule.compiler.steps import CompiledSteps
+from chainrule import Value, compile, data, fit, losses, maximum, mean, nn, optim
+from chainrule.compiler.steps import CompiledSteps, Steps
 from chainrule.data import Dataset
+from chainrule.epochs import Job
 from chainrule.training import EarlyStopping
 
 OPTIMIZERS = {
@@ -141,6 +145,14 @@ def test_auto_says_what_ran_and_why():
     assert "what this loss does may differ" in trained("auto", loss=own_loss)[2].engine
 
 
+@pytest.mark.parametrize(
+    ("epochs", "engine"),
+    [(1, "eager, for no epoch is left to compile for"), (2, "eager, for 1 epoch of .* s would be")],
+)
+def test_auto_speaks_of_few_epochs(epochs, engine):
+    assert re.match(engine, trained("auto", epochs=epochs)[2].engine)
+
+
 def test_what_cannot_be_compiled_is_an_error_when_asked_for():
     with pytest.raises(ValueError, match="`compiled` must be True, False or 'auto', got 'maybe'"):
         trained("maybe")
@@ -220,6 +232,9 @@ class TestBatches:
         assert auto.engine.startswith("compiled, for the nodes of 23 examples would be many")
         assert auto.loss == pytest.approx(self.trained(False, batch_size=None, rng=None)[2].loss, abs=1e-12)
 
+    def test_a_batch_size_beyond_the_data_is_the_data(self):
+        assert self.trained("auto", batch_size=1000)[2].engine.startswith("eager, for 5 epochs of")
+
     def test_a_loss_that_cannot_be_taken_apart(self, monkeypatch):
         def largest(predictions, targets):
             return sum((p - y) ** 4 for p, y in zip(predictions, targets, strict=True)) ** 0.25
@@ -236,12 +251,146 @@ class TestBatches:
         with pytest.raises(ValueError, match="`targets` of hinge must be -1 or 1, got 0"):
             self.trained(True, examples=wrong)
 
+    def test_a_loss_that_does_not_show_whether_it_is_a_sum(self):
+        def far(predictions, targets):
+            return sum(maximum(p - 5, 0.0) for p in predictions)
+
+        missing = Dataset(self.examples.inputs, [*self.examples.targets[:-1], math.nan])
+        for options, number in (({"loss": far}, "0.0"), ({"loss": losses.mean_square, "examples": missing}, "nan")):
+            with pytest.raises(ValueError, match=f"`loss` is {number} for five examples .* look at the targets"):
+                self.trained(True, **options)
+
+    def test_examples_of_different_lengths(self):
+        ragged = Dataset([*self.examples.inputs[:-1], [1.0]], self.examples.targets)
+        with pytest.raises(ValueError, match=r"must have the same structure: data\.inputs was a list of"):
+            self.trained(True, examples=ragged)
+
+    def test_a_new_learning_rate_does_not_compile_again(self, monkeypatch):
+        made = []
+        init = Steps.__init__
+        monkeypatch.setattr(Steps, "__init__", lambda *a, **options: made.append(a) or init(*a, **options))
+
+        def slower(training):
+            training.optimizer.lr *= 0.5
+
+        self.assert_equal(callbacks=[slower])
+        assert len(made) == 2  # for batches of 5, and for the last, of 3
+
+    def test_auto_decides_within_the_first_epoch_of_many_examples(self, monkeypatch):
+        monkeypatch.setattr("chainrule.epochs.MANY", 8)
+        monkeypatch.setattr("chainrule.epochs.seconds_to_compile", lambda eager: 0.0)
+        step, sizes = Job.step, []
+        monkeypatch.setattr(Job, "step", lambda job, part: sizes.append(len(part)) or step(job, part))
+        auto = self.trained("auto")
+        assert sizes == [5, 5]
+        assert auto[2].engine.startswith("compiled, for 6 epochs of")
+        eager = self.trained(False)
+        assert auto[2].loss == pytest.approx(eager[2].loss, abs=1e-12)
+        assert list(auto[0].state().values()) == pytest.approx(list(eager[0].state().values()), abs=1e-12)
+
     def test_single_precision(self):
         eager, single = self.trained(False), self.trained(True, dtype="float32")
         assert single[2].loss == pytest.approx(eager[2].loss, rel=1e-4)
         numbers = list(single[0].state().values())
         assert numbers == np.array(numbers, dtype=np.float32).tolist()
         assert single[2].engine.startswith("compiled, as asked, in float32: ")
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+@pytest.mark.parametrize("size", [None, 5])
+@pytest.mark.parametrize(
+    "kind",
+    [list, tuple, Pair._make, lambda pair: np.array(pair, dtype=object), lambda pair: {0: pair[0], 1: pair[1]}],
+    ids=["list", "tuple", "named tuple", "array", "dict"],
+)
+def test_predictions_of_every_structure(kind, size):
+    class Two(nn.Module):
+        def __init__(self):
+            self.w = [Value(0.1), Value(0.2)]
+
+        def __call__(self, x):
+            return kind([self.w[0] * x[0], self.w[1] * x[1]])
+
+    def error(predictions, targets):
+        pairs = zip(predictions, targets, strict=True)
+        return sum((p[0] - y) ** 2 + (p[1] + y) ** 2 for p, y in pairs)
+
+    def measure(predictions, targets):
+        return error(predictions, targets).data
+
+    points = data.moons(n=12)
+    options = {"batch_size": size, "metrics": [measure], "validation": points, "examples": points, "epochs": 3}
+    eager, compiled = (trained(way, loss=error, model=Two(), **options)[2] for way in (False, True))
+    for name, column in eager.columns.items():
+        assert compiled[name] == pytest.approx(column, abs=1e-12)
+
+
+def freeze(training):
+    for parameter in training.model.layers[0].parameters():
+        parameter.requires_grad = False
+
+
+def thaw(training):
+    for parameter in training.model.parameters():
+        parameter.requires_grad = True
+
+
+def decay(training):
+    training.optimizer.weight_decay = 0.3
+
+
+class Clipped(optim.SGD):
+    def step(self):
+        optim.clip_grad_norm(self.parameters, 0.01)
+        super().step()
+
+
+@pytest.mark.parametrize("size", [None, 2])
+def test_an_optimizer_with_a_step_of_its_own_takes_it(size):
+    eager, compiled = (trained(way, lambda p: Clipped(p, lr=1.0), batch_size=size) for way in (False, True))
+    assert compiled[2].engine.startswith("compiled")
+    assert list(compiled[0].state().values()) == pytest.approx(list(eager[0].state().values()), abs=1e-12)
+    assert "what this optimizer does may differ" in trained("auto", lambda p: Clipped(p, lr=1.0))[2].engine
+
+
+@pytest.mark.parametrize("size", [None, 5])
+@pytest.mark.parametrize("changes", [[freeze], [decay], [freeze, thaw]])
+def test_compiled_steps_see_what_a_callback_changes(changes, size):
+    def change(training):
+        if training.epoch < len(changes):
+            changes[training.epoch](training)
+
+    options = {"examples": data.moons(n=12), "loss": losses.hinge, "batch_size": size, "callbacks": [change]}
+    eager, compiled = (
+        trained(way, OPTIMIZERS["SGD"], model=nn.MLP(2, [3, 1], rng=1), epochs=6, **options) for way in (False, True)
+    )
+    assert compiled[2].loss == pytest.approx(eager[2].loss, abs=1e-12)
+    assert list(compiled[0].state().values()) == pytest.approx(list(eager[0].state().values()), abs=1e-12)
+
+
+@pytest.mark.parametrize("size", [None, 2])
+def test_auto_is_eager_where_compiling_is_refused(monkeypatch, size):
+    monkeypatch.setattr("chainrule.epochs.seconds_to_compile", lambda eager: 0.0)
+    points = data.four_points()
+    nodes = Dataset([[Value(number) for number in x] for x in points.inputs], points.targets)
+    auto = trained("auto", examples=nodes, batch_size=size)[2]
+    assert re.match("eager, for this cannot be compiled: `.*` must be a real number, got", auto.engine)
+    assert auto.loss == trained(False, batch_size=size)[2].loss
+
+
+@pytest.mark.parametrize("size", [None, 2])
+def test_nothing_moves_where_everything_is_frozen(monkeypatch, size):
+    monkeypatch.setattr("chainrule.epochs.seconds_to_compile", lambda eager: 0.0)
+    model = four_points_model()
+    before = model.state()
+    for parameter in model.parameters():
+        parameter.requires_grad = False
+    trained("auto", model=model, batch_size=size)
+    assert model.state() == before
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -266,7 +415,7 @@ def test_single_precision_is_for_compiled_steps():
 
 def test_a_parameter_without_gradient_is_an_error():
     model = four_points_model()
-    with pytest.raises(ValueError, match="does not depend on every parameter"):
+    with pytest.raises(ValueError, match="the loss does not use every one"):
         trained(True, lambda p: optim.SGD([*p, Value(1.0)], lr=0.1), model=model)
 
 

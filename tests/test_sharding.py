@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chainrule import Value, checkpoints, compile, data, detect_anomaly, fit, losses, nn
+from chainrule import Value, checkpoints, compile, data, detect_anomaly, fit, losses, nn, optim
 
 jax = pytest.importorskip("jax")
 
@@ -178,12 +178,25 @@ class TestErrors:
         with pytest.raises(ValueError, match="is not a safetensors file, or is damaged"):
             fit(model, losses.hinge, points, mesh="all", checkpoint=tmp_path / "run", resume=True)
 
+    def test_an_optimizer_with_a_step_of_its_own(self):
+        class Clipped(optim.SGD):
+            def step(self):
+                optim.clip_grad_value(self.parameters, 1.0)
+                super().step()
+
+        model = nn.MLP(2, [1], rng=1)
+        with pytest.raises(ValueError, match=r"`optimizer` has a `step` of its own, .* write Clipped as an `update`"):
+            fit(model, losses.hinge, data.moons(n=4), optimizer=Clipped(model.parameters(), lr=0.1), mesh="all")
+
     def test_a_loss_that_is_not_of_single_examples(self):
         def largest(predictions, targets):
             return losses.sum_of_squares(predictions, targets).sqrt()
 
-        for loss in (largest, lambda p, y: 0.0 * p[0]):
-            with pytest.raises(ValueError, match="`loss` must be the mean or the sum of the losses of single examples"):
+        for loss, message in (
+            (largest, "`loss` must be the mean or the sum of the losses of single examples"),
+            (lambda p, y: 0.0 * p[0], "`loss` is 0.0 for five examples"),
+        ):
+            with pytest.raises(ValueError, match=message):
                 fit(nn.MLP(2, [1], rng=1), loss, data.moons(n=4), mesh="all")
 
 

@@ -192,13 +192,17 @@ def test_wrong_arguments(arguments, error, message):
         ({"metrics": [lambda p, t: 0, lambda p, t: 1]}, ValueError, "`metrics` need names of their own"),
         ({"metrics": {"loss": losses.accuracy}}, ValueError, "`metrics` need names of their own"),
         ({"validation": ([1.0], [1.0])}, TypeError, "`validation` must be a Dataset, got tuple"),
+        ({"validation": Dataset([], [])}, ValueError, "`validation` is empty"),
+        ({"penalty": 0.1}, TypeError, "`penalty` must be a function of the parameters, .* got 0.1"),
+        ({"penalty": lambda p: None}, TypeError, "`penalty` must return a number to add to the loss, got None"),
+        ({"rng": "seed"}, TypeError, "`rng` must be a random.Random, or an int to make one of; got str 'seed'"),
         ({"optimizer": optim.Adam}, TypeError, "`optimizer` must be an optimizer"),
         ({"optimizer": optim.Adam([Value(1.0)])}, ValueError, "`optimizer` holds no parameter of this model"),
     ],
 )
 def test_wrong_options(options, error, message):
     with pytest.raises(error, match=message):
-        quiet(small_model(), losses.hinge, data.xor(), **options)
+        quiet(small_model(), losses.mean_square, data.xor(), **options)
 
 
 def test_metrics_can_be_named_and_a_threshold_chosen():

@@ -15,6 +15,7 @@ from chainrule.data import Dataset, batches
 from chainrule.nn import MLP, Layer, Module, Neuron, Sequential
 from chainrule.optim import Optimizer
 from chainrule.recording import no_grad
+from chainrule.structure import ARRAY, build, flatten
 
 if TYPE_CHECKING:
     from chainrule.training import History
@@ -25,7 +26,8 @@ Columns = Mapping[str, Sequence[float]]
 
 
 MANY = 500  # examples in a batch, whose nodes all at once take more time and memory than they save
-AT_ONCE = 256  # compiled steps without a look at the clock
+AT_ONCE = 0.05  # seconds of compiled steps without a look around: for a checkpoint, a progress bar, Ctrl-C
+AS_ASKED = "as asked"
 
 
 def run_epochs(job: Job, history: History, epochs: int, compiled: bool | str, watched: bool) -> Iterator[Columns]:
@@ -40,7 +42,7 @@ def run_epochs(job: Job, history: History, epochs: int, compiled: bool | str, wa
     if compiled is True:
         if nodes_are_observed():
             raise ValueError("`compiled` steps are not watched by detect_anomaly(): leave `compiled` out in the block")
-        yield from job.compiled(history, "as asked", epochs, watched)
+        yield from job.compiled(history, AS_ASKED, epochs, watched)
         return
     left = epochs
     history.engine = "eager, as asked" if compiled is False else job.why_eager
@@ -53,24 +55,30 @@ def run_epochs(job: Job, history: History, epochs: int, compiled: bool | str, wa
         yield from job.compiled(history, f"for the nodes of {job.batch_size:,} examples would be many", left, watched)
         return
     elif compiled == "auto" and not job.why_eager:
-        started = time.perf_counter()
-        yield job.epoch()
-        left -= 1
-        seconds = time.perf_counter() - started
-        recorded = 1.0 if job.is_one_batch else 1.0 / len(job.data)  # of the epoch, to compile it
-        saved, cost = left * seconds, seconds_to_compile(seconds * recorded)
+        history.engine = "eager, until it is known how long an epoch takes"
+        if len(job.data) > MANY:
+            seconds = job.try_out()
+        else:
+            started = time.perf_counter()
+            columns = job.epoch()
+            seconds = time.perf_counter() - started
+            left -= 1
+            yield columns
+        saved, cost = left * seconds, seconds_to_compile(seconds / len(job.data))
+        coming = f"{left} epoch{'s' * (left > 1)} of {seconds:.2g} s"
         if saved > 2 * cost:
-            reason = f"for {left} epochs of {seconds:.2g} s are longer than the {cost:.2g} s that compiling takes"
+            reason = f"for {coming} would take longer than the {cost:.2g} s of compiling"
             yield from job.compiled(history, reason, left, watched)
             return
         job.decided = False
-        history.engine = f"eager, for {left} epochs of {seconds:.2g} s are over before compiling would pay"
+        ends = f"{coming} would be over before compiling pays" if left else "no epoch is left to compile for"
+        history.engine = f"eager, for {ends}"
     for _ in range(left):
         yield job.epoch()
 
 
 def seconds_to_compile(eager: float) -> float:
-    """A guess from the time that the nodes take which are recorded: LLVM, and some work for each of them."""
+    """A guess from the time that the nodes of an example take: LLVM, and some work for each of them."""
     return 0.5 + (100 if ENGINE == "native" else 3) * eager
 
 
@@ -96,7 +104,7 @@ class Job:
         self.penalty = penalty
         self.optimizer = optimizer
         self.data = data
-        self.batch_size = batch_size or len(data)
+        self.batch_size = min(batch_size or len(data), len(data))
         self.rng = rng
         self.metrics = metrics
         self.validation = validation
@@ -105,7 +113,8 @@ class Job:
         self.steps: Any = None  # on those devices, or compiled for a batch
         self.summands = Value(1.0)  # how many examples are in their batch
         self.examples = data  # that batches are made of; their numbers where steps are by number
-        self.predict: Callable[[list[Any]], list[Any]] = lambda inputs: [self.model(x) for x in inputs]
+        self.at_once = 1  # steps in native code
+        self.predict: Callable[[list[Any]], list[Any]] = self.eager_predictions
         self.rows: list[dict[str, float]] = []  # of the batches done in the epoch under way
         self.random_at_start: Any = None  # the state of `rng` before it shuffled them
         self.random_now: Any = None  # after a resumption in the middle of an epoch, until the batches are drawn again
@@ -114,34 +123,61 @@ class Job:
         self.steps_left: Callable[[], float] = lambda: math.inf
 
     def epoch(self) -> Columns:
-        """An eager epoch, or what is left of it."""
-        self.random_at_start = self.rng.getstate() if self.rng else None
-        parts = batches(self.examples, self.batch_size, self.rng)
-        if self.rng and self.random_now:
-            self.rng.setstate(self.random_now)
-            self.random_now = None
-        while left := parts[len(self.rows) :]:
-            self.rows += self.steps_on(left)
+        """An epoch, or what is left of it."""
+        parts = self.parts()
+        while len(self.rows) < len(parts):
+            self.rows += self.steps_on(parts)
             if len(self.rows) < len(parts):
                 self.after_step()
         row, self.rows = _average(self.rows, parts), []
         self.store()
         return self.columns(row)
 
+    def parts(self) -> list[Dataset]:
+        """The batches of the epoch that begins, or again those of the one under way."""
+        self.random_at_start = self.rng.getstate() if self.rng else None
+        parts = batches(self.examples, self.batch_size, self.rng)
+        if self.rng and self.random_now:
+            self.rng.setstate(self.random_now)
+            self.random_now = None
+        return parts
+
+    def try_out(self) -> float:
+        """Take the first steps of an epoch, which is then under way as after an interruption; its seconds, at a guess.
+
+        They are on so many examples, whatever the clock says, such that runs can be repeated.
+        """
+        parts, started = self.parts(), time.perf_counter()
+        before = len(self.rows)
+        while len(self.rows) == before or len(self.rows) * self.batch_size < MANY:
+            self.rows += self.steps_on(parts)
+        seconds = (time.perf_counter() - started) / (len(self.rows) - before) * len(parts)
+        if self.rng:
+            self.random_now = self.rng.getstate()
+            self.rng.setstate(self.random_at_start)
+        return seconds
+
     def steps_on(self, parts: list[Dataset]) -> list[dict[str, float]]:
-        """A step on the first of these batches; where nobody looks in between, on some of those that follow too."""
+        """A step on the next of these batches; where nobody looks in between, on some of those that follow too."""
+        done = len(self.rows)
+        part = parts[done]
         if self.steps is None:
-            return [self.step(parts[0])]
-        same = sum(len(part) == len(parts[0]) for part in parts)  # the last may be smaller
-        count = int(min(same, self.steps_left(), AT_ONCE)) if self.devices is None and not self.metrics else 1
-        numbers = [number for part in parts[:count] for number in part.inputs]
+            return [self.step(part)]
+        alone = self.devices is not None or self.metrics or len(part) < self.batch_size  # the last may be smaller
+        same = len(parts) - done - (len(parts[-1]) < self.batch_size)
+        count = 1 if alone else int(min(same, self.steps_left(), self.at_once))
+        numbers = [number for part in parts[done : done + count] for number in part.inputs]
         measured: dict[str, float] = {}
         if self.metrics:
             self.store()
             predictions = self.predict([self.data.inputs[k] for k in numbers])
             measured = self.measured(predictions, [self.data.targets[k] for k in numbers])
-        self.summands.data = float(len(parts[0]))
-        return [{"loss": loss, **measured} for loss in self.steps.run(numbers, len(parts[0]))]
+        self.summands.data = float(len(part))
+        started = time.perf_counter()
+        losses = self.steps.run(numbers, len(part))
+        share = AT_ONCE / (time.perf_counter() - started)
+        self.at_once = max(1, int(count * min(share, 2.0)))
+        return [{"loss": loss, **measured} for loss in losses]
 
     def step(self, part: Dataset) -> dict[str, float]:
         """An eager step."""
@@ -208,30 +244,59 @@ class Job:
         return self.batch_size >= len(self.data)
 
     def compiled(self, history: History, reason: str, epochs: int, watched: bool) -> Iterator[Columns]:
-        """Epochs of compiled steps: from the nodes of one example, or of one small batch, the same at every step."""
-        reason += f", in {self.dtype}" if self.dtype != "float64" else ""
+        """Epochs of compiled steps, made again when a callback changes what they were made for."""
         self.decided = True
+        while epochs:
+            made_for = self.made_for
+            try:
+                by_example = None if reason == AS_ASKED and self.is_small else self.by_example(epochs, watched)
+                found, rows = by_example or self.as_a_whole(epochs, watched)
+                suffix = f", in {self.dtype}" if self.dtype != "float64" else ""
+                history.engine = f"compiled, {reason}{suffix}: {found}"
+            except (TypeError, ValueError) as error:
+                if reason == AS_ASKED:
+                    raise
+                self.steps, self.examples, self.predict = None, self.data, self.eager_predictions
+                self.decided, history.engine = False, f"eager, for this cannot be compiled: {error}"
+                rows = (self.epoch() for _ in range(epochs))
+            for columns in rows:
+                yield columns
+                epochs -= len(columns["loss"])
+                if watched and self.made_for != made_for:
+                    break
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the nodes of all examples can be one program, which takes whole steps."""
+        return self.is_one_batch and len(self.data) <= MANY and type(self.optimizer).step is Optimizer.step
+
+    @property
+    def made_for(self) -> Any:
+        """What is part of compiled steps, and may change between epochs."""
+        return repr(self.optimizer.settings), [parameter.requires_grad for parameter in self.optimizer.parameters]
+
+    def by_example(self, epochs: int, watched: bool) -> tuple[str, Iterator[Columns]] | None:
+        """What was found, and epochs of steps from the nodes of one example; None where these must be taken whole."""
         try:
-            loss = None if self.is_one_batch and len(self.data) <= MANY else self.loss_of_one()
+            loss = self.loss_of_one()
         except IndivisibleError:
-            if not self.is_one_batch:
-                raise
-            loss = None
-        if loss is None:
-            yield from self.whole_steps(history, reason, epochs, watched)
-            return
+            if self.is_one_batch:
+                return None
+            raise
         from chainrule.compiler.function import CompiledFunction
         from chainrule.compiler.steps import BatchSteps
 
         self.steps = BatchSteps(loss, (self.data.inputs, self.data.targets), self.optimizer, self.dtype)
         self.step_by_number(CompiledFunction(self.model, dtype=self.dtype))
-        history.engine = f"compiled, {reason}: {self.steps.traced.scalar_nodes:,} scalar nodes for an example"
-        for _ in range(epochs):
-            yield self.epoch()
+        found = f"{self.steps.traced.scalar_nodes:,} scalar nodes for an example"
+        if not self.is_one_batch:
+            return found, (self.epoch() for _ in range(epochs))
+        self.summands.data = float(len(self.data))
+        numbers = list(range(len(self.data)))
+        return found, self.whole_steps(lambda count: self.steps.run(numbers * count, len(numbers)), epochs, watched)
 
-    def whole_steps(self, history: History, reason: str, epochs: int, watched: bool) -> Iterator[Columns]:
-        """Epochs of one compiled step each."""
-        from chainrule.compiler.function import CompiledFunction
+    def as_a_whole(self, epochs: int, watched: bool) -> tuple[str, Iterator[Columns]]:
+        """What was found, and epochs of one step each, from the nodes of all examples."""
         from chainrule.compiler.steps import CompiledSteps
 
         def loss_of(inputs: Any) -> Any:
@@ -239,7 +304,12 @@ class Job:
 
         steps = CompiledSteps(loss_of, self.data.inputs, self.optimizer, dtype=self.dtype)
         nodes, statements = steps.stats["scalar nodes"], steps.stats["array statements"]
-        history.engine = f"compiled, {reason}: {nodes:,} scalar nodes in {statements} array statements"
+        return f"{nodes:,} scalar nodes in {statements} array statements", self.whole_steps(steps.run, epochs, watched)
+
+    def whole_steps(self, run: Callable[[int], list[float]], epochs: int, watched: bool) -> Iterator[Columns]:
+        """Epochs of one step each, on all examples; `run` takes so many."""
+        from chainrule.compiler.function import CompiledFunction
+
         predict = CompiledFunction(self.model, dtype=self.dtype) if self.metrics else None
         at_once = 1
         while epochs:
@@ -248,12 +318,15 @@ class Job:
             if watched:
                 predictions = _examples(predict.batch(self.data.inputs, reduce=None)) if predict else []
                 row = self.measured(predictions, self.data.targets)
-                yield self.columns({"loss": steps.run(1)[0], **row})
+                yield self.columns({"loss": run(1)[0], **row})
             else:
-                yield {"loss": steps.run(count)}
-                if time.perf_counter() - started < 0.05:  # often enough for the progress bar
+                yield {"loss": run(count)}
+                if time.perf_counter() - started < AT_ONCE:
                     at_once *= 2
             epochs -= count
+
+    def eager_predictions(self, inputs: list[Any]) -> list[Any]:
+        return [self.model(x) for x in inputs]
 
     def total(self, predictions: list[Any], targets: list[Any]) -> Any:
         return self.penalized(self.checked_loss(predictions, targets))
@@ -265,7 +338,12 @@ class Job:
         return total
 
     def penalized(self, total: Any) -> Any:
-        return total + self.penalty(self.model.parameters()) if self.penalty else total
+        if not self.penalty:
+            return total
+        added = self.penalty(self.model.parameters())
+        if added is None:
+            raise TypeError("`penalty` must return a number to add to the loss, got None: does it lack a return?")
+        return total + added
 
     def measured(self, predictions: list[Any], targets: list[Any]) -> dict[str, float]:
         return {name: float(metric(predictions, targets)) for name, metric in self.metrics.items()}
@@ -289,6 +367,8 @@ class Job:
         ours = [f for f in (self.loss, self.penalty) if getattr(f, "__module__", "") == "chainrule.losses" or f is None]
         if len(ours) < 2:
             return "eager, for what this loss does may differ from step to step (`compiled=True`: it does not)"
+        if type(self.optimizer).__module__ != "chainrule.optim":
+            return "eager, for what this optimizer does may differ from step to step (`compiled=True`: it does not)"
         if not find_spec("llvmlite"):
             return "eager, for llvmlite is not installed"
         return ""
@@ -303,24 +383,24 @@ def _adds_up(loss: Loss, prediction: Any, targets: Sequence[Any]) -> bool:
 
     It is tried on predictions like the one given, of numbers that may be logits, probabilities or lengths.
     """
-    rng = Random(0)
-
-    def like(prediction: Any) -> Any:
-        if isinstance(prediction, (list, tuple)):
-            return [like(entry) for entry in prediction]
-        return Value(rng.uniform(0.1, 0.9))
-
+    rng, leaves = Random(0), list[Any]()
+    structure = flatten(prediction, leaves, lambda leaf: leaf)
     wanted = [targets[k * (len(targets) - 1) // 4] for k in range(5)]
-    predictions = [like(prediction) for _ in wanted]
+    predictions = [build(structure, (Value(rng.uniform(0.1, 0.9)) for _ in leaves)) for _ in wanted]
     alone = [loss([p], [y]).data for p, y in zip(predictions, wanted, strict=True)]
     whole, total = loss(predictions, wanted).data, sum(alone)
     for is_sum, expected in ((False, total / len(alone)), (True, total)):
         if whole and math.isclose(whole, expected, rel_tol=1e-9):
             return is_sum
+    if not math.isfinite(whole) or not (whole or any(alone)):
+        raise IndivisibleError(
+            f"`loss` is {whole!r} for five examples with predictions between 0.1 and 0.9, which does not show whether "
+            "it is their mean or sum, as compiled batches and a mesh need: look at the targets, or try compiled=False"
+        )
     raise IndivisibleError(
         "`loss` must be the mean or the sum of the losses of single examples, for steps on a mesh or on compiled "
         f"batches take it apart: of five it is {whole!r}, and their own have the mean {total / len(alone)!r} and the "
-        f"sum {total!r}"
+        f"sum {total!r}; eager steps, compiled=False, take any"
     )
 
 
@@ -336,8 +416,14 @@ def _is_known(model: Any) -> bool:
 
 def _examples(predictions: Any) -> list[Any]:
     """Predictions of a batch, example by example, as Values: what metrics are used to."""
+    if isinstance(predictions, dict):
+        rows = zip(*map(_examples, predictions.values()), strict=True)
+        return [dict(zip(predictions, row, strict=True)) for row in rows]
     if isinstance(predictions, (list, tuple)):
-        return [list(row) for row in zip(*map(_examples, predictions), strict=True)]
+        make = getattr(type(predictions), "_make", type(predictions))  # a named tuple's own
+        return [make(row) for row in zip(*map(_examples, predictions), strict=True)]
+    if predictions.ndim > 1:
+        return [build((ARRAY, row.shape), map(Value, row.ravel().tolist())) for row in predictions]
     return [Value(number) for number in predictions.tolist()]
 
 

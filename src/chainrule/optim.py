@@ -184,9 +184,19 @@ class Optimizer:
                 )
         self.steps, self.buffers = steps, buffers
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the rule was given beside the learning rate, which every step asks for anew.
+
+        >>> SGD([Value(1.0)], lr=0.1, momentum=0.9).settings
+        {'momentum': 0.9, 'nesterov': False, 'weight_decay': 0.0}
+        """
+        return {
+            name: value for name, value in vars(self).items() if name not in ("parameters", "lr", "steps", "buffers")
+        }
+
     def __repr__(self) -> str:
-        inner = ("parameters", "steps", "buffers")
-        settings = [f"{name}={value!r}" for name, value in vars(self).items() if name not in inner]
+        settings = [f"{name}={value!r}" for name, value in {"lr": self.lr, **self.settings}.items()]
         return f"{type(self).__name__}({', '.join([f'{len(self.parameters)} parameters', *settings])})"
 
 

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 import time
 import warnings
@@ -166,9 +167,9 @@ def fit(
 
     `compiled=True` runs the steps as one native program: what the model and the loss do must not depend on chance or
     on the numbers, and if there are several batches, the loss must be the mean or the sum of the losses of single
-    examples. "auto" does so for chainrule's own networks and losses, when enough epochs are left to pay for compiling,
-    or there are many examples at once; `history.engine` says what ran, and why. Such a program can compute with
-    `dtype="float32"`: about seven digits, and twice the numbers in a vector.
+    examples. "auto" does so for chainrule's own networks, losses and optimizers, when the first steps, on 500 examples
+    or an epoch, show that it pays, or there are more at once; `history.engine` says what ran, and why. Such a program
+    can compute with `dtype="float32"`: about seven digits, and twice the numbers in a vector.
 
     `checkpoint` is a file that the run is written to, whole or not at all, `every` so many steps or `timedelta`
     (default: half a minute) and at the end. `resume=True` goes on from it, if it is there, and comes to the same
@@ -186,12 +187,13 @@ def fit(
     True
     """
     check_run(model, loss, data, validation, optimizer, epochs, batch_size, compiled)
+    _check_penalty(penalty)
     _check_dtype(dtype, compiled is True or mesh is not None)
     _check_checkpoint(checkpoint, every, resume)
     optimizer = optimizer or Adam(model.parameters(), lr=0.01)
     run = Training(model, optimizer, History())
     callbacks, measures = list(_iterable(callbacks, "callbacks")), _by_name(metrics)
-    rng = Random(rng) if isinstance(rng, int) else rng
+    rng = _generator(rng)
     with _together(mesh, compiled, checkpoint) as devices:
         job = Job(model, loss, penalty, optimizer, data, batch_size, rng, measures, validation, dtype, devices)
         watched = bool(callbacks or measures or validation)
@@ -341,6 +343,8 @@ def check_run(
             )
     if not len(data):
         raise ValueError("`data` is empty; there is nothing to learn from")
+    if validation is not None and not len(validation):
+        raise ValueError("`validation` is empty; leave it out where there is nothing to validate on")
     if optimizer is not None:
         _check_optimizer(optimizer, model)
     whole_number(epochs, "epochs")
@@ -348,6 +352,21 @@ def check_run(
         whole_number(batch_size, "batch_size")
     if compiled not in (True, False, "auto"):
         raise ValueError(f"`compiled` must be True, False or 'auto', got {compiled!r}")
+
+
+def _check_penalty(penalty: Any) -> None:
+    if penalty is not None and not callable(penalty):
+        raise TypeError(f"`penalty` must be a function of the parameters, as losses.l2(1e-4) is; got {penalty!r}")
+
+
+def _generator(rng: Any) -> Random | None:
+    if rng is None or isinstance(rng, Random):
+        return rng
+    if not hasattr(rng, "__index__"):
+        raise TypeError(
+            f"`rng` must be a random.Random, or an int to make one of; got {type(rng).__name__} {rng!r:.60}"
+        )
+    return Random(operator.index(rng))
 
 
 def _check_dtype(dtype: Any, compiled: bool) -> None:

@@ -15,25 +15,23 @@ from chainrule.ops import as_float
 from chainrule.structure import ARRAY, NUMBER, Structure, difference, flatten
 
 
-def rows_of(array: Any, k: int) -> tuple[Structure, np.ndarray]:
+def rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
     """The structure of one example of a batched argument, and a matrix with a row for each."""
     if isinstance(array, np.ndarray) and array.ndim:
         matrix = array.reshape(len(array), -1) if array.size else np.zeros((len(array), 0))
         if matrix.dtype.kind not in "fiub":
-            raise TypeError(f"argument {k} must be an array of real numbers, got one of {matrix.dtype}")
+            raise TypeError(f"{name} must be an array of real numbers, got one of {matrix.dtype}")
         return NUMBER if array.ndim == 1 else (ARRAY, array.shape[1:]), matrix.astype(np.float64, copy=False)
     if not isinstance(array, (list, tuple)):
-        raise TypeError(f"argument {k} of a batch must be a list or an array with an example in each entry")
+        raise TypeError(f"{name} of a batch must be a list or an array with an example in each entry")
     rows: list[list[float]] = []
     structures = set()
     for example in array:
         rows.append([])
-        structures.add(flatten(example, rows[-1], lambda n: as_float(n, f"argument {k}"), floats=True))
+        structures.add(flatten(example, rows[-1], lambda n: as_float(n, name), floats=True))
     if len(structures) > 1:
         first, second = list(structures)[:2]
-        raise ValueError(
-            f"the examples of a batch must have the same structure: {difference(first, second, f'argument {k}')}"
-        )
+        raise ValueError(f"the examples of a batch must have the same structure: {difference(first, second, name)}")
     if not rows:
         return NUMBER, np.zeros((0, 1))
     return structures.pop(), np.array(rows, dtype=np.float64)
@@ -47,7 +45,8 @@ def batch_of(structure: Structure, columns: Iterator[np.ndarray]) -> Any:
     if kind is ARRAY:
         stacked = np.stack([next(columns) for _ in range(int(np.prod(parts)))], axis=1)
         return stacked.reshape(-1, *parts)
-    return kind([batch_of(part, columns) for part in parts])
+    make = getattr(kind, "_make", kind)  # what a named tuple is made by
+    return make([batch_of(part, columns) for part in parts])
 
 
 class Examples:

@@ -411,10 +411,11 @@ class CompiledFunction:
         """Training steps as one program; None where that cannot be, or does not pay: a batch beyond the cache."""
         from chainrule.compiler.steps import Steps, trains_what_is_used
 
-        key = optimizer, repr(optimizer), size  # settings are part of the program
-        if traced.strict or size > traced.most_examples or not trains_what_is_used(optimizer, traced):
-            return None
+        trained = tuple([parameter.requires_grad for parameter in optimizer.parameters])
+        key = optimizer, repr(optimizer.settings), trained, size  # all that is part of the program
         if key not in traced.steps:
+            if traced.strict or size > traced.most_examples or not trains_what_is_used(optimizer, traced):
+                return None
             try:
                 traced.steps[key] = Steps(traced, optimizer, self._backend, self._dtype, size if size > 1 else None)
             except IrregularityError:
@@ -478,11 +479,12 @@ class CompiledFunction:
         self._runs(traced, examples, False, threads, keep)
         return batch_of(traced.result, iter(results.T))
 
-    def _examples(self, arrays: Sequence[Any]) -> tuple[Traced, Examples]:
+    def _examples(self, arrays: Sequence[Any], names: Sequence[str] = ()) -> tuple[Traced, Examples]:
         refuse_numbers("calls a batch of a compiled function")
         if not arrays:
             raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
-        parts = [rows_of(array, k) for k, array in enumerate(arrays)]
+        called = names or [f"argument {k}" for k in range(len(arrays))]
+        parts = [rows_of(array, name) for array, name in zip(arrays, called, strict=True)]
         lengths = [len(rows) for _, rows in parts]
         if len(set(lengths)) != 1:
             raise ValueError(f"the arguments of a batch must have as many examples each, got {lengths}")

@@ -128,6 +128,11 @@ class ShardedSteps:
         devices: Devices,
         dtype: str,
     ) -> None:
+        if type(optimizer).step is not Optimizer.step:
+            raise ValueError(
+                f"`optimizer` has a `step` of its own, and steps on a `mesh` apply its rule alone: write "
+                f"{type(optimizer).__name__} as an `update`, or leave `mesh` out"
+            )
         self.optimizer = optimizer
         self.devices = devices
         self.dtype = np.dtype(dtype)
@@ -135,7 +140,7 @@ class ShardedSteps:
         self.parameters = [optimizer.parameters[k] for k in self.places]
         self.names = list(optimizer.scalars())
         function = CompiledFunction(loss, self.parameters, "jax", dtype)
-        self.traced, examples = function._examples(arrays)
+        self.traced, examples = function._examples(arrays, ("data.inputs", "data.targets"))
         function._check_scalar(self.traced)
         self.matrix: np.ndarray = examples.matrix()
         self._programs: dict[int, tuple[Layout, Executable]] = {}  # by the size of the batch

@@ -23,8 +23,13 @@ from chainrule.optim import Optimizer
 
 
 def trains_what_is_used(optimizer: Optimizer, traced: Traced) -> bool:
-    """Whether the optimizer changes the parameters that the loss depends on, all of them and no others."""
-    return set(traced.captured["parameter"]) == {p for p in optimizer.parameters if p.requires_grad}
+    """Whether the optimizer changes the parameters that the loss depends on, all and no others, by its rule alone."""
+    used = traced.captured["parameter"]
+    return (
+        bool(used)
+        and type(optimizer).step is Optimizer.step
+        and set(used) == {p for p in optimizer.parameters if p.requires_grad}
+    )
 
 
 class Steps:
@@ -38,7 +43,10 @@ class Steps:
         self.summands = examples or 1
         self.parameters: list[Value] = traced.captured["parameter"]
         if not trains_what_is_used(optimizer, traced):
-            raise ValueError("the loss does not depend on every parameter of the optimizer, and their update needs it")
+            raise ValueError(
+                "compiled steps apply the optimizer's rule to each of its parameters; the loss does not use every "
+                "one, or all are frozen, or it has its own `step`: give it those that are used, or leave `compiled` out"
+            )
         place = {parameter: k for k, parameter in enumerate(optimizer.parameters)}
         self.order = np.array([place[parameter] for parameter in self.parameters])
         self.names = list(optimizer.scalars())
@@ -50,8 +58,6 @@ class Steps:
     def take(self, count: int, inputs: np.ndarray | None = None) -> list[float]:
         """Take so many steps, on a row of `inputs` each or on what was loaded; the losses before the updates."""
         optimizer = self.optimizer
-        if not all(parameter.requires_grad for parameter in self.parameters):
-            raise ValueError("a parameter was frozen after its steps were compiled: compile the function again")
         self.traced.load(self.machine)
         for slot in optimizer.slots:
             self.machine.load(slot, np.array(optimizer.buffers[slot])[self.order])
@@ -133,6 +139,8 @@ class CompiledSteps(Steps):
 
     def run(self, count: int) -> list[float]:
         """Take so many steps; the loss of each, before its update."""
+        if not all(parameter.requires_grad for parameter in self.parameters):
+            raise ValueError("a parameter was frozen after its steps were compiled: compile the function again")
         return self.take(count)
 
 
@@ -142,7 +150,7 @@ class BatchSteps:
     def __init__(self, loss: Callable[..., Any], arrays: Sequence[Any], optimizer: Optimizer, dtype: str) -> None:
         self.function = CompiledFunction(loss, optimizer.parameters, dtype=dtype)
         self.optimizer = optimizer
-        self.traced, self.examples = self.function._examples(arrays)
+        self.traced, self.examples = self.function._examples(arrays, ("data.inputs", "data.targets"))
 
     def run(self, numbers: Sequence[int], size: int) -> list[float]:
         """Take a step on each `size` of these examples; the loss of each, before its update."""

@@ -83,7 +83,7 @@ class Traced:
         self.graph = graph
         self.scalar_nodes = len(graph) - 1  # without the one that packs the results
         self.machines: dict[tuple[int | None, bool, bool], Machine | StrictMachine] = {}
-        self.steps: dict[tuple[Optimizer, str, int], Steps] = {}  # by the optimizer, its settings and the batch size
+        self.steps: dict[tuple[Optimizer, str, tuple[bool, ...], int], Steps] = {}  # by all that is part of them
 
     @cached_property
     def lifted(self) -> ArrayProgram:
