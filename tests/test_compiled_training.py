@@ -43,6 +43,12 @@ def test_every_optimizer_takes_the_same_steps(name):
         assert ours[slot] == pytest.approx(theirs[slot], abs=1e-12)
 
 
+def test_no_steps():
+    w = Value(0.5)
+    steps = CompiledSteps(lambda x: (w * x) ** 2, 3.0, optim.SGD([w], lr=0.1))
+    assert (steps.run(0), w.data, steps.optimizer.steps) == ([], 0.5, 0)
+
+
 def test_each_step_equals_the_eager_step_from_the_same_parameters():
     model = four_points_model()
     points = data.four_points()
