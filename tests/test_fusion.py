@@ -1,5 +1,6 @@
 """Fusion: one pass over memory gives what statement after statement gives, and never joins what must be apart."""
 
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -89,7 +90,7 @@ def test_sums_across_lanes_that_nobody_reads():
 
 def test_a_long_chain_is_several_groups():
     chain = [Array(f"v{k}", (ROWS + 1) * (COLUMNS + 1), "captured") for k in range(2 * fusion.MOST + 2)]
-    steps = [statement(after, at(before) * 0.5) for before, after in zip(chain, chain[1:], strict=False)]
+    steps = [statement(after, at(before) * 0.5) for before, after in pairwise(chain)]
     program = program_of(*steps, leaves=[chain[0], chain[-1]])
     assert sizes(program) == [fusion.MOST, fusion.MOST, 1]
     assert stored(program) == {chain[0], chain[fusion.MOST], chain[2 * fusion.MOST], chain[-1]}
