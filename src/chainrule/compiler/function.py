@@ -147,7 +147,7 @@ class CompiledFunction:
         """Take steps of `optimizer`, each on the mean of the next `batch_size` examples; the loss before each step.
 
         Each argument has a leading axis of examples, as in `batch`, in the order of the steps; the last batch may be
-        smaller. Loss, gradient and update are one program, which goes through all batches without coming back to
+        smaller. Loss, gradient and update are one program, which goes through many batches without coming back to
         Python, unless a batch is more than the cache holds. No `grad` is changed.
 
         >>> from chainrule.optim import SGD

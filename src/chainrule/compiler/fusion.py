@@ -22,7 +22,7 @@ from chainrule.compiler.program import Access, Array, ArrayProgram, Number, Repe
 
 Group = tuple[Statement, ...]
 
-MOST = 32  # statements of a group: their code stays in the cache of instructions, and this pass linear in time
+MOST = 32  # statements of a group: to find a long one takes time quadratic in them
 
 
 def groups(steps: Sequence[Statement | Repeat]) -> list[Group | Repeat]:
