@@ -47,6 +47,12 @@ def test_every_optimizer_takes_the_same_steps(name):
         assert ours[slot] == pytest.approx(theirs[slot], abs=1e-12)
 
 
+def test_no_steps():
+    w = Value(0.5)
+    steps = CompiledSteps(lambda x: (w * x) ** 2, 3.0, optim.SGD([w], lr=0.1))
+    assert (steps.run(0), w.data, steps.optimizer.steps) == ([], 0.5, 0)
+
+
 def test_each_step_equals_the_eager_step_from_the_same_parameters():
     model = four_points_model()
     points = data.four_points()
@@ -462,6 +468,18 @@ class TestAStreamOfExamples:
         assert list(ours.state().values()) == pytest.approx(list(model.state().values()), abs=1e-12)
         assert ours_optimizer.steps == optimizer.steps
         assert {parameter.grad for parameter in ours.parameters()} == {7.0}
+
+    def test_some_batches_are_copied_at_a_time(self, monkeypatch):
+        monkeypatch.setattr("chainrule.compiler.function.AT_ONCE", 5)
+        model, _, curve = self.eager(OPTIMIZERS["Adam"], 3)
+        ours = four_points_model()
+        loss = compile(lambda x, y: (ours(x) - y) ** 2, wrt=ours.parameters())
+        optimizer = OPTIMIZERS["Adam"](ours.parameters())
+        assert loss.train(optimizer, self.xs, self.ys, batch_size=3) == pytest.approx(curve, abs=1e-12)
+        assert list(ours.state().values()) == pytest.approx(list(model.state().values()), abs=1e-12)
+        [traced] = loss._traced.values()
+        copied = {steps.summands: steps.machine._room.size for steps in traced.steps.values()}
+        assert copied == {3: 5 * 4 * 8, 1: 0}
 
     @pytest.mark.parametrize("options", [{"backend": "jax"}, {"backend": "interpreter"}, {"strict": True}])
     def test_through_every_backend(self, options):

@@ -179,6 +179,14 @@ class TestSinglePrecision:
         assert literal(0.1) == llvm.DOUBLE.literal(as_float32(0.1)) != llvm.DOUBLE.literal(0.1)
         assert literal(1e300) == llvm.DOUBLE.literal(math.inf)
 
+    @backends
+    def test_gradients_of_runs_are_added_up_in_doubles(self, backend, monkeypatch):
+        monkeypatch.setattr(traced, "CACHE", 0)  # 16 examples a run
+        w = Value(1.0)
+        program = chainrule.compile(lambda x: w * x, dtype="float32", backend=backend)
+        _, gradient = program.batch_value_and_grad([2.0**20] * 16 + [0.125] * 8, reduce="sum")
+        assert gradient.tolist() == [2.0**24 + 1.0]
+
     def test_a_decorator_and_a_method(self):
         class Model:
             def __init__(self, w):

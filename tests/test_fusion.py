@@ -1,11 +1,12 @@
 """Fusion: one pass over memory gives what statement after statement gives, and never joins what must be apart."""
 
+from itertools import pairwise
 from random import Random
 
 import numpy as np
 import pytest
 
-from chainrule import compile, losses, nn, ops, optim
+from chainrule import Value, compile, losses, nn, ops, optim
 from chainrule.compiler import fusion
 from chainrule.compiler.fusion import groups, stored, without_zeros
 from chainrule.compiler.interpret import Interpreted
@@ -70,6 +71,29 @@ def test_what_only_the_group_reads_is_not_stored():
     program = program_of(statement(b, at(a) * at(a)), statement(c, ops.exp(at(b))), statement(d, at(c)), leaves=[a, d])
     assert sizes(program) == [3]
     assert stored(program) == {a, d}
+    assert_as_interpreted(program)
+
+
+def test_sums_across_lanes_that_nobody_reads():
+    weights = [Value(0.1 * k - 0.35) for k in range(8)]
+
+    def loss(xs):
+        on = [ops.gt(weight, 0.0) for weight in weights]  # their adjoints lead nowhere
+        return sum(ops.tanh(gate * x) * weight for gate, weight in zip(on, weights, strict=True) for x in xs)
+
+    xs = [0.1 * k for k in range(20)]
+    loss(xs).backward()
+    value, gradient = compile(loss).value_and_grad(xs)
+    assert value == pytest.approx(loss(xs).data, rel=1e-12)
+    np.testing.assert_allclose(gradient, [weight.grad for weight in weights], rtol=1e-12)
+
+
+def test_a_long_chain_is_several_groups():
+    chain = [Array(f"v{k}", (ROWS + 1) * (COLUMNS + 1), "captured") for k in range(2 * fusion.MOST + 2)]
+    steps = [statement(after, at(before) * 0.5) for before, after in pairwise(chain)]
+    program = program_of(*steps, leaves=[chain[0], chain[-1]])
+    assert sizes(program) == [fusion.MOST, fusion.MOST, 1]
+    assert stored(program) == {chain[0], chain[fusion.MOST], chain[2 * fusion.MOST], chain[-1]}
     assert_as_interpreted(program)
 
 
@@ -146,6 +170,8 @@ def sums_from_zero():
         "several turns, later": ([part(0, b.size), twice(0, half)], True),
         "an element is read too early": ([part(0, half), Statement(at(c), (ROWS, width), [Term(at(b))])], False),
         "in a Repeat": ([Repeat(2, [part(0, b.size)])], False),
+        "zero a second time": ([zero, part(0, half)], True),
+        "zero again in between": ([part(0, half), zero, part(0, b.size)], True),
     }
     return {why: (program_of(zero, *steps, last, leaves=[a, b, c]), fine) for why, (steps, fine) in sums.items()}
 

@@ -30,7 +30,7 @@ from chainrule.compiler.naming import ArgumentNames, argument_spans, name_parame
 from chainrule.compiler.program import ArrayProgram
 from chainrule.compiler.strict import StrictMachine
 from chainrule.compiler.symbols import Symbol, refuse_numbers
-from chainrule.compiler.threads import check_threads, joined, spread, threads_for
+from chainrule.compiler.threads import AT_ONCE, check_threads, joined, pieces, spread, threads_for
 from chainrule.compiler.traced import First, Traced
 from chainrule.nn import Module
 from chainrule.ops import as_float
@@ -147,7 +147,7 @@ class CompiledFunction:
         """Take steps of `optimizer`, each on the mean of the next `batch_size` examples; the loss before each step.
 
         Each argument has a leading axis of examples, as in `batch`, in the order of the steps; the last batch may be
-        smaller. Loss, gradient and update are one program, which goes through all batches without coming back to
+        smaller. Loss, gradient and update are one program, which goes through many batches without coming back to
         Python, unless a batch is more than the cache holds. No `grad` is changed.
 
         >>> from chainrule.optim import SGD
@@ -382,12 +382,14 @@ class CompiledFunction:
         for firsts in (range(0, whole, size), range(whole, examples.count, examples.count - whole or 1)):
             if not firsts:
                 continue
-            if steps := self._steps(traced, optimizer, firsts.step):
-                single = firsts.step == 1
-                rows = examples.matrix()[firsts.start :] if single else examples.rows(firsts, steps.machine)
-                losses += steps.take(len(firsts), rows)
-            else:
+            steps = self._steps(traced, optimizer, firsts.step)
+            if steps is None:
                 losses += self._large_steps(optimizer, traced, examples, firsts, threads)
+            elif firsts.step == 1:
+                losses += steps.take(len(firsts), examples.matrix()[firsts.start :])
+            else:
+                for part in pieces(firsts, AT_ONCE):  # the rows are a copy
+                    losses += steps.take(len(part), examples.rows(part, steps.machine))
         return losses
 
     def _large_steps(

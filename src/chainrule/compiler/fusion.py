@@ -11,6 +11,7 @@ set to zero only to be added to begins with its first summand instead.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,6 +22,8 @@ from chainrule.compiler.program import Access, Array, ArrayProgram, Number, Repe
 
 Group = tuple[Statement, ...]
 
+MOST = 32  # statements of a group: to find a long one takes time quadratic in them
+
 
 def groups(steps: Sequence[Statement | Repeat]) -> list[Group | Repeat]:
     """The statements in groups, in order; a Repeat is left as it is."""
@@ -28,7 +31,7 @@ def groups(steps: Sequence[Statement | Repeat]) -> list[Group | Repeat]:
     for step in steps:
         if isinstance(step, Repeat):
             found.append(step)
-        elif found and not isinstance(last := found[-1], Repeat) and _joins(last, step):
+        elif found and not isinstance(last := found[-1], Repeat) and len(last) < MOST and _joins(last, step):
             found[-1] = (*last, step)
         else:
             found.append((step,))
@@ -73,11 +76,21 @@ def _joins(group: Group, statement: Statement) -> bool:
 def without_zeros(program: ArrayProgram) -> ArrayProgram:
     """The program without `array = 0` wherever the first `+=` of each element can be `=`."""
     steps = list(program.steps)
-    for zero in [step for step in steps if isinstance(step, Statement) and _is_zero(step)]:
-        k = steps.index(zero)
-        rest = _set_at_first(zero.target.array, steps[k + 1 :])
-        steps = [*steps[:k], *rest] if rest else steps
-    result = ArrayProgram(steps, program.leaves, program.output)
+    touching: dict[Array, list[int]] = defaultdict(list)  # the steps that read or write an array
+    for k, step in enumerate(steps):
+        body = step.body if isinstance(step, Repeat) else (step,)
+        for array in {a.array for statement in body for a in (statement.target, *statement.accesses())}:
+            touching[array].append(k)
+    left_out = set()
+    for k, zero in enumerate(program.steps):
+        if isinstance(zero, Statement) and _is_zero(zero):
+            later = [j for j in touching[zero.target.array] if j > k]
+            if changed := _set_at_first(zero.target.array, [steps[j] for j in later]):
+                left_out.add(k)
+                for j, step in zip(later, changed, strict=True):
+                    steps[j] = step
+    kept = [step for k, step in enumerate(steps) if k not in left_out]
+    result = ArrayProgram(kept, program.leaves, program.output)
     result.gradient = program.gradient
     return result
 

@@ -113,7 +113,9 @@ class Native:
         places = [*self._matrices(copied), *self._matrices({output: results})[:3]]
         places += [sums.ctypes.data, sums.shape[1], self.offsets[summed] if summed else 0]
         self.drive(self.address, count, *places, section)
-        return results, self.views[summed].reshape(1, -1) if summed and count == 1 else sums[:, :size]
+        if summed and count == 1:
+            return results, self.views[summed].reshape(1, -1).astype(np.float64, copy=False)
+        return results, sums[:, :size]
 
     def _matrices(self, matrices: Mapping[Array, np.ndarray]) -> list[int | None]:
         """For each of two matrices: where it is, its width, and where in the memory the array is."""
@@ -455,12 +457,12 @@ class _Function:
             self.known.append((statement.target, result))
 
     def is_row(self, tile: list[list[str]]) -> bool:
-        """Whether all terms are sums across lanes, and each JAM results of the tile lie side by side."""
+        """Whether all terms are sums across lanes, and each JAM results of the tile lie side by side in memory."""
         if len(tile) < JAM or self.axis is not None or not all(term.loops for term in self.statement.terms):
             return False
         target, (first, second) = self.statement.target, tile[:2]
         moves = [stride for stride, a, b in zip(target.strides, first, second, strict=True) if a != b]
-        return moves == [1] and target.table is None
+        return moves == [1] and target.table is None and target.array in self.module.offsets
 
     def signed_sum(self, signs: Sequence[int], values: Sequence[Any]) -> Any:
         total = values[0] if signs[0] > 0 else self.apply(ops.neg, (values[0],))

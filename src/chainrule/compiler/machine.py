@@ -120,7 +120,7 @@ class Machine:
         given = {leaves[kind]: self._laid_out(leaves[kind], part) for kind, part in rows.items() if kind in leaves}
         summed = self.arrays.gradient if section else None
         found: tuple[np.ndarray, np.ndarray] = self._runner.run_many(
-            count, given, self.arrays.output, summed, section or count
+            count, given, self.arrays.output, summed, section or max(count, 1)
         )
         return found
 

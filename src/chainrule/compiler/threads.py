@@ -43,9 +43,9 @@ def spread(firsts: range, team: Sequence[A], read: Callable[[A, list[range]], li
     at_once = max(1, AT_ONCE // len(sections[0]))
 
     def work(member: A, share: list[range]) -> list[T]:
-        return [found for part in _pieces(share, at_once) for found in read(member, part)]
+        return [found for part in pieces(share, at_once) for found in read(member, part)]
 
-    shares = _pieces(sections, _divided(len(sections), len(team)))
+    shares = pieces(sections, _divided(len(sections), len(team)))
     return [found for part in _in_threads(work, team, shares) for found in part]
 
 
@@ -67,10 +67,10 @@ def check_threads(threads: Any) -> None:
 def _sections(firsts: range) -> list[range]:
     """The runs in parts of equal size, a power of two of them, so that 2, 4 or 8 threads have the same to do."""
     count = 2 ** max(0, (len(firsts) // RUNS).bit_length() - 1)
-    return _pieces(firsts, _divided(len(firsts), min(count, SECTIONS)))
+    return pieces(firsts, _divided(len(firsts), min(count, SECTIONS)))
 
 
-def _pieces(items: Pieces, length: int) -> list[Pieces]:
+def pieces(items: Pieces, length: int) -> list[Pieces]:
     """`items` in pieces of that length; the last may be shorter."""
     return [items[start : start + length] for start in range(0, len(items), length)]
 

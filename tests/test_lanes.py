@@ -1,0 +1,53 @@
+"""Lanes: sums of any length across lanes, for whole tiles of results, are those of NumPy."""
+
+import numpy as np
+import pytest
+
+from chainrule.compiler.lanes import choose_jams, choose_lanes
+from chainrule.compiler.llvm import Native
+from chainrule.compiler.program import Access, Array, ArrayProgram, Statement, Term
+
+ROWS, COLUMNS = 6, 9  # a tile of four by four, and what is left beside and below it
+LENGTHS = (1, 2, 3, 4, 5, 7, 9, 17, 31, 33, 100)
+TARGETS = {  # strides of the target, and whether the products are added to it
+    "rows side by side": ((COLUMNS, 1), False),
+    "columns side by side": ((1, ROWS), False),
+    "apart": ((2 * COLUMNS, 2), False),
+    "added to": ((COLUMNS, 1), True),
+    "several turns add to one element": ((0, 1), True),
+}
+
+
+def products(length, strides, accumulate):
+    """`c ±= Σk a[i,k]·b[j,k] - Σk a[i,k]`, as a statement, with its arrays."""
+    a, b, c = Array("a", ROWS * length, "captured"), Array("b", COLUMNS * length, "captured"), Array("c", 200, "value")
+    left, right = Access(a, 0, (length, 0, 1)), Access(b, 0, (0, length, 1))
+    terms = [Term(left * right, (length,)), Term(left, (length,), -1)]
+    return Statement(Access(c, 3, strides), (ROWS, COLUMNS), terms, accumulate), a, b, c
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", TARGETS)
+def test_sums_across_lanes(name, dtype):
+    rng, rounding = np.random.default_rng(0), 1e-12 if dtype == "float64" else 1e-3
+    statements = [products(length, *TARGETS[name]) for length in LENGTHS]
+    leaves = {f"{array.name}{k}": array for k, (_, *arrays) in enumerate(statements) for array in arrays}
+    native = Native(ArrayProgram([statement for statement, *_ in statements], leaves, statements[0][-1]), dtype)
+    native.memory[:] = np.nan  # beside the arrays too, where nobody must read
+    start = {array: rng.normal(size=array.size).astype(dtype) for array in leaves.values()}
+    for array, numbers in start.items():
+        native.views[array][:] = numbers
+    native.run()
+    for statement, a, b, c in statements:
+        left, right = start[a].reshape(ROWS, -1), start[b].reshape(COLUMNS, -1)
+        expected, places = start[c].astype(np.float64), statement.target.positions(statement.loops)
+        if not statement.accumulate:
+            expected[places] = 0.0
+        np.add.at(expected, places, left @ right.T - left.sum(axis=1, keepdims=True))
+        np.testing.assert_allclose(native.views[c], expected, rtol=rounding, atol=rounding)
+
+
+def test_a_square_of_turns_shares_what_it_loads():
+    statement, *_ = products(33, *TARGETS["rows side by side"])
+    axis, turned = choose_lanes(statement)
+    assert (axis, choose_jams(turned, axis)) == (None, [1, 0])
