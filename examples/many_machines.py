@@ -45,12 +45,13 @@ def train(checkpoint: str, epochs: int) -> None:
 
 def rehearse(processes: int, arguments: list[str]) -> int:
     """Start this script in so many processes here; the worst of their exit codes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    command = [sys.executable, __file__, *arguments, "--coordinator", address, "--process"]
-    started = [subprocess.Popen([*command, str(k)]) for k in range(processes)]
-    return max(abs(process.wait()) for process in started)
+    with socket.socket() as held:  # a port that nobody else is given; process 0 may use it too
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        command = [sys.executable, __file__, *arguments, "--coordinator", address, "--process"]
+        started = [subprocess.Popen([*command, str(k)]) for k in range(processes)]
+        return max(abs(process.wait()) for process in started)
 
 
 def main() -> int:

@@ -72,6 +72,12 @@ def watch(page, problems):
     page.on("request", lambda request: is_local(request.url) or problems.append(f"request: {request.url}"))
 
 
+def stop_the_clock(page):
+    """From here on the page's time moves only by `page.clock.run_for(milliseconds)`."""
+    page.clock.install(time=0)
+    page.clock.pause_at(1_000_000)
+
+
 def is_local(url):
     parts = urlsplit(url)
     return parts.scheme in ("file", "data", "blob", "about") or parts.hostname in LOOPBACK

@@ -1,10 +1,13 @@
 """Fixtures: `Value` runs a test on every engine that is built; `browser_page` is a page in a real browser."""
 
 import pytest
+from hypothesis import settings
 
 from browser import browser_page, chromium, open_page, serve  # noqa: F401
 from chainrule import closures
 from engines import ENGINES
+
+settings.load_profile("ci")  # the same examples every time, however long they take: `make torture` looks for others
 
 # Modules whose tests take both engines in turn, or none: there is no need to run them again on the Python one.
 ONCE = [

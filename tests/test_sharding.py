@@ -25,13 +25,23 @@ class Ended:
     """Processes that have run a task of sharded.py: their exit codes and what they wrote."""
 
     def __init__(self, task, folder, processes=1, devices=1):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        with socket.socket() as held:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # for process 0, which sets it too
+            held.bind(("127.0.0.1", 0))
+            started = self.start(task, folder, processes, devices, held.getsockname()[1])
+            try:
+                written = [process.communicate(timeout=LIMIT) for process in started]
+            finally:
+                for process in started:
+                    process.kill()
+        self.codes = [process.returncode for process in started]
+        self.out, self.errors = zip(*written, strict=True)
+
+    def start(self, task, folder, processes, devices, port):
         haste = "--xla_backend_optimization_level=0" if processes > 1 else ""  # each of them compiles every program
         flags = f"--xla_force_host_platform_device_count={devices} {haste}"
         command = [sys.executable, "-W", "error", Path(__file__).parent / "sharded.py", task]
-        started = [
+        return [
             subprocess.Popen(
                 [*map(str, [*command, k, processes, port, folder])],
                 stdout=subprocess.PIPE,
@@ -41,13 +51,6 @@ class Ended:
             )
             for k in range(processes)
         ]
-        try:
-            written = [process.communicate(timeout=LIMIT) for process in started]
-        finally:
-            for process in started:
-                process.kill()
-        self.codes = [process.returncode for process in started]
-        self.out, self.errors = zip(*written, strict=True)
 
 
 def assert_close(found, expected, tolerance=1e-12):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import chainrule
+from browser import stop_the_clock, watch
 from chainrule import nn, stepper
 from chainrule.pages import page as make_page
 from chainrule.stepping import describe
@@ -111,12 +112,6 @@ def at_every_step(page, check):
             return Array.from(stepper.graph.steps, (_, i) => (stepper.goTo(i), CHECK())).every(Boolean);
         }""".replace("CHECK", f"({check})")
     )
-
-
-def stop_the_clock(page):
-    """From here on the page's time moves only by `page.clock.run_for(milliseconds)`."""
-    page.clock.install(time=0)
-    page.clock.pause_at(1_000_000)
 
 
 def until(condition):
@@ -622,8 +617,6 @@ def test_a_site_mounts_several_as_modules(open_page, serve, tmp_path):
     "script", ["console.error('planted')", "throw new Error('planted')", "fetch('http://example.invalid/planted')"]
 )
 def test_a_planted_fault_is_noticed(chromium, script):
-    from browser import watch
-
     context = chromium.new_context(offline=True)
     page = context.new_page()
     problems = []

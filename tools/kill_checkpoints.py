@@ -7,6 +7,7 @@ from it. In the end the run must have come to the numbers of one that was never 
 """
 
 import argparse
+import itertools
 import os
 import random
 import shutil
@@ -21,18 +22,22 @@ import safetensors.numpy  # noqa: F401  # loaded before the run, so that the fir
 from chainrule import checkpoints, data, fit, losses, nn, optim
 
 EVERY = 3  # steps
+STEPS = 100  # that a process takes at most, for it is to be killed before it has done all
 
 
 def train(path: str, kills: int, report: str = "") -> list[float]:
-    """A run of batches; with `report`, a file that is told of each step that was taken."""
+    """A run of batches; with `report`, a file that is told of each step, it waits for its end after some of them."""
     model = nn.MLP(2, [8, 1], activation="tanh", rng=1)
     optimizer = optim.Adam(model.parameters(), lr=0.01)
     handle = os.open(report, os.O_WRONLY | os.O_CREAT | os.O_APPEND) if report else None
 
+    left = itertools.count(STEPS - 1, -1)
+
     def loss(predictions: list, targets: list) -> object:
         if handle is not None:
             os.write(handle, f"{optimizer.steps}\n".encode())
-            time.sleep(0.0005)  # else the run would be over before it could be killed often enough
+            if not next(left):
+                signal.pause()
         return losses.hinge(predictions, targets)
 
     history = fit(
@@ -40,7 +45,7 @@ def train(path: str, kills: int, report: str = "") -> list[float]:
         loss,
         data.moons(n=20, seed=1),
         optimizer=optimizer,
-        epochs=25 * kills,
+        epochs=STEPS // 4 * kills,
         batch_size=5,
         rng=7,
         compiled=False,
@@ -82,22 +87,16 @@ def write_clumsily(path: str, content: bytes) -> None:
 
 def torment(folder: str, kills: int, rng: random.Random, way: list[str]) -> int:
     path, report = os.path.join(folder, "run.safetensors"), os.path.join(folder, "steps")
-    done, early, lost_most, processes, writing = 0, 0, 0, 0, 0
-    command = [sys.executable, __file__, "--kills", str(kills), *way, "--child", path, report]
-    while done < kills:
+    early = lost_most = writing = 0
+    command = [sys.executable, __file__, "--kills", str(kills), *way, "--child", path]
+    for done in range(1, kills + 1):
         open(report, "w").close()
-        child = subprocess.Popen(command)
-        processes += 1
-        while os.path.getsize(report) == 0 and child.poll() is None:  # it is still importing
-            time.sleep(0.002)
-        time.sleep(rng.uniform(0.0, 0.3))
-        if child.poll() is not None:
-            break
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        done += 1
-        with open(report) as lines:
-            taken = int(lines.read().split()[-1])
+        child = subprocess.Popen([*command, report])
+        kill_in_a_step(child, report, rng)
+        if child.returncode != -signal.SIGKILL:
+            print(f"kill {done}: the process ended by itself, with exit code {child.returncode}")
+            return 1
+        taken = int(steps_of(report)[-1])
         writing += any(name.endswith(".part") for name in os.listdir(folder))
         if not os.path.exists(path):
             early += 1
@@ -112,16 +111,34 @@ def torment(folder: str, kills: int, rng: random.Random, way: list[str]) -> int:
         if taken - held > EVERY:
             print(f"kill {done}: {taken} steps were taken and the checkpoint holds {held}")
             return 1
-    subprocess.run(command, check=True)
+    subprocess.run([*command, ""], check=True)
     resumed = train(path, kills)
     straight = train(os.path.join(folder, "straight.safetensors"), kills)
     same = resumed == straight
     print(
-        f"{done} kills of {processes} processes ({writing} in the middle of a write, {early} before the first "
+        f"{kills} kills ({writing} in the middle of a write, {early} before the first "
         f"checkpoint); every file was readable; at most {lost_most} steps were lost, of {EVERY} in an interval; "
         f"{len(straight):,} numbers at the end {'are the same to the last bit' if same else 'DIFFER'}"
     )
-    return 0 if same and 2 * done >= kills else 1  # a quick machine finishes the run before the last kills
+    return 0 if same else 1
+
+
+def kill_in_a_step(child: subprocess.Popen, report: str, rng: random.Random) -> None:
+    """In any step, at any moment of it, whether the machine is quick or slow."""
+    wanted, began, steps = rng.randint(1, STEPS - 20), 0.0, []
+    while len(steps) < wanted and child.poll() is None:
+        if not steps:  # it is still importing
+            began = time.monotonic()
+        time.sleep(0.001)
+        steps = steps_of(report)
+    time.sleep(rng.random() * (time.monotonic() - began) / wanted)  # a part of what a step takes
+    child.kill()
+    child.wait()
+
+
+def steps_of(report: str) -> list[str]:
+    with open(report) as lines:
+        return lines.read().split()
 
 
 if __name__ == "__main__":

@@ -175,6 +175,8 @@ def _empty(folder: int) -> None:
                 os.chmod(name, stat.S_IRWXU, dir_fd=folder)
             inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
             for part in os.listdir(inner):
+                if stat.S_ISDIR(os.lstat(part, dir_fd=inner).st_mode):  # one that is closed cannot be moved
+                    os.chmod(part, stat.S_IRWXU, dir_fd=inner)
                 os.rename(part, f"{prefix}{moved}", src_dir_fd=inner, dst_dir_fd=folder)
                 moved += 1
             os.close(inner)
