@@ -1,5 +1,7 @@
 """Fixtures: `Value` runs a test on every engine that is built; `browser_page` is a page in a real browser."""
 
+import signal
+
 import pytest
 from hypothesis import settings
 
@@ -8,6 +10,9 @@ from chainrule import closures
 from engines import ENGINES
 
 settings.load_profile("ci")  # the same examples every time, however long they take: `make torture` looks for others
+
+# Tests interrupt themselves and what they start; a job in a shell's background would not hear it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Modules whose tests take both engines in turn, or none: there is no need to run them again on the Python one.
 ONCE = [
