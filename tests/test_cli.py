@@ -731,6 +731,7 @@ def test_a_branch_that_the_compiler_cannot_follow_is_told_with_its_line(run, fun
 # bench, info
 
 
+@pytest.mark.slow
 def test_bench_measures_both_ways(run):
     code, out, _ = run("bench", "--seconds", "0.05")
     assert code == 0

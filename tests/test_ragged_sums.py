@@ -117,6 +117,7 @@ def test_what_fills_a_row_up_is_never_used(backend):
     function=st.sampled_from(["tanh", "exp", "sin"]),
     product=st.booleans(),
 )
+@pytest.mark.slow
 @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=60)
 def test_random_lengths(lengths, offset, function, product):
     x, w = values(20, 3), values(20, 4)

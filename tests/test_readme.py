@@ -154,6 +154,7 @@ def test_the_page_on_export(tmp_path, monkeypatch, capsys):
         assert prototype in comment
 
 
+@pytest.mark.slow
 def test_the_page_on_jax(capsys):
     pytest.importorskip("jax")
     names = run_blocks("docs/jax.md")
@@ -163,6 +164,7 @@ def test_the_page_on_jax(capsys):
     assert float(names["one"]) == pytest.approx(names["loss"]([0.5, 0.25], 1.0), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_page_on_clusters(capsys):
     pytest.importorskip("jax")
     names = run_blocks("docs/cluster.md")

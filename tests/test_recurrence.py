@@ -300,6 +300,7 @@ class TestEquality:
         width=st.integers(1, 3),
         total=st.booleans(),
     )
+    @pytest.mark.slow
     @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=60)
     def test_random_recurrences(self, body, states, steps, odd, width, total):
         """Random bodies on a few states, several side by side, with a step that differs."""

@@ -415,6 +415,7 @@ class TestHandWrittenBackward:
         gc.collect()
         assert Token.alive == 0
 
+    @pytest.mark.slow
     @pytest.mark.skipif("native" not in ENGINES, reason="about the native engine")
     def test_large_graphs_in_small_cycles_do_not_pile_up(self):
         Value = ENGINES["native"]
