@@ -45,16 +45,17 @@ def run_epochs(job: Job, history: History, epochs: int, compiled: bool | str, wa
         yield from job.compiled(history, AS_ASKED, epochs, watched)
         return
     left = epochs
-    history.engine = "eager, as asked" if compiled is False else job.why_eager
-    if compiled == "auto" and not job.why_eager and job.decided is not None:
-        if job.decided:
-            yield from job.compiled(history, "as the run was before it was interrupted", left, watched)
-            return
+    if compiled is False or job.why_eager:
+        history.engine = job.why_eager if compiled else "eager, as asked"
+    elif job.decided:
+        yield from job.compiled(history, "as the run was before it was interrupted", left, watched)
+        return
+    elif job.decided is False:
         history.engine = "eager, as the run was before it was interrupted"
-    elif compiled == "auto" and not job.why_eager and job.batch_size > MANY:
+    elif job.batch_size > MANY:
         yield from job.compiled(history, f"for the nodes of {job.batch_size:,} examples would be many", left, watched)
         return
-    elif compiled == "auto" and not job.why_eager:
+    else:
         history.engine = "eager, until it is known how long an epoch takes"
         if len(job.data) > MANY:
             seconds = job.try_out()
@@ -83,7 +84,7 @@ def seconds_to_compile(eager: float) -> float:
 
 
 class Job:
-    """What is to be done in every epoch, and two ways of doing it."""
+    """What is to be done in every epoch, and the ways of doing it: eager, compiled, on a mesh."""
 
     def __init__(
         self,

@@ -522,7 +522,7 @@ class _Function:
             narrow = self.side_by_side([narrow, self.register(0.0, 1)])
         lanes = [min(lane, narrow.lanes) for lane in range(wide.lanes)]  # beyond its own, one of the zeros
         more = Register(self, self.shuffle(narrow, "zeroinitializer", lanes), wide.lanes)
-        return self.apply(ops.add, (wide, more))  # type: ignore[no-any-return]
+        return self.plus(wide, more)
 
     def across(self, vectors: list[Register]) -> Register:
         """The sum of each vector's lanes; side by side, in a vector with a lane for each."""
@@ -541,7 +541,11 @@ class _Function:
         """Sums of neighbouring lanes: those of `a`, then those of `b`."""
         lanes, other = (2 * a.lanes, b.name) if b else (a.lanes, "poison")
         even, odd = (self.shuffle(a, other, range(start, lanes, 2)) for start in (0, 1))
-        return self.apply(ops.add, (Register(self, even, lanes // 2), Register(self, odd, lanes // 2)))  # type: ignore[no-any-return]
+        return self.plus(Register(self, even, lanes // 2), Register(self, odd, lanes // 2))
+
+    def plus(self, a: Register, b: Register) -> Register:
+        total: Register = self.apply(ops.add, (a, b))
+        return total
 
     def sum_of_lanes(self, vector: Register) -> Register:
         if vector.lanes == 1:
