@@ -35,12 +35,12 @@ def test_a_watcher_is_told_of_every_look_at_a_number(name):
 
     def watcher(deed, *operands):
         told.append((deed, operands))
-        return "the answer" if len(operands) == 2 and operands[1] == 5.0 else None
+        return "the answer" if len(operands) == 2 and operands[1] is five else None
 
-    v, w = module.Value(2.0), module.Value(3.0)
+    v, w, five = module.Value(2.0), module.Value(3.0), 5.0
     module.watch(watcher)
     try:
-        looks = [v.data, v.grad, bool(v), v < w, v <= 2, v > 5.0, v >= 1.5, copy.copy(v).__class__]
+        looks = [v.data, v.grad, bool(v), v < w, v <= 2, v > five, v >= 1.5, v == 2, v != 2.5, copy.copy(v).__class__]
         with pytest.raises(TypeError, match="does not turn into a float"):
             float(v)
         v.data, v.grad = 7.0, 1.0
@@ -48,7 +48,7 @@ def test_a_watcher_is_told_of_every_look_at_a_number(name):
         (v * w + 1.0).backward()
     finally:
         module.watch(None)
-    assert looks == [2.0, 0.0, True, True, True, "the answer", True, module.Value]
+    assert looks == [2.0, 0.0, True, True, True, "the answer", True, True, True, module.Value]
     assert told == [
         ("reads `.data` of a Value", ()),
         ("reads `.grad` of a Value", ()),
@@ -57,11 +57,13 @@ def test_a_watcher_is_told_of_every_look_at_a_number(name):
         (chainrule.le, (v, 2)),
         (chainrule.gt, (v, 5.0)),
         (chainrule.ge, (v, 1.5)),
+        (chainrule.eq, (v, 2)),
+        (chainrule.ne, (v, 2.5)),
         ("copies a Value", ()),
         ("turns a Value into a float", ()),
     ]
     assert (v.data, v.grad) == (7.0, 4.0)
-    assert len(told) == 9
+    assert len(told) == 11
 
 
 @pytest.mark.parametrize("name", ENGINES)

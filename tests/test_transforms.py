@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import threading
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 
@@ -70,13 +71,13 @@ def test_every_op_against_mpmath(name, order):
             assert close(forward(row, places)(*numbers), float(expected)), (numbers, places)
 
 
-def test_mpmath_and_comparisons_are_the_whole_table():
-    comparisons = TABLE.keys() - MPMATH.keys()
-    assert comparisons == {"lt", "le", "gt", "ge", "eq", "ne"}
-    for name in comparisons:
+def test_mpmath_and_ops_without_a_gradient_are_the_whole_table():
+    without = TABLE.keys() - MPMATH.keys()
+    assert without == {"lt", "le", "gt", "ge", "eq", "ne", "larger", "finite"}
+    for name in without:
         for numbers in samples(TABLE[name], 3):
             assert repeated(TABLE[name], [0])(*numbers) == 0.0
-            assert forward(TABLE[name], [1, 0])(*numbers) == 0.0
+            assert forward(TABLE[name], [TABLE[name].arity - 1, 0])(*numbers) == 0.0
 
 
 def test_powers_at_0_have_all_their_derivatives():
@@ -701,3 +702,73 @@ class TestErrors:
 
 def test_the_names_are_public():
     assert all(getattr(chainrule, name) is getattr(transforms, name) for name in transforms.__all__)
+
+
+# `==` under transforms: what a function returns for plain numbers is what is differentiated.
+
+captured = chainrule.Value(2.0)
+
+
+@pytest.mark.parametrize(
+    ("function", "points"),
+    [
+        (lambda x: 0.0 * x if x == 2.0 else x * x, [(2.0,), (3.0,)]),
+        (lambda x: x * x if x != 2 else 5.0 * x, [(2.0,), (3.0,)]),
+        (lambda x, y: 0.0 * x if x == y else x * y, [(2.0, 2.0), (2.0, 3.0)]),
+        (lambda x, y: x * y if x * 1.0 != y + 0.0 else x, [(2.0, 2.0), (2.0, 3.0)]),
+        (lambda x: x if x != x else x * x, [(2.0,)]),
+        (lambda x, y: x * [4.0, 2.0, y].index(x), [(2.0, 5.0), (5.0, 5.0), (4.0, 5.0)]),
+        (lambda x, y: x * y if x in [1.0, y] else x, [(2.0, 2.0), (1.0, 2.0), (3.0, 2.0)]),
+        (lambda x: 3.0 * x if x == captured else x * x, [(2.0,), (3.0,)]),
+        (lambda x: 3.0 * x if x * captured == captured else x * x, [(1.0,), (3.0,)]),  # two Values, in either case
+        (lambda x: 3.0 * x if captured == captured * 1.0 else x * x, [(1.0,)]),
+    ],
+)
+def test_equality_under_transforms_is_that_of_plain_numbers(function, points):
+    for point in points:
+        plain = function(*point)
+        places = tuple(range(len(point)))
+        value, gradient = chainrule.value_and_grad(function, places)(*point)
+        assert [value, chainrule.jvp(function, point, point)[0]] == [plain] * 2
+        assert all(map(math.isfinite, gradient))
+
+
+def test_equality_in_nested_transforms_sees_numbers_at_every_level():
+    def inner(x):
+        return chainrule.grad(lambda y: x * y * y if x == y else y)(x)
+
+    assert inner(3.0) == 18.0
+    assert chainrule.value_and_grad(inner)(3.0) == (18.0, 12.0)
+
+
+def test_equality_is_identity_again_after_a_transform_even_a_failed_one():
+    def failing(x):
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        chainrule.grad(failing)(1.0)
+    a, b = chainrule.Value(1.0), chainrule.Value(1.0)
+    assert a != b
+    assert [a, b].index(b) == 1
+
+
+def test_equality_in_another_thread_stays_identity():
+    answers = []
+
+    def meanwhile(x):
+        thread = threading.Thread(target=lambda: answers.append(chainrule.Value(1.0) == chainrule.Value(1.0)))
+        thread.start()
+        thread.join()
+        return x * x
+
+    assert chainrule.grad(meanwhile)(3.0) == 6.0
+    assert answers == [False]
+
+
+def test_values_that_are_given_are_compared_as_a_plain_call_compares_them():
+    a, b = chainrule.Value(2.0), chainrule.Value(2.0)
+
+    def function(x, y):
+        return x * y if x == y else x
+
+    assert chainrule.value_and_grad(function)(a, b)[0].data == function(a, b).data == 2.0

@@ -244,8 +244,19 @@ class TestComparison:
         a, b = Value(1.0), Value(1.0)
         assert a == a
         assert a != b
-        assert a != 1.0
         assert len({a, b, a}) == 2
+        assert a in [b, a]
+        assert a not in [b]
+
+    def test_a_value_equals_the_plain_number_that_it_holds(self, Value):
+        a = Value(2.0)
+        assert (a == 2.0, a == 2, a == Fraction(2), a == 2.0, a == np.float32(2.0)) == (True,) * 5
+        assert (a != 2.0, a == 2.5, a == 10**400, Value(math.nan) == math.nan) == (False,) * 4
+        assert a != 10**400
+        assert (a == "2", a == None, a == [2.0]) == (False,) * 3  # noqa: E711
+        assert Value(1.0) == True  # noqa: E712
+        assert [2.0, 3.0].index(a) == 0
+        assert (np.array([a, Value(3.0)]) == 2.0).tolist() == [True, False]
 
     def test_truth_is_being_nonzero(self, Value):
         assert Value(0.5)

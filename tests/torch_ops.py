@@ -20,6 +20,8 @@ FUNCTIONS = {
     "where": lambda c, a, b: torch.where(c != 0, a, b),
     "maximum": torch.maximum,
     "minimum": torch.minimum,
+    "larger": lambda a, b: torch.maximum(a, b).detach(),
+    "finite": lambda x: torch.where(torch.isinf(x), torch.zeros_like(x), x).detach(),
     "clip": torch.clamp,
     "exp": torch.exp,
     "expm1": torch.expm1,

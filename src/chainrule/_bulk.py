@@ -12,7 +12,7 @@ else:
 
     def read_data(values: list[Value], numbers: Any) -> None:
         """Copy the data of Values into an array."""
-        numbers[: len(values)] = [value.data for value in values]
+        numbers[: len(values)] = [value._data for value in values]
 
     def write_data(values: list[Value], numbers: Any) -> None:
         """Set the data of Values from an array."""
@@ -29,15 +29,16 @@ else:
             value.grad = number
 
     def add_to_grad(values: list[Value], numbers: Any) -> None:
-        """Add an array to the gradients of Values."""
+        """Add an array to the gradients of Values, except those that are frozen."""
         for value, number in zip(values, numbers.tolist(), strict=False):
-            value.grad += number
+            if value.requires_grad:
+                value.grad += number
 
     def replay(values: list[Value]) -> None:
         """Compute nodes, oldest first, again from the leaves' present data."""
         for value in values:
             if value._rule is not None:
-                value.data = value._rule.forward(*[operand.data for operand in value._operands])
+                value.data = value._rule.forward(*[operand._data for operand in value._operands])
 
 
 __all__ = ["add_to_grad", "read_data", "read_grad", "replay", "write_data", "write_grad"]

@@ -18,7 +18,7 @@
 #include <string.h>
 
 enum { NO_RULE = UINT16_MAX, USER_RULE = UINT16_MAX - 1 };    /* beside the table's codes: Node.op */
-enum { CONSTANT = 1, VISITED = 2, TRACKED = 4, COUNTED = 8, COMPARED = 16, FROZEN = 32 }; /* Node.flags */
+enum { CONSTANT = 1, VISITED = 2, TRACKED = 4, COUNTED = 8, READ = 16, FROZEN = 32, FOLLOWS_READ = 64 }; /* Node.flags */
 enum { INLINE_OPERANDS = 2 };
 
 typedef struct { /* what few nodes have */
@@ -51,6 +51,7 @@ static PyObject *op_type, *call_in_python; /* ops.Op, and its __call__ as ops.py
 static PyObject *code_name; /* "code", the attribute of a row that says its place in the table */
 static PyObject *backward_name; /* "_backward" */
 static PyObject *watcher;   /* while a function is traced: told of every look at a number; else NULL */
+static PyObject *equality;  /* while a function is transformed: asked whether two Values are equal; else NULL */
 static int threads_without_graph; /* inside no_grad() */
 
 #ifdef _MSC_VER
@@ -199,12 +200,79 @@ static inline void track(Node *node)
     }
 }
 
+/* Reading a number. What a program does next may depend on it, so nodes that are made afterwards from the same leaves
+   may have other operands, or other constants, for other numbers: a recorded graph of them stands for these numbers
+   only. READ says that somebody has read the number of this node, or of a node made of it; a new number takes the flag
+   off a leaf. FOLLOWS_READ says that a node was made of operands that were read before, or of such nodes. */
+
+static int read_operands(Node *node) /* the same for all that the node was made of */
+{
+    Node *few[64], **waiting = few;
+    size_t count = 1, capacity = 64;
+    few[0] = node;
+    while (count) {
+        node = waiting[--count];
+        for (uint32_t k = 0; k < node->count; k++) {
+            Node *operand = operands_of(node)[k];
+            if (operand->flags & (READ | CONSTANT))
+                continue;
+            operand->flags |= READ;
+            if (operand->count == 0)
+                continue;
+            if (count == capacity) {
+                Node **more = PyMem_Realloc(waiting == few ? NULL : waiting, 2 * capacity * sizeof(Node *));
+                if (more == NULL) {
+                    if (waiting != few)
+                        PyMem_Free(waiting);
+                    PyErr_NoMemory();
+                    return -1;
+                }
+                if (waiting == few)
+                    memcpy(more, few, sizeof few);
+                waiting = more;
+                capacity *= 2;
+            }
+            waiting[count++] = operand;
+        }
+    }
+    if (waiting != few)
+        PyMem_Free(waiting);
+    return 0;
+}
+
+static inline int read_number(Node *node)
+{
+    if (node->flags & (READ | CONSTANT))
+        return 0;
+    if (node->count && read_operands(node) < 0)
+        return -1;
+    node->flags |= READ; /* last: if there was no memory, the next reader tries again */
+    return 0;
+}
+
+static inline void write_number(Node *node, double data)
+{
+    node->data = data;
+    if (node->count == 0)
+        node->flags &= (uint16_t)~READ;
+}
+
 static PyObject *frozen_leaf(double data)
 {
     Node *node = new_node(data, NO_RULE, 0);
     if (node)
         node->flags |= FROZEN;
     return (PyObject *)node;
+}
+
+enum { INHERITED = TRACKED | READ | FOLLOWS_READ };
+
+static void inherit(Node *node, int flags) /* those of its operands; seldom any */
+{
+    if (flags & TRACKED)
+        track(node);
+    if (flags & (READ | FOLLOWS_READ))
+        node->flags |= FOLLOWS_READ;
 }
 
 static int objected(Node *node) /* whether who observes nodes raised an error at this one */
@@ -226,13 +294,13 @@ static inline PyObject *made(Node *node) /* a node that is complete; steals it, 
 static inline PyObject *unary(int op, double data, PyObject *operand)
 {
     if (forgets())
-        return frozen_leaf(data);
+        return read_number((Node *)operand) < 0 ? NULL : frozen_leaf(data);
     Node *node = new_node(data, op, 1);
     if (node == NULL)
         return NULL;
     node->operands.few[0] = (Node *)Py_NewRef(operand);
-    if (((Node *)operand)->flags & TRACKED)
-        track(node);
+    if (((Node *)operand)->flags & INHERITED)
+        inherit(node, ((Node *)operand)->flags);
     return made(node);
 }
 
@@ -240,14 +308,16 @@ static inline PyObject *binary(int op, double data, Node *left, Node *right) /* 
 {
     Node *node = forgets() ? NULL : new_node(data, op, 2);
     if (node == NULL) {
+        int failed = !forgets() || read_number(left) < 0 || read_number(right) < 0;
         Py_DECREF(left);
         Py_DECREF(right);
-        return forgets() ? frozen_leaf(data) : NULL;
+        return failed ? NULL : frozen_leaf(data);
     }
     node->operands.few[0] = left;
     node->operands.few[1] = right;
-    if ((left->flags | right->flags) & TRACKED)
-        track(node);
+    int flags = left->flags | right->flags;
+    if (flags & INHERITED)
+        inherit(node, flags);
     return made(node);
 }
 
@@ -340,18 +410,20 @@ static PyObject *apply(PyObject *rule, int op, PyObject *const *operands, Py_ssi
     if (node == NULL)
         goto done;
     memset(operands_of(node), 0, (size_t)count * sizeof(Node *));
-    int tracked = 0;
+    int flags = 0;
     for (Py_ssize_t k = 0; k < count; k++) {
         Node *operand = to_operand(operands[k]);
         if (operand == NULL)
             goto failed;
         operands_of(node)[k] = operand;
         numbers[k] = operand->data;
-        tracked |= operand->flags & TRACKED;
+        flags |= operand->flags;
     }
     if (forward_of(rule, op, numbers, count, &data) < 0)
         goto failed;
     if (forgets()) {
+        if (read_operands(node) < 0)
+            goto failed;
         Py_SETREF(node, (Node *)frozen_leaf(data));
         goto done;
     }
@@ -361,10 +433,10 @@ static PyObject *apply(PyObject *rule, int op, PyObject *const *operands, Py_ssi
         if (extra_of(node) == NULL)
             goto failed;
         node->extra->rule = Py_NewRef(rule);
-        tracked = 1; /* a user's rule can refer to anything */
+        flags |= TRACKED; /* a user's rule can refer to anything */
     }
-    if (tracked)
-        track(node);
+    if (flags & INHERITED)
+        inherit(node, flags);
     node = (Node *)made(node);
     goto done;
 failed:
@@ -575,15 +647,16 @@ static int value_init(PyObject *self, PyObject *args, PyObject *names)
     if (many)
         node->operands.many = many;
     node->count = (uint32_t)count;
+    int flags = 0;
     for (Py_ssize_t k = 0; k < count; k++) {
         Node *child = (Node *)Py_NewRef(PyTuple_GET_ITEM(children, k));
         operands_of(node)[k] = child;
-        if (child->flags & TRACKED)
-            track(node);
+        flags |= child->flags;
     }
     node->data = data;
     node->grad = 0.0;
-    node->flags &= (uint16_t)~(CONSTANT | FROZEN);
+    node->flags &= (uint16_t)~(CONSTANT | FROZEN | READ | FOLLOWS_READ);
+    inherit(node, flags);
     if (forgetful)
         node->flags |= FROZEN;
     node->serial = next_serial++;
@@ -1024,8 +1097,7 @@ static int value_bool(PyObject *self)
 {
     if (refused("branches on a Value"))
         return -1;
-    ((Node *)self)->flags |= COMPARED;
-    return ((Node *)self)->data != 0.0;
+    return read_number((Node *)self) < 0 ? -1 : ((Node *)self)->data != 0.0;
 }
 
 static PyObject *value_float(PyObject *Py_UNUSED(self))
@@ -1038,24 +1110,48 @@ static PyObject *value_float(PyObject *Py_UNUSED(self))
     return NULL;
 }
 
+/* Two Values are equal if they are the same node, since people keep Values in lists and sets. But a function that is
+   transformed was written for numbers, and gets the answer that numbers would give. */
+static PyObject *equal_values(PyObject *self, PyObject *other, int comparison)
+{
+    if (equality == NULL)
+        Py_RETURN_NOTIMPLEMENTED;
+    PyObject *asked = Py_NewRef(equality), *answer = PyObject_CallFunctionObjArgs(asked, self, other, NULL);
+    Py_DECREF(asked);
+    if (answer == NULL)
+        return NULL;
+    int is_open = answer == Py_None, is_equal = answer == Py_True;
+    Py_DECREF(answer);
+    if (is_open)
+        Py_RETURN_NOTIMPLEMENTED;
+    return PyBool_FromLong(is_equal == (comparison == Py_EQ));
+}
+
 static PyObject *value_compare(PyObject *self, PyObject *other, int comparison)
 {
-    static const int rules[] = {[Py_LT] = OP_lt, [Py_LE] = OP_le, [Py_GT] = OP_gt, [Py_GE] = OP_ge};
-    double left = ((Node *)self)->data, right;
-    if (comparison == Py_EQ || comparison == Py_NE)
-        Py_RETURN_NOTIMPLEMENTED; /* identity, as for any object */
+    static const int rules[] = {[Py_LT] = OP_lt, [Py_LE] = OP_le, [Py_EQ] = OP_eq,
+                                [Py_NE] = OP_ne, [Py_GT] = OP_gt, [Py_GE] = OP_ge};
+    if (is_value(other) && (comparison == Py_EQ || comparison == Py_NE))
+        return equal_values(self, other, comparison);
     if (watcher) {
         PyObject *condition = ask_watcher(PyList_GET_ITEM(table, rules[comparison]), self, other);
         if (condition != Py_None)
             return condition;
         Py_DECREF(condition);
     }
-    if (is_value(other)) {
-        ((Node *)other)->flags |= COMPARED;
-        right = ((Node *)other)->data;
-    } else if (to_double(other, "data", &right) < 0)
+    double left = ((Node *)self)->data, right = 0.0;
+    if (PyLong_Check(other) && (comparison == Py_EQ || comparison == Py_NE)) { /* exact, and of any size */
+        PyObject *number = read_number((Node *)self) < 0 ? NULL : PyFloat_FromDouble(left);
+        PyObject *answer = number ? PyFloat_Type.tp_richcompare(number, other, comparison) : NULL;
+        Py_XDECREF(number);
+        return answer;
+    }
+    if (!is_value(other) && to_double(other, "data", &right) < 0)
         return no_number();
-    ((Node *)self)->flags |= COMPARED;
+    if (read_number((Node *)self) < 0 || (is_value(other) && read_number((Node *)other) < 0))
+        return NULL;
+    if (is_value(other))
+        right = ((Node *)other)->data;
     Py_RETURN_RICHCOMPARE(left, right, comparison);
 }
 
@@ -1090,7 +1186,12 @@ static PyObject *get_data(PyObject *self, void *Py_UNUSED(unused))
     Node *node = (Node *)self;
     if (!(node->flags & CONSTANT) && refused("reads `.data` of a Value"))
         return NULL;
-    return PyFloat_FromDouble(node->data);
+    return read_number(node) < 0 ? NULL : PyFloat_FromDouble(node->data);
+}
+
+static PyObject *get_data_unread(PyObject *self, void *Py_UNUSED(unused))
+{
+    return PyFloat_FromDouble(((Node *)self)->data);
 }
 
 static PyObject *get_grad(PyObject *self, void *Py_UNUSED(unused))
@@ -1107,7 +1208,11 @@ static int cannot_delete(PyObject *given, const char *attribute)
 
 static int set_data(PyObject *self, PyObject *number, void *Py_UNUSED(unused))
 {
-    return cannot_delete(number, "data") ? -1 : to_double(number, "data", &((Node *)self)->data);
+    double data;
+    if (cannot_delete(number, "data") || to_double(number, "data", &data) < 0)
+        return -1;
+    write_number((Node *)self, data);
+    return 0;
 }
 
 static int set_grad(PyObject *self, PyObject *number, void *Py_UNUSED(unused))
@@ -1325,10 +1430,12 @@ static int set_requires_grad(PyObject *self, PyObject *wanted, void *Py_UNUSED(u
     return 0;
 }
 
-static PyObject *get_compared(PyObject *self, void *Py_UNUSED(unused))
+static PyObject *get_flag(PyObject *self, void *flag)
 {
-    return PyBool_FromLong(((Node *)self)->flags & COMPARED);
+    return PyBool_FromLong(((Node *)self)->flags & *(const int *)flag);
 }
+
+static const int read_flag = READ, follows_read_flag = FOLLOWS_READ;
 
 /* The type and the module. */
 
@@ -1357,7 +1464,10 @@ static PyGetSetDef value_attributes[] = {
     {"_backward", get_backward, set_backward, PyDoc_STR("Pushes the gradient on; assignable."), NULL},
     {"_serial", get_serial, NULL, PyDoc_STR("Counts creations."), NULL},
     {"_constant", get_constant, NULL, PyDoc_STR("Whether this is a plain number that met a Value."), NULL},
-    {"_compared", get_compared, NULL, PyDoc_STR("Whether a comparison has read the data."), NULL},
+    {"_data", get_data_unread, NULL, PyDoc_STR("The number, for code on which no graph depends."), NULL},
+    {"_read", get_flag, NULL, PyDoc_STR("Whether somebody has read this number, or one made of it."), (void *)&read_flag},
+    {"_follows_read", get_flag, NULL, PyDoc_STR("Whether it was made of numbers that had been read."),
+     (void *)&follows_read_flag},
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot value_slots[] = {
@@ -1395,10 +1505,14 @@ static PyType_Spec value_spec = {
 /* Numbers in bulk, between Values and a buffer of doubles: for compiled programs. */
 
 static void read_data(Node *node, double *number) { *number = node->data; }
-static void write_data(Node *node, double *number) { node->data = *number; }
+static void write_data(Node *node, double *number) { write_number(node, *number); }
 static void read_grad(Node *node, double *number) { *number = node->grad; }
 static void write_grad(Node *node, double *number) { node->grad = *number; }
-static void add_to_grad(Node *node, double *number) { node->grad += *number; }
+static void add_to_grad(Node *node, double *number)
+{
+    if (takes_gradient(node))
+        node->grad += *number;
+}
 
 static PyObject *move_numbers(PyObject *args, void (*move)(Node *, double *))
 {
@@ -1738,7 +1852,7 @@ static void step_all(PyObject *parameters, PyObject *leaves, PyObject *nodes, Py
         for (Py_ssize_t i = 0; i < rows; i++) {
             if (!takes_gradient(part[i]))
                 continue;
-            part[i]->data = after[0][i];
+            write_number(part[i], after[0][i]);
             for (Py_ssize_t k = 0; k < remembered; k++)
                 memory[k][first + i] = after[k + 1][i];
         }
@@ -1748,11 +1862,11 @@ static void step_all(PyObject *parameters, PyObject *leaves, PyObject *nodes, Py
 static int is_for_all(PyObject *leaves, PyObject *nodes)
 {
     for (Py_ssize_t k = 0; k < PyList_GET_SIZE(leaves); k++)
-        if (((Node *)PyList_GET_ITEM(leaves, k))->flags & COMPARED)
+        if (((Node *)PyList_GET_ITEM(leaves, k))->flags & READ)
             return 0;
     for (Py_ssize_t k = 0; k < PyList_GET_SIZE(nodes); k++) {
         Node *node = (Node *)PyList_GET_ITEM(nodes, k);
-        if (node->flags & COMPARED || node->op >= BUILTIN_OPS)
+        if (node->flags & READ || node->op >= BUILTIN_OPS)
             return 0;
     }
     return 1;
@@ -1801,6 +1915,14 @@ static PyObject *native_watch(PyObject *Py_UNUSED(module), PyObject *told)
     Py_RETURN_NONE;
 }
 
+static PyObject *native_decide_equality(PyObject *Py_UNUSED(module), PyObject *asked)
+{
+    PyObject *before = equality;
+    equality = asked == Py_None ? NULL : Py_NewRef(asked);
+    Py_XDECREF(before);
+    Py_RETURN_NONE;
+}
+
 static PyObject *native_record(PyObject *Py_UNUSED(module), PyObject *wanted)
 {
     int now = PyObject_IsTrue(wanted), before = !without_graph;
@@ -1825,6 +1947,8 @@ static PyObject *native_observe(PyObject *Py_UNUSED(module), PyObject *args)
 
 static PyMethodDef module_functions[] = {
     {"trace", native_trace, METH_VARARGS, PyDoc_STR("The nodes below roots, oldest first, their rules and operands.")},
+    {"decide_equality", native_decide_equality, METH_O,
+     PyDoc_STR("Have a function asked whether two Values are equal; None ends it.")},
     {"watch", native_watch, METH_O, PyDoc_STR("Have a function told of every look at a number; None ends it.")},
     {"meets_others", native_meets_others, METH_VARARGS,
      PyDoc_STR("Whether outputs depend on leaves besides the inputs; None where Python must find out.")},

@@ -44,11 +44,13 @@ ENGINE, _module = _choose(os.environ.get("CHAINRULE_ENGINE", ""))
 
 if TYPE_CHECKING:
     from chainrule.engine import Value as Value
+    from chainrule.engine import decide_equality as decide_equality
     from chainrule.engine import observe as observe
     from chainrule.engine import record as record
     from chainrule.engine import watch as watch
 else:
     Value, observe, record, watch = _module.Value, _module.observe, _module.record, _module.watch
+    decide_equality = _module.decide_equality
     if ENGINE == "native":
         ops.Op.__call__ = _module.call_op  # the same in C; what is neither a float nor a Value goes to the old one
 

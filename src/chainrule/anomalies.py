@@ -94,7 +94,7 @@ class _Detector(Observer):
 
     def made(self, node: Value) -> None:
         self.places.note(node._serial)
-        if not isfinite(node.data):
+        if not isfinite(node._data):
             raise forward_anomaly(node, self.names, self.places.of(node))
 
     def before_backward(self, root: Value) -> None:
@@ -149,7 +149,7 @@ def first_bad_node(root: Value) -> Value | None:
     >>> first_bad_node(x.log() + 1.0)._op
     'log'
     """
-    bad = [node for node in graph_below(root) if not isfinite(node.data) and (node._operands or not node._constant)]
+    bad = [node for node in graph_below(root) if not isfinite(node._data) and (node._operands or not node._constant)]
     return min(bad, key=lambda node: node._serial, default=None)
 
 
@@ -187,9 +187,9 @@ def contributions(node: Value) -> list[float]:
     if rule is None:
         with unchanged([node, *node._operands]):
             return push(node, node._operands, grad=node.grad)
-    numbers = [operand.data for operand in node._operands]
+    numbers = [operand._data for operand in node._operands]
     return [
-        node.grad * partial(node.data, *numbers) if partial and not operand._constant else 0.0
+        node.grad * partial(node._data, *numbers) if partial and not operand._constant else 0.0
         for operand, partial in zip(node._operands, rule.partials, strict=True)
     ]
 
@@ -201,13 +201,13 @@ def forward_anomaly(node: Value, names: Mapping[int, str], place: str = "") -> A
     """The error for a node that is not finite."""
     path = _path_to(node, names)
     if not node._operands:
-        message = f"forward: {_name(node, names)} is {node.data} before any op touched it; look where it is set"
+        message = f"forward: {_name(node, names)} is {node._data} before any op touched it; look where it is set"
         return AnomalyError(message, "forward", node._op, [], place, path)
-    sentence = f"forward: {_call(node, names)} gave {node.data}{f', at {place}' if place else ''}."
-    given = [k for k, operand in enumerate(node._operands, 1) if not isfinite(operand.data)]
+    sentence = f"forward: {_call(node, names)} gave {node._data}{f', at {place}' if place else ''}."
+    given = [k for k, operand in enumerate(node._operands, 1) if not isfinite(operand._data)]
     advice = f"Operand {given[0]} was not finite before: look where it is set or read" if given else _remedy(node)
     message = f"{sentence} The way there: {_arrows(path)}. {advice}."
-    return AnomalyError(message, "forward", node._op, [o.data for o in node._operands], place, path)
+    return AnomalyError(message, "forward", node._op, [o._data for o in node._operands], place, path)
 
 
 def backward_anomaly(root: Value, node: Value, names: Mapping[int, str], place: str = "") -> AnomalyError:
@@ -226,12 +226,12 @@ def backward_anomaly(root: Value, node: Value, names: Mapping[int, str], place: 
         k = [isfinite(number) for number in passed].index(False)
         slope = f"times the slope {passed[k] / node.grad}" if node.grad else "times a slope that is not finite"
         fault = (
-            f"backward: {_call(node, names)}, which is {node.data}, passes on a gradient of {passed[k]}: "
+            f"backward: {_call(node, names)}, which is {node._data}, passes on a gradient of {passed[k]}: "
             f"its own, {node.grad}, {slope}."
         )
         path = [*path, _name(node._operands[k], names)]
     message = f"{fault}{made} The way there: {_arrows(path)}. {_remedy(node)}."
-    return AnomalyError(message, "backward", node._op, [o.data for o in node._operands], place, path)
+    return AnomalyError(message, "backward", node._op, [o._data for o in node._operands], place, path)
 
 
 def _path_to(node: Value, names: Mapping[int, str]) -> list[str]:
@@ -249,7 +249,7 @@ def _weight(node: Value, k: int) -> float:
     if operand._constant:
         return -1.0
     partial = rule.partials[k] if rule else None
-    weight = operand.data * (partial(node.data, *[o.data for o in node._operands]) if partial else 1.0)
+    weight = operand._data * (partial(node._data, *[o._data for o in node._operands]) if partial else 1.0)
     return abs(weight) if isfinite(weight) else inf
 
 
@@ -269,7 +269,7 @@ def _path_back(root: Value, node: Value, names: Mapping[int, str]) -> list[str]:
 
 def _name(node: Value, names: Mapping[int, str]) -> str:
     name = names.get(id(node)) or node.label
-    return name or (f"`{node._op}`" if node._op else repr(node.data))
+    return name or (f"`{node._op}`" if node._op else repr(node._data))
 
 
 def _call(node: Value, names: Mapping[int, str]) -> str:
@@ -277,7 +277,7 @@ def _call(node: Value, names: Mapping[int, str]) -> str:
     operands = []
     for operand in node._operands:
         name = names.get(id(operand)) or operand.label
-        operands.append(f"{operand.data!r}" + (f" (`{name}`)" if name else ""))
+        operands.append(f"{operand._data!r}" + (f" (`{name}`)" if name else ""))
     return f"`{node._op or 'node'}` of {' and '.join(operands)}"
 
 

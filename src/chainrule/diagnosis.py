@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.experiments import Creations, Experiment, Run, backward_pass, is_ours, operands_of, short_path, unchanged
 from chainrule.finite_differences import Derivative, derivative
+from chainrule.recorded import number_of
 
 if TYPE_CHECKING:
     from chainrule.checks import Row
@@ -74,7 +75,8 @@ class Diagnosis:
             for operand, partial in zip(operands, push(node, operands), strict=True):
                 if not isfinite(partial):
                     name = self.graph.describe_operand(node, operand)
-                    return f"{self.graph.describe(node)} is {node.data:.6g} here, and d out/d {name} is {partial:.6g}."
+                    here = f"{self.graph.describe(node)} is {number_of(node):.6g} here"
+                    return f"{here}, and d out/d {name} is {partial:.6g}."
         return ""
 
     def cut(self) -> str:
@@ -108,7 +110,7 @@ class Diagnosis:
 
     def wrong_rule(self) -> str:
         for node, operands in self.graph.interior():
-            if id(node) in self.carriers:
+            if id(node) in self.carriers and not _stops_gradients(node):
                 partials = push(node, operands)
                 fault = (
                     self.not_accumulating(node, operands, partials)
@@ -213,7 +215,7 @@ class Diagnosis:
             with self.run(index, number) as graph:
                 same = graph.shape() == self.graph.shape()
                 here = graph if same else self.graph
-                self.samples[number] = [float(node.data) if same else nan for node in here.nodes]
+                self.samples[number] = [float(number_of(node)) if same else nan for node in here.nodes]
                 self.other_path |= not same
         return self.samples[number]
 
@@ -278,13 +280,19 @@ def _listen(node: Any, heard: list[float]) -> None:
     node._backward = listening
 
 
+def _stops_gradients(node: Any) -> bool:
+    """Whether the node's op is meant to, as comparisons are, and the shift of a softmax."""
+    rule = getattr(node, "_rule", None)
+    return rule is not None and not any(rule.partials)
+
+
 def local_slope(node: Any, operand: Any) -> Derivative:
     """The derivative of a table op by one operand, wherever that stands, measured."""
 
     def moved(x: float) -> float:
-        return float(node._rule.forward(*[x if other is operand else other.data for other in node._operands]))
+        return float(node._rule.forward(*[x if other is operand else number_of(other) for other in node._operands]))
 
-    return derivative(moved, operand.data)
+    return derivative(moved, number_of(operand))
 
 
 def _solve(equations: list[list[float]], unknowns: int) -> list[float]:

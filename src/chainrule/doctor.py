@@ -153,8 +153,8 @@ class _Trial:
             self.model.zero_grad()
             total.backward()
             optimizer.step()
-            curve.append(total.data)
-            if not math.isfinite(total.data) or not all(math.isfinite(p.data) for p in self.model.parameters()):
+            curve.append(total._data)
+            if not math.isfinite(total._data) or not all(math.isfinite(p._data) for p in self.model.parameters()):
                 break
         return curve
 
@@ -167,11 +167,11 @@ class _Trial:
         for name, parameter in self.model.named_parameters():
             if id(parameter) in below:
                 continue
-            before, number = self.total().data, parameter.data
+            before, number = self.total()._data, parameter._data
             parameter.data = number + 0.1 * max(1.0, abs(number))
-            after = self.total().data
+            after = self.total()._data
             parameter.data = number
-            if before == self.total().data != after:
+            if before == self.total()._data != after:
                 old = next(finding for finding in checkup.findings if finding.name == "parameters without gradient")
                 checkup.findings.remove(old)
                 moves = f"moving `{name}` from {number:.6g} by 10 % takes the loss from {before:.6g} to {after:.6g}"
@@ -255,7 +255,7 @@ def _sample(data: Dataset, count: int) -> Dataset:
 def _put_back(model: Module, optimizer: Optimizer) -> Iterator[None]:
     """Parameters, gradients, the optimizer and Python's random generator are as before at the end."""
     parameters = list(dict.fromkeys([*model.parameters(), *optimizer.parameters]))
-    numbers = [(parameter, parameter.data, parameter.grad) for parameter in parameters]
+    numbers = [(parameter, parameter._data, parameter.grad) for parameter in parameters]
     memory, generator = optimizer.state(), random.getstate()
     try:
         yield

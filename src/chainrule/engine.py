@@ -12,6 +12,7 @@ The native engine (`_native.c`) is this class again, in C; one set of tests hold
 from __future__ import annotations
 
 import copyreg
+import math
 import threading
 from collections.abc import Callable, Iterable
 from itertools import count
@@ -26,6 +27,7 @@ else:
     OpMethods = object
 
 _serial_numbers = count()
+_equality: Callable[[Any, Any], bool | None] | None = None  # while a function is transformed: says what `==` gives
 _watcher: Callable[..., Any] | None = None  # while a function is traced: told of every look at a number
 _node_observer: Callable[[Any], object] | None = None  # told of every node that is made
 _pass_observer: Callable[[Any, float], object] | None = None  # told of every backward pass, which it may see to
@@ -51,13 +53,14 @@ class Value(OpMethods):
 
     __slots__ = (
         "_closure",  # a hand-written backward, or None
-        "_compared",  # whether `<` or `if` has read the data: a branch may depend on it
         "_constant",  # a plain number that met a Value: it takes no gradient
         "_data",
+        "_follows_read",  # made of operands that were read before, or of such nodes
         "_grad",
         "_label",
         "_op",  # a short tag for people; never selects a rule
         "_operands",  # in order, with repeats: x*x has (x, x)
+        "_read",  # somebody has read this number, or one made of it: what happens next may depend on it
         "_rule",  # the row of the op table that made this node; None for a leaf or a hand-made node
         "_serial",  # counts creations: a node is always younger than its operands
         "_takes_gradient",  # False for constants, and for leaves whose `requires_grad` is
@@ -80,7 +83,8 @@ class Value(OpMethods):
         self._closure: Callable[[], object] | None = None
         self._constant = False
         self._takes_gradient = not forgets
-        self._compared = False
+        self._read = False
+        self._follows_read = _is_read(self._operands)
         self._serial = next(_serial_numbers)
         self._label = name
         if children and _node_observer:
@@ -92,6 +96,7 @@ class Value(OpMethods):
         nodes = tuple([o if isinstance(o, Value) else _constant(o) for o in operands])
         data = as_float(rule.forward(*[node._data for node in nodes]), "the op's result")
         if _threads_without_graph and not _this_thread.records:
+            _read(*nodes)
             return _node(data, "", (), None, takes_gradient=False)
         node = _node(data, rule.symbol, nodes, rule)
         if _node_observer:
@@ -158,11 +163,14 @@ class Value(OpMethods):
         """The number."""
         if _watcher and not self._constant:
             _watcher("reads `.data` of a Value")
+        _read(self)
         return self._data
 
     @data.setter
     def data(self, number: Any) -> None:
         self._data = as_float(number, "data")
+        if not self._operands:
+            self._read = False  # nobody has read this one yet
 
     @property
     def grad(self) -> float:
@@ -238,10 +246,24 @@ class Value(OpMethods):
     def __bool__(self) -> bool:
         if _watcher:
             _watcher("branches on a Value")
-        self._compared = True
+        _read(self)
         return self._data != 0.0
 
-    # Comparisons read the data. `==` does not: it asks whether two Values are the same node.
+    # Comparisons read the data. But two Values are equal if they are the same node, since people keep them in lists.
+
+    def __eq__(self, other: Any) -> bool:
+        if not isinstance(other, Value):
+            return _compare(ops.eq, self, other)
+        equal = _equality(self, other) if _equality else None
+        return NotImplemented if equal is None else equal
+
+    def __ne__(self, other: Any) -> bool:
+        if not isinstance(other, Value):
+            return _compare(ops.ne, self, other)
+        equal = _equality(self, other) if _equality else None
+        return NotImplemented if equal is None else not equal
+
+    __hash__ = object.__hash__
 
     def __lt__(self, other: Any) -> bool:
         return _compare(ops.lt, self, other)
@@ -307,7 +329,8 @@ def _node(data: float, tag: str, operands: tuple[Value, ...], rule: Op | None, t
     node._closure = None
     node._constant = False
     node._takes_gradient = takes_gradient
-    node._compared = False
+    node._read = False
+    node._follows_read = _is_read(operands)
     node._serial = next(_serial_numbers)
     node._label = ""
     return node
@@ -333,10 +356,30 @@ def _compare(rule: Op, left: Value, right: Any) -> bool:
         number = right._data if isinstance(right, Value) else as_float(right)
     except TypeError:
         return NotImplemented  # type: ignore[no-any-return]
-    left._compared = True
-    if isinstance(right, Value):
-        right._compared = True
+    except OverflowError:  # an int that no float equals
+        if rule not in (ops.eq, ops.ne):
+            raise
+        number = math.nan
+    _read(left, right)
     return bool(rule.forward(left._data, number))
+
+
+def _read(*numbers: Any) -> None:
+    """Note that somebody reads these numbers, and so learns of all that they were made of.
+
+    What a program does next may depend on them: for other numbers it might make other nodes from the same leaves. So
+    a graph of nodes that `_follows_read` stands for these numbers only, and is not to be computed again for others.
+    """
+    pending = [node for node in numbers if isinstance(node, Value)]
+    while pending:
+        node = pending.pop()
+        if not (node._read or node._constant):
+            node._read = True
+            pending += node._operands
+
+
+def _is_read(operands: tuple[Value, ...]) -> bool:
+    return any(operand._read or operand._follows_read for operand in operands)
 
 
 def watch(watcher: Callable[..., Any] | None) -> None:
@@ -346,6 +389,12 @@ def watch(watcher: Callable[..., Any] | None) -> None:
     """
     global _watcher
     _watcher = watcher
+
+
+def decide_equality(equality: Callable[[Any, Any], bool | None] | None) -> None:
+    """Have `equality` asked whether two Values are equal; None, of it or in its place, leaves it to identity."""
+    global _equality
+    _equality = equality
 
 
 def record(wanted: bool) -> bool:

@@ -184,7 +184,7 @@ class Job:
         """An eager step."""
         predictions = self.predict(part.inputs)
         total = self.total(predictions, part.targets)
-        row = {"loss": total.data, **self.measured(predictions, part.targets)}
+        row = {"loss": total._data, **self.measured(predictions, part.targets)}
         self.optimizer.zero_grad()
         total.backward()
         self.optimizer.step()
@@ -353,7 +353,7 @@ class Job:
         """An epoch's row, with that of the validation data, as columns."""
         if self.validation is not None:
             predictions = self.predict(self.validation.inputs)
-            row["validation_loss"] = self.loss(predictions, self.validation.targets).data
+            row["validation_loss"] = self.loss(predictions, self.validation.targets)._data
             measured = self.measured(predictions, self.validation.targets)
             row |= {f"validation_{name}": number for name, number in measured.items()}
         return {name: [number] for name, number in row.items()}
@@ -388,8 +388,8 @@ def _adds_up(loss: Loss, prediction: Any, targets: Sequence[Any]) -> bool:
     structure = flatten(prediction, leaves, lambda leaf: leaf)
     wanted = [targets[k * (len(targets) - 1) // 4] for k in range(5)]
     predictions = [build(structure, (Value(rng.uniform(0.1, 0.9)) for _ in leaves)) for _ in wanted]
-    alone = [loss([p], [y]).data for p, y in zip(predictions, wanted, strict=True)]
-    whole, total = loss(predictions, wanted).data, sum(alone)
+    alone = [loss([p], [y])._data for p, y in zip(predictions, wanted, strict=True)]
+    whole, total = loss(predictions, wanted)._data, sum(alone)
     for is_sum, expected in ((False, total / len(alone)), (True, total)):
         if whole and math.isclose(whole, expected, rel_tol=1e-9):
             return is_sum

@@ -16,6 +16,7 @@ from typing import Any
 
 from chainrule._value import Value
 from chainrule.ops import Op, as_float
+from chainrule.recorded import number_of
 
 CONTEXTLIB = contextmanager.__code__.co_filename
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -38,7 +39,7 @@ class Experiment:
             raise ValueError("`inputs` holds no number; give at least one after `f`")
         self.names = [name for name, _ in flat]
         self.given = [item for _, item in flat]
-        self.numbers = [as_float(item.data if is_value(item) else item, name) for name, item in flat]
+        self.numbers = [as_float(number_of(item) if is_value(item) else item, name) for name, item in flat]
         for name, number in zip(self.names, self.numbers, strict=True):
             if not isfinite(number):
                 raise ValueError(f"`{name}` is {number}, where there is no derivative to measure; give a finite number")
@@ -64,13 +65,13 @@ class Experiment:
 
     def result(self, index: int, number: float) -> float:
         with self.moved(index, number) as leaves:
-            return float(self.apply(leaves).data)
+            return float(number_of(self.apply(leaves)))
 
     def analytic(self) -> list[float]:
         """What one backward pass gives for each input."""
         with self.moved() as leaves:
             out = self.apply(leaves)
-            first, again = float(out.data), self.result(0, self.numbers[0])
+            first, again = float(number_of(out)), self.result(0, self.numbers[0])
             if not isfinite(first):
                 raise ValueError(f"`f` gives {first} at these inputs; check it where its result is finite")
             if first != again:
@@ -90,7 +91,7 @@ def backward_pass(out: Any, leaves: Sequence[Any]) -> list[float]:
 @contextmanager
 def unchanged(values: Iterable[Any]) -> Iterator[None]:
     """Puts data and gradients back at the end."""
-    before = [(value, value.data, value.grad) for value in values]
+    before = [(value, number_of(value), value.grad) for value in values]
     try:
         yield
     finally:

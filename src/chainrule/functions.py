@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Any
 
 from chainrule import ops
-from chainrule._tracing import is_tracing
 from chainrule._value import ENGINE, Value
 from chainrule.ops import Op, Rule
 
@@ -127,30 +126,14 @@ def _total(items: Iterable[Any]) -> Any:
     return native.total(items) if ENGINE == "native" else reduce(operator.add, items, 0.0)
 
 
-def _shift(values: Iterable[Any]) -> tuple[Any, Sequence[Any]]:
-    """The largest finite-or-not value as a plain number, and all values less it.
+def _shift(values: Iterable[Any]) -> tuple[Any, list[Any]]:
+    """The largest value, if it is finite, and all values less it.
 
-    The shift cancels out of the result, so it takes no part in the gradient.
+    The shift cancels out of the result, so no gradient passes through it. It is computed from the values like anything
+    else: a program that runs on other values shifts by the largest of those.
     """
     items = list(values)
     if not items:
         raise ValueError("`values` is empty; give at least one")
-    if is_tracing() or any(hasattr(v, "_apply") and not isinstance(v, Value) for v in items):  # their order may change
-        shift = _finite(_largest(items))
-        return shift, [v - shift for v in items]
-    largest = max(v.data if isinstance(v, Value) else v for v in items)
-    shift = largest if abs(largest) != ops.INF else 0.0
+    shift = ops.finite(reduce(ops.larger, items))
     return shift, [v - shift for v in items]
-
-
-# Ops for symbols only, and so not in the table. No gradient passes.
-_larger = Op("larger", ops.maximum.forward, (None, None))
-_finite = Op("finite", lambda x: ops.where(ops.eq(ops.abs_(x), ops.INF), 0.0, x), (None,))
-
-
-def _largest(items: list[Any]) -> Any:
-    """The largest, by halves: a few rounds of many comparisons each, which the compiler turns into short loops."""
-    while len(items) > 1:
-        half = len(items) // 2
-        items = [*map(_larger, items[:half], items[half : 2 * half]), *items[2 * half :]]
-    return items[0]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from chainrule._value import Value
+from chainrule.recorded import number_of
 
 
 def compiled_answers(function: Callable[[Any], Any], inputs: Any) -> np.ndarray | None:
@@ -42,4 +43,4 @@ def _numbers(result: Any) -> Any:
     """The bare numbers of a result; as a list if it is one."""
     if isinstance(result, (list, tuple)):
         return [_numbers(entry) for entry in result]
-    return result.data if isinstance(result, Value) or hasattr(result, "_apply") else result
+    return number_of(result) if isinstance(result, Value) or hasattr(result, "_apply") else result

@@ -159,8 +159,10 @@ def _surprise(logits: Sequence[Any], target: int) -> Any:
 
 
 def _entry(logits: Sequence[Any], index: Any) -> Any:
-    """logits[index] for an index that is not known yet: the sum of those whose place it is."""
-    return sum(ops.where(ops.eq(index, float(k)), logit, 0.0) for k, logit in enumerate(logits))
+    """logits[index] for an index that is not known yet: the sum of those whose place it is; NaN if there is none."""
+    chosen = [ops.eq(index, float(k)) for k in range(len(logits))]
+    found = sum(ops.where(choice, logit, 0.0) for choice, logit in zip(chosen, logits, strict=True))
+    return found + ops.div(0.0, sum(chosen))
 
 
 def _pairs(predictions: Sequence[Any], targets: Sequence[Any], name: str = "predictions") -> list[tuple[Any, Any]]:

@@ -105,7 +105,7 @@ class Module:
         ['b', 'w.0']
         """
         named = self.named_parameters()
-        state = {name: parameter.data for name, parameter in named}
+        state = {name: parameter._data for name, parameter in named}
         if len(state) != len(named):
             raise ValueError("two parameters have the same path of attributes and keys; rename a key that has a dot")
         return state

@@ -60,7 +60,7 @@ class Objective:
     @property
     def x0(self) -> np.ndarray:
         """The parameters' present numbers."""
-        return np.array([parameter.data for parameter in self.parameters])
+        return np.array([parameter._data for parameter in self.parameters])
 
     def assign(self, x: Any) -> None:
         """Set the parameters to the numbers in `x`.
@@ -97,7 +97,7 @@ class Objective:
 
     def _eager_value_and_grad(self) -> tuple[float, Any]:
         loss = self._checked(self.loss())
-        return loss.data, grad_of(loss, self.parameters)
+        return loss._data, grad_of(loss, self.parameters)
 
     def _eager_product(self, v: list[float]) -> Any:
         return self._graph_of_product(v, create_graph=False)

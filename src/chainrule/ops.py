@@ -254,6 +254,10 @@ maximum = op("maximum", lambda a, b: where(gt(b, a) + ne(b, b), b, a),
 minimum = op("minimum", lambda a, b: where(lt(b, a) + ne(b, b), b, a),
              (lambda out, a, b: 1.0 - gt(a, b) - 0.5 * eq(a, b), lambda out, a, b: 1.0 - gt(b, a) - 0.5 * eq(a, b)),
              "the smaller of two; equal operands share the gradient; NaN wins | minimum(1.0, 2.0) = 1.0")
+larger = op("larger", lambda a, b: where(gt(b, a) + ne(b, b), b, a), (None, None),
+            "the larger of two, through which no gradient passes; NaN wins | larger(1.0, 2.0) = 2.0")
+finite = op("finite", lambda x: where(eq(abs_(x), INF), 0.0, x), (None,),
+            "x, or 0 if it is infinite; no gradient passes | finite(2.0) = 2.0")
 clip = op("clip", lambda x, low, high: minimum(maximum(x, low), high),
           (lambda out, x, low, high: ge(x, low) * le(x, high),
            lambda out, x, low, high: lt(x, low) * lt(low, high),

@@ -103,7 +103,7 @@ class Optimizer:
         if not self._step_at_once(columns, scalars):
             for i, parameter in enumerate(self.parameters):
                 if parameter.requires_grad:
-                    before = [parameter.data, parameter.grad, *(column[i] for column in columns)]
+                    before = [parameter._data, parameter.grad, *(column[i] for column in columns)]
                     parameter.data, *remembered = self.update(*before, **scalars)
                     for column, number in zip(columns, remembered, strict=True):
                         column[i] = number
@@ -120,7 +120,7 @@ class Optimizer:
         from chainrule._native import step
         from chainrule.recorded import lay_flat
 
-        before = [self.parameters[0].data, self.parameters[0].grad, *(column[0] for column in columns)]
+        before = [self.parameters[0]._data, self.parameters[0].grad, *(column[0] for column in columns)]
         leaves = [Value(number) for number in before]
         recorded = record(True)  # also inside no_grad()
         try:
@@ -130,7 +130,7 @@ class Optimizer:
             return False
         finally:
             record(recorded)
-        if [result.data for result in results] != list(self.update(*before, **scalars)):
+        if [result._data for result in results] != list(self.update(*before, **scalars)):
             return False
         computed = [node for node, rule in zip(nodes, rules, strict=True) if rule is not None]
         return step(self.parameters, leaves, computed, results, columns)

@@ -292,7 +292,7 @@ def _points(inputs: Any, targets: Any) -> tuple[np.ndarray, list[Any] | None]:
 
 
 def _bare(number: Any) -> Any:
-    return number.data if isinstance(number, Value) else number
+    return number._data if isinstance(number, Value) else number
 
 
 def _grid(model: Any, points: np.ndarray, resolution: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

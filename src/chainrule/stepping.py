@@ -25,7 +25,7 @@ from chainrule._value import Value
 from chainrule.formulas import Formula, formula, show
 from chainrule.ops import Rule, as_float
 from chainrule.pages import Page, page
-from chainrule.recorded import is_hand_written, oldest_first
+from chainrule.recorded import is_hand_written, number_of, oldest_first
 
 MOST_NODES = 300  # more do not help anybody to understand
 
@@ -80,7 +80,7 @@ def describe(
                 "kind": _kind(node),
                 "op": node._op,
                 "operands": [replay.index[operand] for operand in node._operands],
-                "data": _number(node.data),
+                "data": _number(number_of(node)),
                 "grad": None if node._constant else _number(grad),
                 "expression": _expression(node, [operands[replay.index[o]] for o in node._operands]),
             }
@@ -119,12 +119,12 @@ class _Backward:
     def _by_rule(self, i: int) -> Iterator[dict[str, Any]]:
         node, rule = self.nodes[i], self.nodes[i]._rule
         assert rule is not None
-        numbers = [operand.data for operand in node._operands]
+        numbers = [number_of(operand) for operand in node._operands]
         for k, (operand, partial) in enumerate(zip(node._operands, rule.partials, strict=True)):
             if not partial or not operand.requires_grad:
                 continue
             to = self.index[operand]
-            local = as_float(partial(node.data, *numbers), "the partial")
+            local = as_float(partial(number_of(node), *numbers), "the partial")
             before, product = self.grads[to], self.grads[i] * local
             self.grads[to] += product
             yield {
@@ -166,7 +166,7 @@ class _Backward:
 
     def _after_calling(self, i: int) -> list[float]:
         """All gradients after a hand-written `_backward`, which runs on the Values; they are put back as they were."""
-        kept = [(node.data, node.grad) for node in self.nodes]
+        kept = [(number_of(node), node.grad) for node in self.nodes]
         try:
             for node, grad in zip(self.nodes, self.grads, strict=True):
                 node.grad = grad
@@ -192,7 +192,7 @@ def _names(nodes: list[Value], variables: Mapping[str, Any]) -> list[str]:
     result = []
     for node, name in zip(nodes, wanted, strict=True):
         if node._constant:
-            name = show(node.data)
+            name = show(number_of(node))
         elif not name or times[name] > 1:
             stem, numbering = f"{name}_" if name else "v", numbers[name]
             while (name := f"{stem}{next(numbering)}") in taken:
@@ -203,7 +203,7 @@ def _names(nodes: list[Value], variables: Mapping[str, Any]) -> list[str]:
 
 
 def _formula(node: Value, name: str) -> Formula:
-    return Formula(node.data) if node._constant else Formula(node.data, name)
+    return Formula(number_of(node)) if node._constant else Formula(number_of(node), name)
 
 
 def _expression(node: Value, operands: list[Formula]) -> dict[str, str] | None:
@@ -211,7 +211,7 @@ def _expression(node: Value, operands: list[Formula]) -> dict[str, str] | None:
     if not operands:
         return None
     if node._rule is not None:
-        return _texts(Formula.of(node._rule, node.data, tuple(operands)))
+        return _texts(Formula.of(node._rule, number_of(node), tuple(operands)))
     tag = node._op or "f"  # made by hand: only its tag is known
     names, numbers = [", ".join(operand.text(numbers=n) for operand in operands) for n in (False, True)]
     return {"names": f"{tag}({names})", "numbers": f"{tag}({numbers})"}

@@ -96,7 +96,7 @@ class Supervisor(Observer):
         self.layers: list[dict[str, float]] = []  # root mean square of each layer's gradient, likewise
 
     def before_backward(self, root: Value) -> None:
-        data = [parameter.data for parameter in self.parameters]
+        data = [parameter._data for parameter in self.parameters]
         moved = bool(self.data) and data != self.data
         if moved:
             size = math.hypot(*data)
@@ -106,10 +106,11 @@ class Supervisor(Observer):
                 k = max(range(len(grads)), key=lambda k: abs(grads[k]))
                 self.held.append((self.passes + 1, self.names[id(self.parameters[k])], grads[k]))
         self.data = data
-        self.losses.append(root.data)
+        self.losses.append(root._data)
         self.passes += 1
         self.graph = []
-        if not self.anomaly and (self.passes <= FIRST or self.passes % self.every == 0 or not math.isfinite(root.data)):
+        is_due = self.passes <= FIRST or self.passes % self.every == 0 or not math.isfinite(root._data)
+        if is_due and not self.anomaly:
             self.graph, self.rules, _ = lay_flat(root)
             self.largest = max(self.largest, len(self.graph))
             self.examine(root)
@@ -121,8 +122,8 @@ class Supervisor(Observer):
         if not all(map(math.isfinite, grads)):
             if not self.anomaly and (node := first_bad_push(root)) is not None:
                 self.anomaly = f"pass {self.passes}, {backward_anomaly(root, node, self.names)}"
-        elif examined and root.data:
-            self.slopes.append(math.hypot(*grads) * math.hypot(*self.data) / abs(root.data))
+        elif examined and root._data:
+            self.slopes.append(math.hypot(*grads) * math.hypot(*self.data) / abs(root._data))
             by_layer = gradients_by_layer(self.model)
             self.layers.append({name: math.hypot(*g) / math.sqrt(len(g)) for name, g in by_layer.items()})
 
@@ -130,7 +131,7 @@ class Supervisor(Observer):
 
     def examine(self, root: Value) -> None:
         self.unreached -= {id(node) for node in self.graph}
-        if not math.isfinite(root.data) and (bad := first_bad_node(root)) is not None:
+        if not math.isfinite(root._data) and (bad := first_bad_node(root)) is not None:
             self.anomaly = f"pass {self.passes}, {forward_anomaly(bad, self.names)}"
             return
         outdated = first_outdated(self.graph)
@@ -152,7 +153,7 @@ class Supervisor(Observer):
         named = [f"`{name}`" for name in names if name]
         of = f" of {' and '.join(named)}" if named else ""
         now = f"its operands now give {_again(node):.6g}"
-        return f"in pass {self.passes} the `{node._op}`{of} is {node.data:.6g}, and {now}"
+        return f"in pass {self.passes} the `{node._op}`{of} is {node._data:.6g}, and {now}"
 
     def firing_units(self) -> dict[str, bool]:
         """For each unit that ends in a relu, whether it gave anything but 0 for any input."""
@@ -162,7 +163,7 @@ class Supervisor(Observer):
                 met = [self.names[id(leaf)] for leaf in _summed(node._operands[0]) if id(leaf) in self.names]
                 if met:
                     unit = _common(met)
-                    firing[unit] = firing.get(unit, False) or node.data > 0.0
+                    firing[unit] = firing.get(unit, False) or node._data > 0.0
         return firing
 
     def try_rule(self, node: Value) -> None:
@@ -190,7 +191,7 @@ class Supervisor(Observer):
             for operand, partial in zip(operands, partials, strict=True):
                 slope = local_slope(node, operand)
                 if slope.settled and not operand._constant and not slope.agrees(partial, 1e-6):
-                    rule = f"the rule of `{node._op}` gives {partial:.6g} at {operand.data:.6g}"
+                    rule = f"the rule of `{node._op}` gives {partial:.6g} at {operand._data:.6g}"
                     self.faults.setdefault("_backward is wrong", f"{rule}, where its slope is {slope.value:.6g}")
 
     # What it comes to.
@@ -384,7 +385,7 @@ def first_outdated(graph: list[Value]) -> Value | None:
 
 def _again(node: Value) -> float:
     assert node._rule is not None
-    return float(node._rule.forward(*[operand.data for operand in node._operands]))
+    return float(node._rule.forward(*[operand._data for operand in node._operands]))
 
 
 def _summed(node: Value) -> Iterator[Value]:

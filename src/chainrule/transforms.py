@@ -14,16 +14,19 @@ Value that knows where it came from, so that no gradient is lost on the way.
 from __future__ import annotations
 
 import operator
+import threading
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from functools import cached_property, partial, wraps
+from types import MappingProxyType
 from typing import Any
 
 from chainrule._tracing import is_tracing
-from chainrule._value import ENGINE
+from chainrule._value import ENGINE, decide_equality
 from chainrule.ops import as_float
-from chainrule.recorded import lay_flat
+from chainrule.recorded import lay_flat, number_of
 from chainrule.recording import constant, detach, frozen, is_recording, recording
 from chainrule.structure import NUMBER, Structure, build, difference, flatten, nest, words
 
@@ -170,6 +173,8 @@ def grad_of(output: Any, inputs: Any, create_graph: bool = False) -> Any:
     structure = flatten(inputs, nodes, _input)
     path = _Path([output], nodes)
     as_graph = create_graph or is_tracing()
+    if not as_graph:
+        _ = output.data  # its derivatives are about to be known too
     results = path.pull([(output, 1.0)], as_graph)
     if as_graph:
         results = [_as_node(result) for result in results]
@@ -187,6 +192,7 @@ class _Call:
         self.outputs: list[Any] = []
         places = _places(argnums, len(arguments), self.name)
         given, structures, are_nodes = list(arguments), [], False
+        numbers_given: list[Any] = []
         self.recorded = is_recording()
         with recording():
             for k in places:
@@ -195,8 +201,10 @@ class _Call:
                 fresh = [_fresh(number) for number in numbers]
                 given[k] = build(structures[-1], iter(fresh))
                 self.inputs += fresh
+                numbers_given += numbers
                 are_nodes = are_nodes or any(map(_is_node, numbers))
-            self.result = flatten(function(*given, **named), self.outputs, self._output)
+            with _standing_in(self.inputs, numbers_given):
+                self.result = flatten(function(*given, **named), self.outputs, self._output)
         self.structure: Structure = (tuple, tuple(structures)) if isinstance(argnums, Iterable) else structures[0]
         self.path = _Path(self.outputs, self.inputs)
         self.gives_values = are_nodes or self.path.meets_others() or is_tracing()
@@ -245,8 +253,9 @@ class _Call:
         """A number or node as the caller is to see it."""
         if self.as_graph:
             return _as_node(number)
-        plain = number.data if _is_node(number) else float(number)
-        return frozen(plain) if self.gives_values else plain
+        if self.gives_values:
+            return frozen(number.data if _is_node(number) else number)
+        return number_of(number) if _is_node(number) else float(number)
 
     def _output(self, leaf: Any) -> Any:
         try:
@@ -256,6 +265,56 @@ class _Call:
                 f"`{self.name}` returned {type(leaf).__name__} {leaf!r:.40}: "
                 "return a number, or lists, tuples, dicts or arrays of them"
             ) from None
+
+
+class _Thread(threading.local):
+    given: Mapping[Any, Any] = MappingProxyType({})  # a node -> what it stands in for
+
+
+_this_thread = _Thread()
+_lock = threading.Lock()
+_calls = 0  # under way, in all threads
+
+
+@contextmanager
+def _standing_in(inputs: Sequence[Any], given: Sequence[Any]) -> Iterator[None]:
+    """While a function runs on `inputs` in place of what was `given`, `==` answers as it would for that."""
+    before = _this_thread.given
+    _this_thread.given = {**before, **dict(zip(inputs, given, strict=True))}
+    _count(+1)
+    try:
+        yield
+    finally:
+        _count(-1)
+        _this_thread.given = before
+
+
+def _count(change: int) -> None:
+    global _calls
+    with _lock:
+        _calls += change
+        decide_equality(_equal if _calls else None)
+
+
+def _equal(left: Any, right: Any) -> bool | None:
+    """Whether two Values are equal; None if both would be Values when the function is called on plain numbers too."""
+    if _this_thread.given and (_is_number(left) or _is_number(right)):
+        return bool(left.data == right.data)
+    return None
+
+
+def _is_number(node: Any) -> bool:
+    """Whether it would be a plain number if the function had been called on the plain numbers that were given."""
+    seen, pending = {node}, [node]
+    while pending:
+        node = pending.pop()
+        operands = (_this_thread.given[node],) if node in _this_thread.given else node._operands
+        if not (operands or node._constant):
+            return False
+        fresh = [operand for operand in operands if _is_node(operand) and operand not in seen]
+        seen.update(fresh)
+        pending += fresh
+    return True
 
 
 class _Path:
@@ -359,7 +418,7 @@ class _Path:
 
     def _numbers(self, as_graph: bool) -> list[Any]:
         """What rules get for each node: itself, if they are to give nodes and it is no constant; else its number."""
-        return [node if as_graph and not node._constant else node.data for node in self._flat[0]]
+        return [node if as_graph and not node._constant else number_of(node) for node in self._flat[0]]
 
     def _at(self, nodes: list[Any], sweep: list[Any]) -> list[Any]:
         places = [self._place.get(node) if _is_node(node) else None for node in nodes]

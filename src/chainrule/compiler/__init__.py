@@ -59,7 +59,7 @@ class Program:
         clock = Clock()
         graph = clock("trace", lambda: trace(target, wrt))
         if not allow_frozen_branches:
-            _check_branches(graph)
+            _check_numbers_were_not_read(graph)
         parameters = [graph.nodes[i] for i in graph.parameters]
         self._graph = graph
         self.target = target
@@ -257,13 +257,16 @@ def _machine(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: st
         return StrictMachine(graph, gradient)
 
 
-def _check_branches(graph: Graph) -> None:
-    for node in graph.nodes:
-        if node._compared:
+def _check_numbers_were_not_read(graph: Graph) -> None:
+    """Refuse a graph that might be another one if its leaves had other numbers."""
+    for node in graph.nodes:  # oldest first
+        if node._follows_read:
+            read = next((repr(operand) for operand in node._operands if operand._read), "a Value")
             raise ValueError(
-                f"a comparison has read {node!r} (`_op` {node._op!r}), and a branch that followed from it would be "
-                "frozen as it was: use chainrule.where, maximum or minimum, compile the function itself, "
-                "or say allow_frozen_branches=True if no branch depends on it"
+                f"the number of {read} was read (by `.data`, a comparison, max, sorted, detach or no_grad()) before "
+                f"{node!r} (`_op` {node._op!r}) was made of it, and a branch or a constant that followed from that "
+                "number would be frozen: use chainrule.where, maximum, minimum or softmax, compile the function "
+                "itself, or say allow_frozen_branches=True if nothing in the graph depends on the number"
             )
 
 
@@ -274,4 +277,7 @@ def _leaves(wrt: Iterable[Any]) -> list[Value]:
             raise TypeError(f"`wrt` must be Values, got {type(value).__name__}: give those that the code captures")
         if value._operands:
             raise ValueError(f"`wrt` must be leaves, and {value!r} was computed: give the Values that it came from")
+    if len(set(values)) < len(values):
+        twice = next(value for place, value in enumerate(values) if value in set(values[:place]))
+        raise ValueError(f"`wrt` has {twice!r} twice, and a gradient has one place for it: give every Value once")
     return values

@@ -28,6 +28,7 @@ from chainrule.compiler.program import (
     Repeat,
     Shape,
     Statement,
+    Term,
 )
 
 LONGEST = 80  # characters of an expression; a longer one is computed in parts
@@ -311,18 +312,19 @@ class _Function:
         """A comment with the statement as people read it, and its loops."""
         block, before = _Block(self), list[str]()
         total: Any = None
-        sums = sum(bool(term.loops) for term in statement.terms)
+        reductions = sum(bool(term.loops) for term in statement.terms)
+        called = "sum" if statement.join is ops.add else "largest"
         for k, term in enumerate(statement.terms):
             if term.loops:
-                name = "sum" if sums == 1 else f"sum{k}"
-                before += self.reduction(name, term.expression, term.loops, len(statement.loops))
+                name = called if reductions == 1 else f"{called}{k}"
+                before += self.reduction(name, term, len(statement.loops), statement.join)
                 value: Any = block.name(name)
             else:
                 value = block.evaluate(term.expression)
             if total is None:
                 total = value if term.sign > 0 else block.apply(ops.neg, (value,))
             else:
-                total = block.apply(ops.add if term.sign > 0 else ops.sub, (total, value))
+                total = block.apply(statement.join if term.sign > 0 else ops.sub, (total, value))
         equals = "+=" if statement.accumulate else "="
         result = block.spell(total)
         lines = [*before, *block.declarations, f"{self.element_of(statement.target)} {equals} {result};"]
@@ -342,12 +344,15 @@ class _Function:
             return self.constants.numbers(array)
         return self.buffers.get(array, array.name)
 
-    def reduction(self, name: str, expression: Expression, loops: Shape, outer: int) -> list[str]:
+    def reduction(self, name: str, term: Term, outer: int, join: ops.Op) -> list[str]:
         block = _Block(self)
-        result = block.spell(block.evaluate(expression))
-        zero = self.element.literal(0.0)
-        inner = [*block.declarations, f"{name} += {result};"]
-        return [f"{self.element.name} {name} = {zero};", *self.nest(loops, outer, inner)]
+        value = block.evaluate(term.expression)
+        if join is ops.add:
+            start, step = 0.0, f"{name} += {block.spell(value)};"
+        else:
+            start, step = -ops.INF, f"{name} = {block.spell(block.apply(join, (block.name(name), value)))};"
+        inner = [*block.declarations, step]
+        return [f"{self.element.name} {name} = {self.element.literal(start)};", *self.nest(term.loops, outer, inner)]
 
     def nest(self, loops: Shape, outer: int, body: list[str]) -> list[str]:
         """The lines inside these loops, which are inside `outer` others."""

@@ -1,6 +1,7 @@
 """Classing: nodes of one op whose operands are of the same classes will be one array.
 
-1. Chains of `+` whose links are used once become n-ary sums; `a - b` is a sum with a negative term.
+1. Chains of `+` whose links are used once become n-ary sums; `a - b` is a sum with a negative term. Chains of `larger`
+   become the largest of many.
 2. Nodes are classed from the leaves up: a class is an op and the classes of its operands. The members of a class, in
    order of creation, are one array. In micrograd's moons demo all 16·100 first-layer sums are one class.
 
@@ -22,7 +23,7 @@ import numpy as np
 from chainrule import ops
 from chainrule.compiler.graph import Graph
 
-SUM = "sum"
+SUM, LARGEST = CHAINS = "sum", "largest"
 FEWEST_LENGTHS = 3  # of sums that are otherwise the same, to make them one class
 MOST_FILLING = 4  # times as many terms as there are
 
@@ -52,7 +53,7 @@ class Classes:
         rows: list[Any],
         lengths: dict[int, np.ndarray],
     ) -> None:
-        self.kinds = kinds  # of leaf, or the row of the op table, or SUM
+        self.kinds = kinds  # of leaf, or the row of the op table, or one of CHAINS
         self.slots = slots
         self.lengths = lengths  # ragged class -> how many terms are real: a row a member, a column a slot
         self.of = np.array(of, dtype=np.int64)  # node -> class; -1 inside a sum
@@ -123,17 +124,17 @@ class Classes:
 
 def classify(graph: Graph) -> Classes:
     """The nodes of a graph by class."""
-    sums = _sums(graph)
-    classing = _Classing(graph, sums, set())
+    chains = _chains(graph)
+    classing = _Classing(graph, chains, set())
     while classing.ragged != classing.known_as_ragged:  # again: what reads merged classes may be of one class now
-        classing = _Classing(graph, sums, classing.ragged)
+        classing = _Classing(graph, chains, classing.ragged)
     return classing.classes()
 
 
 class _Classing:
     """One pass from the leaves up. A class has its first node as a name, which is the same in every pass."""
 
-    def __init__(self, graph: Graph, sums: dict[int, list[tuple[int, int]]], ragged: set[Any]) -> None:
+    def __init__(self, graph: Graph, chains: dict[int, list[tuple[int, int]]], ragged: set[Any]) -> None:
         self.graph = graph
         self.known_as_ragged = ragged
         self.first: dict[Any, int] = {}  # a key -> the name of its class
@@ -141,26 +142,27 @@ class _Classing:
         self.of = [-1] * len(graph)
         self.rows: list[Any] = list(graph.operands)
         self.lengths: dict[Any, dict[int, tuple[int, ...]]] = {}  # of a sum but for lengths -> node -> its lengths
-        self.classify(sums)
+        self.classify(chains)
         self.ragged = {
             key
             for key, found in self.lengths.items()
             if len(found) >= FEWEST_LENGTHS and _is_worth_merging(Counter(found.values()))
         }
 
-    def classify(self, sums: dict[int, list[tuple[int, int]]]) -> None:
-        add, sub, power, rules = ops.add, ops.sub, ops.pow_, self.graph.rules
+    def classify(self, chains: dict[int, list[tuple[int, int]]]) -> None:
+        add, sub, larger, power, rules = ops.add, ops.sub, ops.larger, ops.pow_, self.graph.rules
         of, rows, first = self.of, self.rows, self.first
         for node, (rule, operands) in enumerate(zip(rules, rows, strict=True)):
-            if rule is add or rule is sub:
-                terms = sums.get(node)
+            is_chain = rule is add or rule is sub or rule is larger
+            if is_chain:
+                terms = chains.get(node)
                 if terms is None:
                     continue  # a link of a longer chain
                 groups: dict[tuple[int, int], list[int]] = {}
                 for operand, sign in terms:
                     groups.setdefault((of[operand], sign), []).append(operand)
                 rows[node] = list(chain.from_iterable(groups.values()))
-                key: Any = tuple(groups)
+                key: Any = tuple(groups) if rule is not larger else (larger, *groups)
                 lengths = tuple(map(len, groups.values()))
                 self.lengths.setdefault(key, {})[node] = lengths
                 if key not in self.known_as_ragged:
@@ -172,7 +174,7 @@ class _Classing:
             name = first.get(key)
             if name is None:
                 name = first[key] = node
-                if rule is add or rule is sub:
+                if is_chain:
                     pairs = zip(groups, lengths, strict=True)
                     self.slots[node] = tuple([(*group, length) for group, length in pairs])
                 else:
@@ -191,7 +193,7 @@ class _Classing:
                 self.rows[node] = _filled(self.rows[node], lengths, widths)
         rules = self.graph.rules
         return Classes(
-            [SUM if rules[name] is ops.add or rules[name] is ops.sub else rules[name] for name in self.slots],
+            [_kind(rules[name]) for name in self.slots],
             [tuple([(number[name], sign, n) for name, sign, n in slots]) for slots in self.slots.values()],
             [number[name] if name >= 0 else -1 for name in self.of],
             self.rows,
@@ -221,17 +223,23 @@ def _filled(row: list[int], lengths: Sequence[int], widths: Sequence[int]) -> li
     return filled
 
 
-def _sums(graph: Graph) -> dict[int, list[tuple[int, int]]]:
-    """The n-ary sums: node -> its terms as (operand, sign). Links inside a chain are not among them."""
+def _kind(rule: Any) -> Any:
+    if rule is ops.add or rule is ops.sub:
+        return SUM
+    return LARGEST if rule is ops.larger else rule
+
+
+def _chains(graph: Graph) -> dict[int, list[tuple[int, int]]]:
+    """The n-ary nodes: node -> its terms as (operand, sign). Links inside a chain are not among them."""
     flat = np.fromiter(chain.from_iterable(graph.operands), np.int64)
     uses = np.bincount(flat, minlength=len(graph)).tolist()
     terms: dict[int, list[tuple[int, int]]] = {}
     for node, rule in enumerate(graph.rules):
-        if rule is ops.add:
+        if rule is ops.add or rule is ops.larger:
             a, b = graph.operands[node]
-            linked = graph.rules[a] is ops.add and uses[a] == 1
+            linked = graph.rules[a] is rule and uses[a] == 1
             these = terms.pop(a) if linked else [(a, 1)]  # extended in place: long sums are chains on the left
-            if graph.rules[b] is ops.add and uses[b] == 1:
+            if graph.rules[b] is rule and uses[b] == 1:
                 these += terms.pop(b)
             else:
                 these.append((b, 1))

@@ -11,7 +11,7 @@ pass as regular as the forward pass is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from chainrule import ops
 from chainrule.compiler.program import (
@@ -60,9 +60,20 @@ def _that_depend_on(parameters: Array | None, program: ArrayProgram) -> list[Arr
     while len(found) != before:  # again, because a Repeat reads what it writes later
         before = len(found)
         for statement in program.statements:
-            if any(access.array in found for access in statement.accesses()):
+            if any(access.array in found for access in _differentiable(statement)):
                 found[statement.target.array] = None
     return list(found)
+
+
+def _differentiable(statement: Statement) -> Iterator[Access]:
+    """The elements that a statement reads and passes a gradient to."""
+    for term in statement.terms if statement.join is ops.add else ():
+        _, expression = _unmasked(term.expression)
+        if isinstance(expression, Apply):
+            pairs = zip(expression.operands, expression.op.partials, strict=False)
+            yield from (operand for operand, partial in pairs if partial is not None and isinstance(operand, Access))
+        elif isinstance(expression, Access):
+            yield expression
 
 
 def _backward_in_time(step: Repeat, adjoints: dict[Array, Array], started: set[Array]) -> list[Statement | Repeat]:
@@ -107,7 +118,9 @@ def _reach(statement: Statement) -> int:
 
 def _contributions(statement: Statement, adjoints: dict[Array, Array]) -> list[Statement]:
     """What the adjoint of a statement's target adds to the adjoints of the arrays it reads."""
-    found = []
+    found: list[Statement] = []
+    if statement.join is not ops.add:  # no gradient passes through the largest of many
+        return found
     target = statement.target
     grad = Access(adjoints[target.array], target.base, target.strides, repeat=target.repeat)
     for term in statement.terms:

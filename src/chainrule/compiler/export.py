@@ -35,7 +35,7 @@ def exported(
     parameters = leaves.get("parameter", [])
     if freeze:
         for kind in ("parameter", "captured"):
-            program = frozen(program, kind, [leaf.data for leaf in leaves.get(kind, [])])
+            program = frozen(program, kind, [leaf._data for leaf in leaves.get(kind, [])])
     elif wrt:
         program = leaves_as_given(program, "parameter", places(parameters, wrt).tolist(), len(wrt))
     return leaves_as_given(program, "input", *arguments) if arguments else program

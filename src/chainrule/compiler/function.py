@@ -211,7 +211,7 @@ class CompiledFunction:
         if examples is not None and (type(examples) is not int or examples < 1):
             raise ValueError(f"`examples` must be a whole number of at least 1, or None for one; got {examples!r}")
         program = traced.exported(whole=examples is None)
-        program = frozen(program, "captured", [value.data for value in traced.captured["captured"]])
+        program = frozen(program, "captured", [value._data for value in traced.captured["captured"]])
         program = program if examples is None else batched(program, examples, total=True)
         program = differentiate(program) if gradient else program
         xla = load_xla()

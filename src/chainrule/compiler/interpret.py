@@ -35,6 +35,8 @@ NUMPY: dict[str, Any] = {
     "erfc": np.vectorize(math.erfc, otypes=[float]),
 }
 
+NUMPY_JOINS = {"add": np.add, "larger": np.maximum}  # of a statement's terms
+
 Memory = dict[Array, np.ndarray]
 
 
@@ -80,15 +82,16 @@ class Interpreted:
 
 
 def _execute(statement: Statement, memory: Memory, time: int) -> None:
+    join = NUMPY_JOINS[statement.join.name]
     total: Any = 0.0
     target = memory[statement.target.array]
     for position, term in enumerate(statement.terms):
         loops = statement.loops + term.loops
         value = np.broadcast_to(_evaluate(term.expression, loops, memory, time, target.dtype.type), loops)
         if term.loops:
-            value = value.sum(axis=tuple(range(len(statement.loops), len(loops))))
+            value = join.reduce(value, axis=tuple(range(len(statement.loops), len(loops))))
         signed = value if term.sign > 0 else -value
-        total = signed if position == 0 else total + signed
+        total = signed if position == 0 else join(total, signed)
     where = statement.target.positions(statement.loops, time)
     if not statement.accumulate:
         target[where] = total

@@ -24,9 +24,7 @@ def choose_lanes(statement: Statement) -> tuple[int | None, Statement]:
 
     A reduction has its lanes along its last loop; in the statement that comes with it, that is the best one.
     """
-    turned = Statement(
-        statement.target, statement.loops, [_turned(t, statement) for t in statement.terms], statement.accumulate
-    )
+    turned = statement.with_terms([_turned(term, statement) for term in statement.terms])
     if statement.accumulate and not is_injective(statement):
         return None, turned
     best, best_cost = None, _cost(turned, None)

@@ -138,7 +138,7 @@ def _split_loop(statement: Statement, loops: Shape, d: int, inner: int) -> State
             terms.append(Term(term.expression.map(change), extents(term.loops, d - outer_count), term.sign))
         else:
             terms.append(term)
-    return Statement(statement.target, statement.loops, terms, statement.accumulate)
+    return statement.with_terms(terms)
 
 
 class _Layout:
@@ -296,7 +296,7 @@ def _joined(statement: Statement) -> Statement:
                 expression = term.expression.map(lambda access, d=d: _without(access, outer + d))  # type: ignore[misc]
                 term = Term(expression, _join(term.loops, d), term.sign)
         terms.append(term)
-    return Statement(statement.target, statement.loops, terms, statement.accumulate)
+    return statement.with_terms(terms)
 
 
 def _is_one_loop(d: int, inner: int, accesses: list[Access]) -> bool:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chainrule import ops
-from chainrule.compiler.classes import SUM, Classes, classify
+from chainrule.compiler.classes import CHAINS, SUM, Classes, classify
 from chainrule.compiler.graph import KINDS, Graph
 from chainrule.compiler.program import (
     Access,
@@ -175,19 +175,19 @@ class _Lifter:
         starts = zip(range(len(self.classes.slots[index])), columns, strict=False)
         slots = [self.factors(index, slot, start, run) for slot, start in starts]
         signs = [sign for _, sign, _ in self.classes.slots[index]]
-        if kind == SUM and index not in self.classes.lengths:
+        if kind in CHAINS and index not in self.classes.lengths:
             slots, signs = _rows_together(slots, signs)
         loops, outer = self.outer_loops(slots, count)
         terms = [self.term(factors, loops, strides) for factors, strides in zip(slots, outer, strict=True)]
-        if index in self.classes.lengths:
+        if index in self.classes.lengths and kind == SUM:  # the largest does not change if a term comes twice
             self.mask(terms, self.classes.lengths[index], loops)
         array, offset = self.place(index)
         target = Access(array, offset, row_major(loops), repeat=count if run else 0)
-        if kind != SUM:
+        if kind not in CHAINS:
             return Statement(target, loops, [Term(Apply(kind, tuple([term.expression for term in terms])))])
         for term, sign in zip(terms, signs, strict=True):
             term.sign = sign
-        return Statement(target, loops, terms)
+        return Statement(target, loops, terms, join=ops.add if kind == SUM else ops.larger)
 
     def factors(self, index: int, slot: int, start: int, run: Recurrence | None) -> list[Factor]:
         """What a slot reads, from column `start` on: two factors for a product that is part of the sum, else one."""

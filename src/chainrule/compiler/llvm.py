@@ -431,7 +431,7 @@ class _Function:
         if self.is_row(tile):
             terms, target = self.statement.terms, self.statement.target
             sums = [self.reduce_across_lanes(term, tile) for term in terms]
-            total = self.signed_sum([term.sign for term in terms], sums)
+            total = self.joined_terms(self.statement, sums)
             for start in range(0, len(tile), JAM):
                 pointer, part = self.address(target, tile[start]), self.lanes_of(total, start, JAM)
                 if self.statement.accumulate:
@@ -447,7 +447,7 @@ class _Function:
 
     def finish(self, statement: Statement, indices: list[str], values: Sequence[Any]) -> None:
         """The statement for a turn, from the values of its terms."""
-        total = self.signed_sum([term.sign for term in statement.terms], values)
+        total = self.joined_terms(statement, values)
         if statement.accumulate:
             total = self.apply(ops.add, (self.load(statement.target, indices, self.lanes, self.axis), total))
         result = self.register(total, self.lanes)
@@ -464,19 +464,25 @@ class _Function:
         moves = [stride for stride, a, b in zip(target.strides, first, second, strict=True) if a != b]
         return moves == [1] and target.table is None and target.array in self.module.offsets
 
-    def signed_sum(self, signs: Sequence[int], values: Sequence[Any]) -> Any:
+    def joined_terms(self, statement: Statement, values: Sequence[Any]) -> Any:
+        """The sum of the terms, or the largest of them, from their values."""
+        signs = [term.sign for term in statement.terms]
         total = values[0] if signs[0] > 0 else self.apply(ops.neg, (values[0],))
         for sign, value in zip(signs[1:], values[1:], strict=True):
-            total = self.apply(ops.add if sign > 0 else ops.sub, (total, value))
+            total = self.apply(statement.join if sign > 0 else ops.sub, (total, value))
         return total
+
+    def start(self, lanes: int) -> Register:
+        """What a reduction of the statement begins with."""
+        return self.register(0.0 if self.statement.join is ops.add else -ops.INF, lanes)
 
     def term(self, term: Term, tile: list[list[str]]) -> list[Any]:
         """The value of a term for each entry of the tile."""
         if not term.loops:
             return [self.evaluate(term.expression, indices, self.lanes, self.axis) for indices in tile]
         if self.axis is not None:
-            zeros = [self.register(0.0, self.lanes)] * len(tile)
-            return list(self.reduce(term, tile, zeros, 0, self.lanes, self.axis))
+            starts = [self.start(self.lanes)] * len(tile)
+            return list(self.reduce(term, tile, starts, 0, self.lanes, self.axis))
         return self.apart(self.reduce_across_lanes(term, tile))
 
     def reduce(
@@ -489,11 +495,12 @@ class _Function:
         axis: int,
         last: str = "",
     ) -> list[Register]:
-        """`totals` plus the sums over the term's loops from `depth` on; `last` is the index of the vector loop."""
+        """`totals` joined by what the term's loops from `depth` on give; `last` is the index of the vector loop."""
         if depth == len(term.loops) - (1 if last else 0):
             ends = [last] if last else []
             values = [self.evaluate(term.expression, indices + ends, lanes, axis) for indices in tile]
-            return [self.register(self.apply(ops.add, pair), lanes) for pair in zip(totals, values, strict=True)]
+            join = self.statement.join
+            return [self.register(self.apply(join, pair), lanes) for pair in zip(totals, values, strict=True)]
 
         def once(index: str, carried: list[Register]) -> list[Register]:
             inner = [[*indices, index] for indices in tile]
@@ -507,28 +514,28 @@ class _Function:
         registers = 4 if len(tile) == 1 else 2 if len(tile) <= JAM else 1  # for each sum
         totals: list[Register] = []
         for start, stop, lanes in _chunks(term.loops[-1], self.element.widest // 4 * registers):
-            zeros = [self.register(0.0, lanes)] * len(tile)
+            starts = [self.start(lanes)] * len(tile)
 
             def chunk(index: str, carried: list[Register], start: int = start, lanes: int = lanes) -> list[Register]:
                 return self.reduce(term, tile, carried, 0, lanes, axis, self.shifted(index, start))
 
-            parts = chunk("0", zeros) if stop - start == lanes else self.loop(stop - start, lanes, zeros, chunk)
-            totals = [self.added(*pair) for pair in zip(totals, parts, strict=True)] if totals else parts
+            parts = chunk("0", starts) if stop - start == lanes else self.loop(stop - start, lanes, starts, chunk)
+            totals = [self.joined_in(*pair) for pair in zip(totals, parts, strict=True)] if totals else parts
         return self.across(totals)
 
-    def added(self, wide: Register, narrow: Register) -> Register:
-        """The sum in the lanes that both have."""
+    def joined_in(self, wide: Register, narrow: Register) -> Register:
+        """Two parts of a reduction, joined in the lanes that both have."""
         if narrow.lanes == 1:
-            narrow = self.side_by_side([narrow, self.register(0.0, 1)])
-        lanes = [min(lane, narrow.lanes) for lane in range(wide.lanes)]  # beyond its own, one of the zeros
-        more = Register(self, self.shuffle(narrow, "zeroinitializer", lanes), wide.lanes)
-        return self.plus(wide, more)
+            narrow = self.side_by_side([narrow, self.start(1)])
+        lanes = [min(lane, narrow.lanes) for lane in range(wide.lanes)]  # beyond its own, one that changes nothing
+        more = Register(self, self.shuffle(narrow, self.start(narrow.lanes).name, lanes), wide.lanes)
+        return self.join(wide, more)
 
     def across(self, vectors: list[Register]) -> Register:
-        """The sum of each vector's lanes; side by side, in a vector with a lane for each."""
+        """Each vector's lanes joined; side by side, in a vector with a lane for each."""
         count, lanes = len(vectors), vectors[0].lanes
         if count == 1 or lanes == 1:
-            return self.side_by_side([self.sum_of_lanes(vector) for vector in vectors])
+            return self.side_by_side([self.join_lanes(vector) for vector in vectors])
         if count > lanes:
             return self.joined([self.across(vectors[: count // 2]), self.across(vectors[count // 2 :])])
         while len(vectors) > 1:
@@ -538,18 +545,23 @@ class _Function:
         return vectors[0]
 
     def folded(self, a: Register, b: Register | None = None) -> Register:
-        """Sums of neighbouring lanes: those of `a`, then those of `b`."""
+        """Neighbouring lanes joined: those of `a`, then those of `b`."""
         lanes, other = (2 * a.lanes, b.name) if b else (a.lanes, "poison")
         even, odd = (self.shuffle(a, other, range(start, lanes, 2)) for start in (0, 1))
-        return self.plus(Register(self, even, lanes // 2), Register(self, odd, lanes // 2))
+        return self.join(Register(self, even, lanes // 2), Register(self, odd, lanes // 2))
 
-    def plus(self, a: Register, b: Register) -> Register:
-        total: Register = self.apply(ops.add, (a, b))
+    def join(self, a: Register, b: Register) -> Register:
+        """Two parts of a reduction of the statement."""
+        total: Register = self.apply(self.statement.join, (a, b))
         return total
 
-    def sum_of_lanes(self, vector: Register) -> Register:
+    def join_lanes(self, vector: Register) -> Register:
         if vector.lanes == 1:
             return vector
+        if self.statement.join is not ops.add:
+            while vector.lanes > 2:
+                vector = self.folded(vector)
+            return self.join(*self.apart(vector))
         one, many = self.element.name, self.element.lanes(vector.lanes)
         function = f"{one} @llvm.vector.reduce.fadd.{self.element.suffix(vector.lanes)}"
         self.module.declarations.add(f"declare {function}({one}, {many})")

@@ -159,13 +159,29 @@ class Term:
 
 
 class Statement:
-    """`target = Σ terms`, or `target += Σ terms`, for every turn of the loops."""
+    """`target = Σ terms`, or `target += Σ terms`, for every turn of the loops.
 
-    def __init__(self, target: Access, loops: Shape, terms: Sequence[Term], accumulate: bool = False) -> None:
+    Or `target = max terms`: what a term's reduction loops give, and the terms, are joined by `join`, which is the op
+    `add` or `larger`.
+    """
+
+    def __init__(
+        self,
+        target: Access,
+        loops: Shape,
+        terms: Sequence[Term],
+        accumulate: bool = False,
+        join: ops.Op = ops.add,
+    ) -> None:
         self.target = target
         self.loops = loops
         self.terms = tuple(terms)
         self.accumulate = accumulate
+        self.join = join
+
+    def with_terms(self, terms: Sequence[Term]) -> Statement:
+        """The same statement of other terms."""
+        return Statement(self.target, self.loops, terms, self.accumulate, self.join)
 
     def accesses(self) -> Iterator[Access]:
         """The array elements read."""
@@ -175,7 +191,7 @@ class Statement:
     def map(self, change: Callable[[Access], Access]) -> Statement:
         """The same statement with every access changed, the target's too."""
         terms = [Term(term.expression.map(change), term.loops, term.sign) for term in self.terms]
-        return Statement(change(self.target), self.loops, terms, self.accumulate)
+        return Statement(change(self.target), self.loops, terms, self.accumulate, self.join)
 
     @property
     def affine(self) -> bool:
@@ -183,12 +199,15 @@ class Statement:
         return self.target.table is None and all(access.table is None for access in self.accesses())
 
     def shown_terms(self) -> list[str]:
-        """The terms for people, with their signs."""
+        """The terms for people, with their signs; or with commas, for the largest of them."""
         parts: list[str] = []
+        sums = self.join is ops.add
         for term in self.terms:
             inner = range(len(self.loops), len(self.loops) + len(term.loops))
-            sigma = "".join(f"Σ{LETTERS[d]}<{n} " for d, n in zip(inner, term.loops, strict=True))
-            sign = "- " if term.sign < 0 else "+ " if parts else ""
+            sigma = "".join(
+                f"{'Σ' if sums else 'max '}{LETTERS[d]}<{n} " for d, n in zip(inner, term.loops, strict=True)
+            )
+            sign = "- " if term.sign < 0 else "" if not parts else "+ " if sums else "max "
             parts.append(sign + sigma + term.expression.show(self.loops + term.loops))
         return parts
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chainrule.compiler.classes import SUM, Classes
+from chainrule.compiler.classes import CHAINS, Classes
 
 FEWEST = 3  # times, for a loop to be worth it
 MOST_PERIODS = 256  # that are tried
@@ -122,7 +122,7 @@ class _Search:
         self.slot_starts = classes.slot_starts
         self.operands = classes.slot_operands
         self.pending: list[tuple[int, int, int, int]] = []
-        self.free = np.array([not isinstance(kind, str) or kind is SUM for kind in classes.kinds])
+        self.free = np.array([not isinstance(kind, str) or kind in CHAINS for kind in classes.kinds])
         self.free[list(classes.lengths)] = False
 
     def found(self) -> list[Recurrence]:

@@ -14,6 +14,7 @@ import numpy as np
 from chainrule._bulk import read_data, read_grad, replay, write_data, write_grad
 from chainrule._value import Value
 from chainrule.compiler.graph import KINDS, Graph
+from chainrule.recorded import number_of
 from chainrule.recording import recording
 
 
@@ -110,10 +111,10 @@ class StrictMachine:
         graph = self.graph
         for rule, operands, node in zip(graph.rules, graph.operands, graph.nodes, strict=True):
             if rule == "constant":
-                self._made.append(node.data)  # becomes a constant where it meets a Value
+                self._made.append(number_of(node))  # becomes a constant where it meets a Value
             elif rule in KINDS:
                 number = next(inputs, None) if rule == "input" else None
-                self._made.append(Value(node.data if number is None else number))
+                self._made.append(Value(number_of(node) if number is None else number))
                 self.leaves[rule].append(self._made[-1])
             elif node._serial < since:
                 self._made.append(Value._apply(rule, tuple([self._made[k] for k in operands])))
@@ -127,12 +128,12 @@ class StrictMachine:
         node = self.graph.nodes[place]
         if not self.graph.operands[place] or node._serial >= since:
             return self._made[place]
-        return self._stand_ins.setdefault(place, Value(self._made[place].data))
+        return self._stand_ins.setdefault(place, Value(number_of(self._made[place])))
 
     def _start(self) -> None:
         replay(self.surroundings)
         for place, stand_in in self._stand_ins.items():
-            stand_in.data, stand_in.grad = self._made[place].data, 0.0
+            stand_in.data, stand_in.grad = number_of(self._made[place]), 0.0
         write_grad(self.leaves["parameter"], self._zeros)
 
     def _forward(self) -> None:

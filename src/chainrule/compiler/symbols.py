@@ -40,6 +40,9 @@ CAPTURED = (
 NUMBERS = (
     "call the compiled function itself, which then becomes part of this one, or call it outside and pass the result"
 )
+CONDITIONS = "compare each with something, as in (x > 0) & (y > 0)"
+OPPOSITE = "write the opposite comparison (x <= 0 for the opposite of x > 0), or 1.0 - (condition)"
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 CHANGES = "whose number may be another at the next call"
 AS_IT_IS = (
     "a traced number is a node of the graph already, so write x for Value(x); "
@@ -160,10 +163,26 @@ class Symbol:
 
     __hash__ = object.__hash__
 
+    # Conditions are joined as Python joins the True and False that comparisons of numbers give.
+
+    def __and__(self, other: Any) -> Symbol:
+        return _joined(ops.mul, self, other)
+
+    def __or__(self, other: Any) -> Symbol:
+        return _joined(ops.larger, self, other)
+
+    def __xor__(self, other: Any) -> Symbol:
+        return _joined(ops.ne, self, other)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def __invert__(self) -> NoReturn:
+        _refuse("inverts a condition by `~`", OPPOSITE, "and ~True is -2 in Python, which is true as well")
+
     # What needs the number.
 
     def __bool__(self) -> NoReturn:
-        if self._rule is None or self._rule.name not in ("lt", "le", "gt", "ge", "eq", "ne"):
+        if self._rule is None or self._rule.name not in COMPARISONS:
             _refuse("branches on a traced number", BRANCH)
         if any(isinstance(operand, Symbol) for operand in self._operands):
             _refuse("branches on a comparison of traced numbers", BRANCH, "which have no numbers yet")
@@ -285,6 +304,26 @@ def _binary(rule: ops.Op, left: Any, right: Any) -> Symbol:
         return Symbol._apply(rule, (left, right))
     except TypeError:  # not a number: let the other operand try
         return NotImplemented  # type: ignore[no-any-return]
+
+
+def _joined(rule: ops.Op, left: Symbol, right: Any) -> Symbol:
+    """The condition that two conditions make."""
+    if _is_condition(left) and _is_condition(right):
+        return Symbol._apply(rule, (left, right))
+    if isinstance(right, Symbol) or not hasattr(right, "__len__"):
+        _refuse("joins numbers by `&`, `|` or `^`, which only conditions can be joined by", CONDITIONS)
+    return NotImplemented  # type: ignore[no-any-return]  # an array, which goes element by element
+
+
+def _is_condition(given: Any) -> bool:
+    if isinstance(given, Constant):
+        return given.data in (0.0, 1.0)
+    if not isinstance(given, Symbol):
+        return isinstance(given, bool) or type(given).__name__ in ("bool_", "bool")  # Python's or NumPy's
+    if given._rule is None:
+        return False
+    joins = given._rule in (ops.mul, ops.larger) and all(map(_is_condition, given._operands))
+    return given._rule.name in COMPARISONS or joins
 
 
 def _refuse(deed: str, remedy: str, why: str = "which has no number yet") -> NoReturn:

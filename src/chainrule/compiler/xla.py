@@ -283,20 +283,26 @@ class _Step:
     def statement(self, statement: Statement) -> None:
         total: Any = None
         for term in statement.terms:
-            value = self.term(term, statement.loops)
+            value = self.term(term, statement.loops, statement.join)
             if total is None:
                 total = value if term.sign > 0 else -value
+            elif statement.join is ops.larger:
+                total = jnp.maximum(total, value)
             else:
                 total = total + value if term.sign > 0 else total - value
         self.write(statement, jnp.broadcast_to(jnp.asarray(total, self.dtype), statement.loops))
 
     # Values. An array of a statement's loops has an axis for each of them, of length 1 where it does not vary.
 
-    def term(self, term: Term, outer: Shape) -> Any:
+    def term(self, term: Term, outer: Shape, join: ops.Op) -> Any:
         """The value of a term for all turns of the statement's loops."""
         loops = outer + term.loops
         if not term.loops:
             return self.evaluate(term.expression, loops)
+        if join is ops.larger:
+            value = jnp.asarray(self.evaluate(term.expression, loops), self.dtype)
+            value = value.reshape((1,) * (len(loops) - value.ndim) + value.shape)
+            return jnp.max(value, axis=tuple(range(len(outer), len(loops))))
         factors = [_apart(*self.labelled(factor, loops)) for factor in _factors(term.expression)]
         axes = {axis for _, labels in factors for axis in labels}
         kept = [axis for axis in range(len(outer)) if axis in axes]

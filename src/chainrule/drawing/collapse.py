@@ -26,6 +26,7 @@ from chainrule.drawing.networks import is_under, own_parameters
 from chainrule.drawing.picture import Edge, Node, Picture, TooLargeError, largest, strength
 from chainrule.drawing.values import SYMBOLS, as_code, links, nodes_below
 from chainrule.nn import Module, Neuron
+from chainrule.recorded import number_of
 
 LEVELS = {"neuron": 0, "layer": 1, "module": 2}  # how far up from the module that holds the parameter
 MOST_WALKED = 150_000  # nodes, which take about two seconds
@@ -293,9 +294,9 @@ class _Cards:
             return [Node(INPUTS, "leaf", "inputs", rows=[("", f"{sum(not n._operands for n in leaves):,} numbers")])]
         cards = []
         for node in leaves:
-            rows = [("", self.number(node.data))]
+            rows = [("", self.number(number_of(node)))]
             if not node._constant:
-                rows = [("data", self.number(node.data)), ("grad", self.number(node.grad))]
+                rows = [("data", self.number(number_of(node))), ("grad", self.number(node.grad))]
             cards.append(Node(self.key(node), "constant" if node._constant else "leaf", node.label, rows=rows))
         return cards
 
@@ -310,8 +311,8 @@ class _Cards:
     def numbers(self, outputs: list[Any]) -> list[tuple[str, str]]:
         """Of one output its number, of several how many and their mean."""
         if len(outputs) == 1:
-            return [("data", self.number(outputs[0].data))]
-        mean = sum(node.data for node in outputs) / max(1, len(outputs))
+            return [("data", self.number(number_of(outputs[0])))]
+        mean = sum(number_of(node) for node in outputs) / max(1, len(outputs))
         return [("outputs", f"{len(outputs):,}"), ("mean", self.number(mean))]
 
     def others(self, part: str) -> Node:
@@ -321,7 +322,7 @@ class _Cards:
 
     def loss(self) -> Node:
         rows = [
-            ("data", self.number(self.root.data)),
+            ("data", self.number(number_of(self.root))),
             ("grad", self.number(self.root.grad)),
             ("nodes", f"{len(self.members[LOSS]):,}"),
         ]

@@ -8,6 +8,7 @@ from typing import Any
 from chainrule.drawing.picture import Edge, Node, Picture, TooLargeError, largest, strength
 from chainrule.drawing.values import as_code
 from chainrule.nn import MLP, Layer, Module, Neuron, Sequential
+from chainrule.recorded import number_of
 
 MOST_WEIGHTS = 1000  # lines that can be told apart, and laid out in a second
 
@@ -55,8 +56,8 @@ def _layers(model: Any, path: str = "") -> Layers | None:
 
 
 def _neurons_and_weights(layers: Layers, number: Number) -> Picture:
-    largest_weight = largest([w.data for _, neurons in layers for neuron in neurons for w in neuron.w])
-    largest_bias = largest([neuron.b.data for _, neurons in layers for neuron in neurons])
+    largest_weight = largest([number_of(w) for _, neurons in layers for neuron in neurons for w in neuron.w])
+    largest_bias = largest([number_of(neuron.b) for _, neurons in layers for neuron in neurons])
     tallest = max(len(layers[0][1][0].w), *(len(neurons) for _, neurons in layers))
     across = 0.6 + max(1.0, 0.12 * tallest)  # between columns, in inches
     before = [f"x{k}" for k in range(len(layers[0][1][0].w))]
@@ -69,12 +70,13 @@ def _neurons_and_weights(layers: Layers, number: Number) -> Picture:
         keys = [f"h{depth}_{k}" for k in range(len(neurons))]
         x = across * (depth + 1)
         for k, (key, neuron) in enumerate(zip(keys, neurons, strict=True)):
-            bias, name = neuron.b.data, f"{as_code(path)}.neurons[{k}]" if len(neurons) > 1 else as_code(path)
+            bias, name = number_of(neuron.b), f"{as_code(path)}.neurons[{k}]" if len(neurons) > 1 else as_code(path)
             tint, hint = strength(bias, largest_bias) * _sign(bias), f"{name} b = {number(bias)}".strip(". ")
             nodes.append(Node(key, "neuron", tint=tint, hint=hint, place=_place(x, k, len(neurons))))
             for i, w in enumerate(neuron.w):
-                hint = f"{name}.w[{i}] = {number(w.data)}".strip(".")
-                edges.append(Edge(before[i], key, (), strength(w.data, largest_weight), _sign(w.data), hint=hint))
+                weight = number_of(w)
+                hint = f"{name}.w[{i}] = {number(weight)}".strip(".")
+                edges.append(Edge(before[i], key, (), strength(weight, largest_weight), _sign(weight), hint=hint))
         for line, text in enumerate([as_code(path), _activation(neurons[0])]):
             below = -0.5 * NEURON * tallest - 0.05 - 0.16 * line
             nodes.append(Node(f"{line}_{depth}", "more", text, hint=text, place=(x, below)))
@@ -100,7 +102,7 @@ def _layer_cards(layers: Layers, number: Number) -> Picture:
         rows = [
             ("", f"{len(neurons[0].w)} → {len(neurons)} {_activation(neurons[0])}"),
             ("parameters", f"{len(weights) + len(neurons):,}"),
-            ("mean |w|", number(sum(abs(w.data) for w in weights) / len(weights))),
+            ("mean |w|", number(sum(abs(number_of(w)) for w in weights) / len(weights))),
             ("‖grad‖", number(norm)),
         ]
         nodes.append(Node(f"l{depth}", "module", as_code(path) or "layer", rows=rows))

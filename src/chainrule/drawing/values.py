@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from chainrule.drawing.picture import Edge, Node, Picture, TooLargeError, largest, strength
 from chainrule.experiments import unchanged
 from chainrule.nn import Module
+from chainrule.recorded import number_of
 
 LIMIT = 150  # nodes that are drawn unasked
 MOST = 1000  # nodes that can be asked for
@@ -78,9 +79,9 @@ def links(node: Any, ask: bool = True) -> list[Link]:
     """
     rule, owner = getattr(node, "_rule", None), getattr(node._backward, "__self__", None)
     if rule is not None and owner == node:  # the class's own `_backward`, not one that a user assigned
-        numbers = [operand.data for operand in node._operands]
+        numbers = [number_of(x) for x in (node, *node._operands)]
         return [
-            Link(node, operand, float(partial(node.data, *numbers)) if partial and operand.requires_grad else None)
+            Link(node, operand, float(partial(*numbers)) if partial and operand.requires_grad else None)
             for operand, partial in zip(node._operands, rule.partials, strict=True)
         ]
     distinct = list({id(operand): operand for operand in operands(node)}.values())
@@ -150,7 +151,7 @@ def _card(
     size = strength(node.grad, most)
     tint = -size if node.grad < 0.0 else size
     title = title_of(node, names)
-    data, grad = number(node.data), number(node.grad)
+    data, grad = number(number_of(node)), number(node.grad)
     if getattr(node, "_constant", False):
         return Node(key, "constant", title, rows=[("", data)], shared=shared, hint=f"the number {data}")
     kind = "computed" if operands(node) else "parameter" if id(node) in names else "leaf"
