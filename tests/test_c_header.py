@@ -272,8 +272,3 @@ class TestErrors:
             compile(x * 2.0).to_c("f", dtype="half")
         with pytest.raises(ValueError, match="`dtype` must be one of"):
             compile(lambda x: x * 2.0).to_c("f", 1.0, dtype="half")
-
-    def test_a_value_twice_in_wrt(self):
-        x = Value(1.0)
-        with pytest.raises(ValueError, match="`wrt` has a Value twice"):
-            compile(x * 2.0, wrt=[x, x]).to_c("f")

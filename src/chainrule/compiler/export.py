@@ -29,8 +29,6 @@ def exported(
     `arguments` are the places of the inputs among a function's arguments, and how many of those there are. Where there
     are none, the inputs are leaves of a graph; they are not frozen.
     """
-    if len(set(wrt)) < len(wrt):
-        raise ValueError("`wrt` has a Value twice, and an exported function needs one place for each: leave one out")
     program = with_own_output(program)
     parameters = leaves.get("parameter", [])
     if freeze:
