@@ -41,6 +41,7 @@ typedef struct Node {
         struct Node **many;
     } operands;
     Extra *extra;
+    uint64_t read_at; /* the number of nodes there were when READ was set; takes the room that alignment leaves */
 } Node;
 
 static PyTypeObject *ValueType;
@@ -205,6 +206,12 @@ static inline void track(Node *node)
    only. READ says that somebody has read the number of this node, or of a node made of it; a new number takes the flag
    off a leaf. FOLLOWS_READ says that a node was made of operands that were read before, or of such nodes. */
 
+static inline void mark_read(Node *node)
+{
+    node->flags |= READ;
+    node->read_at = next_serial;
+}
+
 static int read_operands(Node *node) /* the same for all that the node was made of */
 {
     Node *few[64], **waiting = few;
@@ -216,7 +223,7 @@ static int read_operands(Node *node) /* the same for all that the node was made 
             Node *operand = operands_of(node)[k];
             if (operand->flags & (READ | CONSTANT))
                 continue;
-            operand->flags |= READ;
+            mark_read(operand);
             if (operand->count == 0)
                 continue;
             if (count == capacity) {
@@ -246,7 +253,7 @@ static inline int read_number(Node *node)
         return 0;
     if (node->count && read_operands(node) < 0)
         return -1;
-    node->flags |= READ; /* last: if there was no memory, the next reader tries again */
+    mark_read(node); /* last: if there was no memory, the next reader tries again */
     return 0;
 }
 
@@ -1430,12 +1437,16 @@ static int set_requires_grad(PyObject *self, PyObject *wanted, void *Py_UNUSED(u
     return 0;
 }
 
-static PyObject *get_flag(PyObject *self, void *flag)
+static PyObject *get_read_at(PyObject *self, void *Py_UNUSED(unused))
 {
-    return PyBool_FromLong(((Node *)self)->flags & *(const int *)flag);
+    Node *node = (Node *)self;
+    return node->flags & READ ? PyLong_FromUnsignedLongLong(node->read_at) : Py_NewRef(Py_None);
 }
 
-static const int read_flag = READ, follows_read_flag = FOLLOWS_READ;
+static PyObject *get_follows_read(PyObject *self, void *Py_UNUSED(unused))
+{
+    return PyBool_FromLong(((Node *)self)->flags & FOLLOWS_READ);
+}
 
 /* The type and the module. */
 
@@ -1465,9 +1476,9 @@ static PyGetSetDef value_attributes[] = {
     {"_serial", get_serial, NULL, PyDoc_STR("Counts creations."), NULL},
     {"_constant", get_constant, NULL, PyDoc_STR("Whether this is a plain number that met a Value."), NULL},
     {"_data", get_data_unread, NULL, PyDoc_STR("The number, for code on which no graph depends."), NULL},
-    {"_read", get_flag, NULL, PyDoc_STR("Whether somebody has read this number, or one made of it."), (void *)&read_flag},
-    {"_follows_read", get_flag, NULL, PyDoc_STR("Whether it was made of numbers that had been read."),
-     (void *)&follows_read_flag},
+    {"_read_at", get_read_at, NULL, PyDoc_STR("Nodes from this serial number on follow a look at the number, or None."),
+     NULL},
+    {"_follows_read", get_follows_read, NULL, PyDoc_STR("Whether it was made of numbers that had been read."), NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot value_slots[] = {

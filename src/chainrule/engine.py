@@ -60,7 +60,7 @@ class Value(OpMethods):
         "_label",
         "_op",  # a short tag for people; never selects a rule
         "_operands",  # in order, with repeats: x*x has (x, x)
-        "_read",  # somebody has read this number, or one made of it: what happens next may depend on it
+        "_read_at",  # None, or the serial number from which on nodes follow a look at this number, or at one made of it
         "_rule",  # the row of the op table that made this node; None for a leaf or a hand-made node
         "_serial",  # counts creations: a node is always younger than its operands
         "_takes_gradient",  # False for constants, and for leaves whose `requires_grad` is
@@ -83,7 +83,7 @@ class Value(OpMethods):
         self._closure: Callable[[], object] | None = None
         self._constant = False
         self._takes_gradient = not forgets
-        self._read = False
+        self._read_at: int | None = None
         self._follows_read = _is_read(self._operands)
         self._serial = next(_serial_numbers)
         self._label = name
@@ -170,7 +170,7 @@ class Value(OpMethods):
     def data(self, number: Any) -> None:
         self._data = as_float(number, "data")
         if not self._operands:
-            self._read = False  # nobody has read this one yet
+            self._read_at = None  # nobody has read this one yet
 
     @property
     def grad(self) -> float:
@@ -329,7 +329,7 @@ def _node(data: float, tag: str, operands: tuple[Value, ...], rule: Op | None, t
     node._closure = None
     node._constant = False
     node._takes_gradient = takes_gradient
-    node._read = False
+    node._read_at = None
     node._follows_read = _is_read(operands)
     node._serial = next(_serial_numbers)
     node._label = ""
@@ -370,16 +370,17 @@ def _read(*numbers: Any) -> None:
     What a program does next may depend on them: for other numbers it might make other nodes from the same leaves. So
     a graph of nodes that `_follows_read` stands for these numbers only, and is not to be computed again for others.
     """
-    pending = [node for node in numbers if isinstance(node, Value)]
+    pending = [node for node in numbers if isinstance(node, Value) and node._read_at is None]
+    now = next(_serial_numbers) if pending else 0
     while pending:
         node = pending.pop()
-        if not (node._read or node._constant):
-            node._read = True
+        if node._read_at is None and not node._constant:
+            node._read_at = now
             pending += node._operands
 
 
 def _is_read(operands: tuple[Value, ...]) -> bool:
-    return any(operand._read or operand._follows_read for operand in operands)
+    return any(operand._read_at is not None or operand._follows_read for operand in operands)
 
 
 def watch(watcher: Callable[..., Any] | None) -> None:

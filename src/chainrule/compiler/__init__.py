@@ -259,12 +259,17 @@ def _machine(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: st
 
 def _check_numbers_were_not_read(graph: Graph) -> None:
     """Refuse a graph that might be another one if its leaves had other numbers."""
+    newest = graph.nodes[-1]._serial
     for node in graph.nodes:  # oldest first
+        read, follower = None, graph.nodes[-1]
         if node._follows_read:
-            read = next((repr(operand) for operand in node._operands if operand._read), "a Value")
+            read, follower = next((repr(x) for x in node._operands if x._read_at is not None), "a Value"), node
+        elif not node._operands and node._read_at is not None and node._read_at <= newest:
+            read = repr(node)
+        if read is not None:
             raise ValueError(
                 f"the number of {read} was read (by `.data`, a comparison, max, sorted, detach or no_grad()) before "
-                f"{node!r} (`_op` {node._op!r}) was made of it, and a branch or a constant that followed from that "
+                f"{follower!r} (`_op` {follower._op!r}) was made, and a branch or a constant that followed from that "
                 "number would be frozen: use chainrule.where, maximum, minimum or softmax, compile the function "
                 "itself, or say allow_frozen_branches=True if nothing in the graph depends on the number"
             )
