@@ -413,10 +413,10 @@ def test_links_are_not_followed_when_the_folder_is_removed(graded, folder, moved
     (precious / "thesis").write_text("years of work")
     precious.chmod(0o755)
     code = f"import os\nos.symlink({str(precious)!r}, 'link')\nos.symlink('.', 'itself')\n"
-    code += f"try: os.link({str(precious / 'thesis')!r}, 'x')\nexcept PermissionError: pass"  # Landlock refuses it
+    code += f"try: os.link({str(precious / 'thesis')!r}, 'x')\nexcept OSError: pass"  # Landlock refuses it
     if moved:
         code += "\nhere = os.getcwd()\ntry:\n    os.rename(here, here + 'x')"
-        code += f"\n    os.symlink({str(precious)!r}, here)\nexcept PermissionError: pass"
+        code += f"\n    os.symlink({str(precious)!r}, here)\nexcept OSError: pass"
     assert graded(code + RIGHT)["passed"]
     assert (precious / "thesis").read_text() == "years of work"
     assert precious.stat().st_mode & 0o777 == 0o755

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -155,20 +156,22 @@ def _row(made: Comparison, known: Comparison) -> Row:
 
 
 _REFERENCES: dict[int, tuple[Exercise, Transcript]] = {}
+_ONE_AT_A_TIME = threading.RLock()  # the author's answers are run with standard output elsewhere, for all threads
 
 
 def reference_of(exercise: Exercise) -> Transcript:
     """What the check expects of the solution, which is run for it."""
-    kept = _REFERENCES.get(id(exercise))
-    if kept is None or kept[0] is not exercise:
-        transcript = run(task_for(exercise, exercise.solution))
-        if not judge(exercise, transcript).passed:
-            raise ValueError(
-                f"the solution of {exercise.name!r} does not pass its own check, so nothing can be compared with it: "
-                "`chainrule lessons` says more"
-            )
-        kept = _REFERENCES[id(exercise)] = exercise, transcript
-    return kept[1]
+    with _ONE_AT_A_TIME:
+        kept = _REFERENCES.get(id(exercise))
+        if kept is None or kept[0] is not exercise:
+            transcript = run(task_for(exercise, exercise.solution))
+            if not judge(exercise, transcript).passed:
+                raise ValueError(
+                    f"the solution of {exercise.name!r} does not pass its own check, so nothing can be compared "
+                    "with it: `chainrule lessons` says more"
+                )
+            kept = _REFERENCES[id(exercise)] = exercise, transcript
+        return kept[1]
 
 
 def without_answers(task: Task, reference: Transcript) -> Task:
@@ -226,10 +229,11 @@ _FINGERPRINTED: dict[int, tuple[Exercise, tuple[Wrong, ...]]] = {}
 def _fingerprinted(exercise: Exercise) -> tuple[Wrong, ...]:
     if all(wrong.fingerprint for wrong in exercise.wrong):
         return exercise.wrong
-    kept = _FINGERPRINTED.get(id(exercise))
-    if kept is None or kept[0] is not exercise:
-        kept = _FINGERPRINTED[id(exercise)] = exercise, with_fingerprints(exercise).wrong
-    return kept[1]
+    with _ONE_AT_A_TIME:
+        kept = _FINGERPRINTED.get(id(exercise))
+        if kept is None or kept[0] is not exercise:
+            kept = _FINGERPRINTED[id(exercise)] = exercise, with_fingerprints(exercise).wrong
+        return kept[1]
 
 
 def verify(course: Course) -> list[str]:

@@ -268,9 +268,16 @@ def _readable(path: str, hidden: Sequence[str]) -> Iterator[tuple[str, int]]:
     """What must be allowed so that all below `path` can be read, except what is hidden there. Names may be seen."""
     if path in hidden:
         return
-    if not any(os.path.commonpath([path, place]) == path for place in hidden):
+    if not _is_above(path, hidden):
         yield path, READ_FILE | READ_DIR
         return
     yield path, READ_DIR
-    for entry in os.listdir(path):
-        yield from _readable(os.path.realpath(os.path.join(path, entry)), hidden)
+    with suppress(OSError):  # a folder that may be passed through and not listed
+        for entry in os.scandir(path):
+            place = os.path.realpath(entry.path)
+            if not (entry.is_symlink() and _is_above(place, hidden)):  # it could lead around in a circle
+                yield from _readable(place, hidden)
+
+
+def _is_above(path: str, hidden: Sequence[str]) -> bool:
+    return any(os.path.commonpath([path, place]) == path for place in hidden)
