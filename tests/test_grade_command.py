@@ -422,6 +422,20 @@ def test_links_are_not_followed_when_the_folder_is_removed(graded, folder, moved
     assert precious.stat().st_mode & 0o777 == 0o755
 
 
+def test_a_scratch_folder_that_was_moved_is_removed_without_following_links(folder):
+    """As an answer can move it on a system that does not keep it to its folder."""
+    precious = folder / "precious"
+    precious.mkdir()
+    (precious / "thesis").write_text("years of work")
+    with scratch_folder() as path:
+        os.link(precious / "thesis", os.path.join(path, "x"))
+        os.rename(path, path + "x")
+        os.symlink(precious, path)
+    assert not os.path.lexists(path)
+    assert not os.path.exists(path + "x") or sys.platform != "linux"
+    assert (precious / "thesis").read_text() == "years of work"
+
+
 def test_a_scratch_folder_is_measured_without_following_links(tmp_path):
     with scratch_folder() as path:
         assert not overfull(path, Limits())
