@@ -23,6 +23,7 @@ ONCE = [
     "examples",
     "expression_parser",
     "grade_command",
+    "grade_forgeries",
     "grading",
     "hardening",
     "kernels",

@@ -13,7 +13,7 @@ import torch
 
 import chainrule
 from chainrule import closures, data, stepping
-from chainrule.learn import grading
+from chainrule.learn import grading, running
 from chainrule.learn.course import Predict, Stepper
 from chainrule.learn.explaining import explain
 from chainrule.learn.grading import UNCHANGED, grade, grade_json, verify, with_fingerprints
@@ -330,7 +330,7 @@ def test_output_is_kept_up_to_a_limit():
     assert report.output == "xxxxx\ne\n"
     report = grade(DOUBLE, DOUBLE.solution + "\nfor _ in range(10**5): print('x' * 50)")
     assert report.passed
-    assert len(report.output) < grading.MOST_OUTPUT + 50
+    assert len(report.output) < running.MOST_OUTPUT + 50
     assert report.output.endswith("… (the rest was cut off)")
 
 
@@ -356,9 +356,9 @@ def test_output_is_kept_up_to_a_limit():
     ],
 )
 def test_what_agrees(got, expected, right):
-    session = grading._Session({})
+    session = running.Session({})
     assert session.expect("x.grad", got, expected) == right
-    assert session.rows[0].node == "x"
+    assert session.comparisons[0].node == "x"
 
 
 def test_a_wrong_row_beyond_the_most_that_are_kept_counts(monkeypatch):
@@ -441,7 +441,7 @@ HARMLESS = {  # slips that leave a right answer, or change what the learner did 
 def test_no_slip_in_a_solution_passes(name):
     slips = [slip for slip in with_one_slip(EXERCISES[name].solution) if not any(ok in slip for ok in HARMLESS)]
     assert slips
-    assert [slip for slip in slips if grading._run(EXERCISES[name], slip, {}).passed] == []
+    assert [slip for slip in slips if grade(EXERCISES[name], slip).passed] == []
 
 
 def edited(old, new):

@@ -1,5 +1,6 @@
 """`chainrule learn`: what the server sends, to whom, and what it says when it cannot."""
 
+import errno
 import http.client
 import json
 import os
@@ -8,8 +9,10 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from types import SimpleNamespace
 
 import pytest
 
@@ -416,11 +419,163 @@ def test_connections_that_say_nothing_do_not_keep_others_waiting(port):
 
 
 def test_a_connection_that_says_nothing_is_closed(site, monkeypatch):
-    monkeypatch.setattr(module.Handler, "timeout", 0.1)
+    monkeypatch.setattr(module.Handler, "silence", 0.1)
     with running(make_server()) as port, connected(port) as connection:
-        with suppress(ConnectionError):  # it may be closed by now
-            connection.sendall(b"GET / HTTP/1.1\r\n")
         assert heard(connection) == b""
+
+
+def still_open(connection):
+    """Whether a byte can be sent and nothing is heard, not even an end."""
+    try:
+        connection.sendall(b"x")
+        connection.settimeout(0.02)
+        return connection.recv(1) != b""
+    except TimeoutError:
+        return True
+    except ConnectionError:
+        return False
+
+
+def wait_until(condition):
+    end = time.monotonic() + 60.0
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("begin", [b"GE", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "])
+def test_a_request_that_comes_byte_by_byte_has_a_deadline_as_a_whole(site, monkeypatch, begin):
+    monkeypatch.setattr(module.Handler, "deadline", 0.3)
+    with running(make_server()) as port, connected(port) as connection:
+        connection.sendall(begin)
+        wait_until(lambda: not still_open(connection))
+
+
+def test_an_answer_that_is_read_byte_by_byte_has_a_deadline_as_a_whole(site, monkeypatch):
+    monkeypatch.setattr(module.Handler, "deadline", 0.3)
+    (site / "main.js").write_bytes(b"x" * (50 << 20))
+    server = make_server()
+    with running(server) as port, connected(port) as connection:
+        connection.sendall(request("/main.js"))
+        assert connection.recv(10)
+        wait_until(lambda: not (server.connections and connection.recv(1)))
+        assert len(heard(connection)) < 50 << 20
+
+
+def test_each_request_of_a_connection_has_its_own_deadline(site, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    with running(make_server()) as port, closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+        for _ in range(6):  # more than a deadline in all
+            connection.request("GET", "/main.js")
+            assert connection.getresponse().read() == b"content of main.js"
+            clock[0] += 0.6 * module.Handler.silence
+
+
+def test_the_most_silent_connection_makes_room(site):
+    server = make_server()
+    server.most_connections = 3
+    with running(server) as port, ExitStack() as stack:
+        silent = []
+        for k in range(3):
+            silent.append(stack.enter_context(connected(port)))
+            wait_until(lambda: len(server.silent) == k + 1)  # noqa: B023  # asked at once
+        assert status_of(ask(port, request("/main.js"))) == 200
+        assert heard(silent[0]) == b""
+        wait_until(lambda: server.connections == 2)
+        assert status_of(ask(port, request("/main.js"))) == 200
+
+
+def test_a_connection_waits_while_all_others_are_busy(site, monkeypatch):
+    server = make_server()
+    server.most_connections, server.pause = 2, 0.01
+    with running(server) as port, ExitStack() as stack:
+        busy = [stack.enter_context(connected(port)) for _ in range(2)]
+        for connection in busy:
+            connection.sendall(b"GET")
+        wait_until(lambda: server.connections == 2 and not server.silent)
+        waiting = stack.enter_context(connected(port))
+        waiting.sendall(request("/main.js"))
+        waiting.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            waiting.recv(1)
+        assert server.connections == 2
+        busy[0].close()
+        waiting.settimeout(60.0)
+        assert status_of(heard(waiting)) == 200
+
+
+class Exhausted:
+    """A listening socket in a process that has no descriptors left, until `relieved`."""
+
+    def __init__(self, listening):
+        self.listening = listening
+        self.asked, self.relieved = 0, False
+
+    def accept(self):
+        self.asked += 1
+        if not self.relieved:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self.listening.accept()
+
+    def __getattr__(self, name):
+        return getattr(self.listening, name)
+
+
+def test_without_descriptors_the_server_waits_and_recovers(site, monkeypatch):
+    server = make_server()
+    server.socket = exhausted = Exhausted(server.socket)
+    waits = []
+
+    def wait():
+        waits.append(exhausted.asked)
+        exhausted.relieved = len(waits) == 3
+
+    monkeypatch.setattr(server, "wait_for_room", wait)
+    with running(server) as port:
+        assert status_of(ask(port, request("/main.js"))) == 200
+    assert waits == [1, 2, 3]  # it waited each time before it asked again
+
+
+def test_waiting_ends_when_a_connection_does(site):
+    server = make_server()
+    server.pause = 3600.0
+    with running(server) as port, connected(port):
+        wait_until(lambda: server.connections == 1)
+        waiting = threading.Thread(target=server.wait_for_room)
+        waiting.start()
+        assert status_of(ask(port, request("/main.js"))) == 200
+        wait_until(lambda: not waiting.is_alive())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits on descriptors")
+def test_connections_leave_descriptors_for_files(site):
+    """With 48 descriptors, 80 connections at once all get their file: some of them in a moment."""
+    code = f"""
+import pathlib, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
+from chainrule.learn import server as module
+module.site_folder = lambda: pathlib.Path({str(site)!r})
+server = module.make_server()
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+    with (
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process,
+        ExitStack() as stack,
+    ):
+        try:
+            port = int(process.stdout.readline())
+            connections = [stack.enter_context(connected(port)) for _ in range(80)]
+            for connection in connections:
+                with suppress(ConnectionError):  # those that were silent had to make room
+                    connection.sendall(request("/main.js"))
+            answers = [heard(connection) for connection in connections]
+            assert all(not answer or answer.endswith(b"content of main.js") for answer in answers)
+            assert sum(bool(answer) for answer in answers) >= 8
+            assert status_of(ask(port, request("/main.js"))) == 200
+        finally:
+            process.kill()
 
 
 def test_a_reader_that_does_not_read_keeps_nobody_waiting(site, port):

@@ -1,17 +1,14 @@
 """What a process that runs a stranger's answer may do, and the folder that it does it in.
 
 Time, memory and files are limited by the system. Other processes can be neither started nor signalled: a hook in Python
-says so in a sentence, and on Linux (x86-64, ARM64) the kernel refuses whatever gets past the hook, such as a `fork`
-through ctypes. These are limits for accidents, not a security boundary: the answer has the rights of whoever grades
-it, on files and on the network.
+says so in a sentence, and on Linux the kernel refuses whatever gets past the hook, such as a `fork` through ctypes, and
+more (see `kernel`). Elsewhere the answer has the rights of whoever grades it, on files and on the network.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-import platform
 import secrets
 import signal
 import stat
@@ -21,6 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
+
+from chainrule.learn.kernel import shut_in
 
 STARTS_PROCESSES = {
     "os.exec",
@@ -47,7 +46,7 @@ class Limits:
 
 
 def confine(limits: Limits, out_of_time: Callable[[], object]) -> None:
-    """Put the limits on this process; `out_of_time` is called when its seconds are over."""
+    """Put the limits on this process, in its present folder; `out_of_time` is called when its seconds are over."""
     import resource
 
     wanted = {
@@ -72,74 +71,9 @@ def confine(limits: Limits, out_of_time: Callable[[], object]) -> None:
             raise PermissionError("sending signals to other processes is not allowed here")
 
     sys.addaudithook(refuse)
-    filter_calls()
+    shut_in(os.getcwd())
     signal.signal(signal.SIGALRM, lambda *_: out_of_time())
     signal.setitimer(signal.ITIMER_REAL, limits.seconds)
-
-
-# Linux: a filter that the kernel asks at every system call of this process.
-
-MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # how the kernel calls them; below, a column for each
-REFUSED = {
-    "fork": (57, None),
-    "vfork": (58, None),
-    "execve": (59, 221),
-    "execveat": (322, 281),
-    "tkill": (200, 130),
-    "pidfd_send_signal": (424, 424),
-}
-TO_ITSELF_ONLY = {
-    "kill": (62, 129),
-    "tgkill": (234, 131),
-    "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240),
-}
-CLONE, CLONE3 = (56, 220), (435, 435)
-NUMBER, MACHINE, FIRST_ARGUMENT = 0, 4, 16  # where the kernel puts them
-LOAD, SAME, HAS_BITS, AT_LEAST, ANSWER = 0x20, 0x15, 0x45, 0x35, 0x06  # instructions of its filters
-ALLOW, REFUSE = 0x7FFF0000, 0x00050000
-CLONE_THREAD = 0x00010000
-OTHER_NUMBERING = 0x40000000  # x32
-PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 1, 22, 38, 2
-
-
-class _Instruction(ctypes.Structure):
-    _fields_ = (("code", ctypes.c_ushort), ("then", ctypes.c_ubyte), ("else_", ctypes.c_ubyte), ("k", ctypes.c_uint))
-
-
-class _Program(ctypes.Structure):
-    _fields_ = (("count", ctypes.c_ushort), ("instructions", ctypes.POINTER(_Instruction)))
-
-
-def filter_calls() -> bool:
-    """No other processes, no signals to them, and an end when the parent ends; gives back whether that could be had."""
-    if sys.platform != "linux" or platform.machine() not in MACHINES or sys.maxsize < 1 << 32:
-        return False
-    column = list(MACHINES).index(platform.machine())
-    refuse, no_such_call = (ANSWER, 0, 0, REFUSE | errno.EPERM), (ANSWER, 0, 0, REFUSE | errno.ENOSYS)
-    allow = (ANSWER, 0, 0, ALLOW)
-    # The two numbers in the middle say how many instructions to skip, if the condition holds and if it does not.
-    program = [(LOAD, 0, 0, MACHINE), (SAME, 1, 0, MACHINES[platform.machine()]), refuse]
-    program += [(LOAD, 0, 0, NUMBER), (AT_LEAST, 0, 1, OTHER_NUMBERING), refuse]
-    for call in [numbers[column] for numbers in REFUSED.values()]:
-        program += [(SAME, 0, 1, call), refuse] if call else []
-    for call in [numbers[column] for numbers in TO_ITSELF_ONLY.values()]:
-        program += [(SAME, 0, 4, call), (LOAD, 0, 0, FIRST_ARGUMENT), (SAME, 0, 1, os.getpid()), allow, refuse]
-    program += [
-        (SAME, 0, 4, CLONE[column]),
-        (LOAD, 0, 0, FIRST_ARGUMENT),
-        (HAS_BITS, 0, 1, CLONE_THREAD),
-        allow,
-        refuse,
-    ]
-    program += [(SAME, 0, 1, CLONE3[column]), no_such_call]  # its flags are out of sight; libraries fall back on clone
-    program += [allow]
-    instructions = (_Instruction * len(program))(*[_Instruction(*instruction) for instruction in program])
-    prctl = ctypes.CDLL(None).prctl
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    given = _Program(len(program), instructions)
-    return bool(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(given), 0, 0) == 0)
 
 
 # The folder.

@@ -1,44 +1,32 @@
-"""`grade(exercise, code)`: runs a learner's code in its template, then the exercise's check, and says what came out.
+"""`grade(exercise, code)`: runs a learner's code and the exercise's check, and says what came out.
 
-The check is Python that runs in the namespace of the learner's code, with three functions more:
+`running` does the running. What its transcript says is judged here: rows are compared, and a wrong answer is known by
+its *fingerprint*, what the rows say and how it failed, not by its text: code that behaves as an authored wrong answer
+does gets its message. Answers that behave alike are told apart by a pattern on the source.
 
-    expect(label, got, expected, node=None, tolerance=5e-8)    a row of the report; grads agree to seven decimals
-    show(root, label="")                                       a graph for the page
-    fail(message)                                              ends the check
-
-Whatever the learner's code does, a `Report` comes back: a syntax error or an exception is told with the line that they
-wrote. A wrong answer is known by its *fingerprint*, what the rows say and how it failed, not by its text: code that
-behaves as an authored wrong answer does gets its message. Answers that behave alike are told apart by a pattern on the
-source. What cannot be survived here (`os._exit`, no end, no memory) is up to `submissions` and to the page.
+A transcript from a process that cannot be trusted is compared with what the solution's run expected, by `reference`.
 """
 
 from __future__ import annotations
 
-import ast
-import builtins
 import hashlib
-import io
 import json
-import linecache
-import re
-import sys
-import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass, field, replace
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from chainrule.learn.check_code import numbered, without_expected
 from chainrule.learn.course import Course, Exercise, Wrong, exercise_from
-from chainrule.learn.explaining import FILE, MOST_TEXT, Error, explain, explain_syntax
-from chainrule.learn.graphs import describe
+from chainrule.learn.explaining import Error
+from chainrule.learn.running import Comparison, Task, Transcript, agree, run
 from chainrule.learn.templates import clean, fill
 
-CHECK = "<check>"
-MOST_OUTPUT = 10_000  # characters
 MOST_ROWS = 200
 UNCHANGED = "This is still the code you started with: write your answer in it, then check again."
+SKIPPED = "Not all that is checked was compared. Does your code change `expect`, or end the check before its time?"
 
 
 @dataclass(frozen=True)
@@ -84,13 +72,7 @@ def grade(exercise: Exercise, code: str, codes: Mapping[str, str] | None = None)
     >>> grade(add, add.solution).passed
     True
     """
-    report = _run(exercise, code, codes or {})
-    if report.passed:
-        return report
-    if _normalised(code) == _normalised(exercise.starter):
-        return replace(report, message=UNCHANGED, error=None)
-    message = _authored(exercise, code, report.fingerprint) or report.message or _general(report.rows)
-    return replace(report, message=message or _first_line_changed(exercise.starter, code, report.error))
+    return judge(exercise, run(task_for(exercise, code, codes)))
 
 
 def grade_json(course: str, name: str, code: str, codes: str = "{}") -> str:
@@ -113,26 +95,120 @@ def _exercises(course: str) -> dict[str, Exercise]:
     return {block["name"]: exercise_from(block) for block in found if block["type"] == "exercise"}
 
 
+def task_for(exercise: Exercise, code: str, codes: Mapping[str, str] | None = None) -> Task:
+    """What to run, to see what `code` does as an answer."""
+    code = clean(code)
+    source = fill(exercise.template, code, {**exercise.parts, **(codes or {})})
+    return Task(code, source, numbered(exercise.check), exercise.starter, tuple(w.pattern for w in exercise.wrong))
+
+
+def judge(exercise: Exercise, transcript: Transcript, reference: Transcript | None = None) -> Report:
+    """The report on a run of an answer. With the `reference`, the transcript is not asked what should have come out."""
+    rows = _rows(transcript, reference)
+    ended = transcript.error is not None or transcript.message is not None
+    complete = reference is None or _sites(transcript) == _sites(reference)
+    passed = not ended and complete and all(row.right for row in rows)
+    report = Report(
+        passed,
+        tuple(rows[:MOST_ROWS]),
+        transcript.message,
+        transcript.error,
+        transcript.output,
+        transcript.graphs,
+        transcript.seconds,
+        _fingerprint(rows[:MOST_ROWS], transcript),
+    )
+    if passed:
+        return report
+    if transcript.reading.unchanged:
+        return replace(report, message=UNCHANGED, error=None)
+    message = _authored(exercise, transcript, report.fingerprint) or report.message or _general(report.rows)
+    if message is None and transcript.error and transcript.error.kind in ("NameError", "TypeError"):
+        message = transcript.reading.first_line
+    if message is None and not ended and all(row.right for row in rows):
+        message = SKIPPED
+    return replace(report, message=message)
+
+
+def _rows(transcript: Transcript, reference: Transcript | None) -> list[Row]:
+    """A row for each comparison; with a reference, what is expected is what was expected there, at the same visit."""
+    known = dict(_visits(transcript if reference is None else reference))
+    return [_row(made, known.get(visit, made)) for visit, made in _visits(transcript)]
+
+
+def _visits(transcript: Transcript) -> Iterator[tuple[tuple[int | None, int], Comparison]]:
+    """Each comparison under its site, and how often the check had been there."""
+    visits: Counter[int | None] = Counter()
+    for comparison in transcript.comparisons:
+        yield (comparison.site, visits[comparison.site]), comparison
+        visits[comparison.site] += 1
+
+
+def _sites(transcript: Transcript) -> list[int | None]:
+    return [comparison.site for comparison in transcript.comparisons]
+
+
+def _row(made: Comparison, known: Comparison) -> Row:
+    expected, got = known.expected, made.got
+    right = expected is not None and agree(got.value, expected.value, known.tolerance)
+    text = expected.text if expected else "nothing more"
+    return Row(made.label, got.text, text, right, made.node, made.graph, made.about, got.print)
+
+
+_REFERENCES: dict[int, tuple[Exercise, Transcript]] = {}
+_ONE_AT_A_TIME = threading.RLock()  # the author's answers are run with standard output elsewhere, for all threads
+
+
+def reference_of(exercise: Exercise) -> Transcript:
+    """What the check expects of the solution, which is run for it."""
+    with _ONE_AT_A_TIME:
+        kept = _REFERENCES.get(id(exercise))
+        if kept is None or kept[0] is not exercise:
+            transcript = run(task_for(exercise, exercise.solution))
+            if not judge(exercise, transcript).passed:
+                raise ValueError(
+                    f"the solution of {exercise.name!r} does not pass its own check, so nothing can be compared "
+                    "with it: `chainrule lessons` says more"
+                )
+            kept = _REFERENCES[id(exercise)] = exercise, transcript
+        return kept[1]
+
+
+def without_answers(task: Task, reference: Transcript) -> Task:
+    """The task, for a process that is not to know what is expected of it."""
+    sites = frozenset(comparison.site for comparison in reference.comparisons if comparison.site is not None)
+    return replace(task, check=without_expected(task.check, sites))
+
+
 # Wrong answers.
 
 
 def with_fingerprints(exercise: Exercise) -> Exercise:
     """The exercise with the fingerprint of each of its wrong answers, which are run for it."""
     wrong = tuple(
-        wrong if wrong.fingerprint else replace(wrong, fingerprint=_run(exercise, wrong.code, {}).fingerprint)
+        wrong if wrong.fingerprint else replace(wrong, fingerprint=_fingerprint_of(exercise, wrong.code))
         for wrong in exercise.wrong
     )
     return replace(exercise, wrong=wrong)
 
 
-def _authored(exercise: Exercise, code: str, fingerprint: str) -> str | None:
+def _fingerprint_of(exercise: Exercise, code: str) -> str:
+    transcript = run(task_for(exercise, code))
+    return _fingerprint(_rows(transcript, None)[:MOST_ROWS], transcript)
+
+
+def _fingerprint(rows: Sequence[Row], transcript: Transcript) -> str:
+    error = transcript.error
+    behaviour = [[row.label, row.print] for row in rows], error.kind if error else None, transcript.message
+    return hashlib.sha256(json.dumps(behaviour).encode()).hexdigest()[:16]
+
+
+def _authored(exercise: Exercise, transcript: Transcript, fingerprint: str) -> str | None:
     """The message for code that behaves like an authored wrong answer."""
-    alike = [wrong for wrong in _fingerprinted(exercise) if wrong.fingerprint == fingerprint]
-    source = _normalised(code)
-    for wrong in sorted(alike, key=lambda wrong: not wrong.pattern):  # a pattern is the more special
-        if re.search(wrong.pattern, source):
-            return wrong.message
-    return None
+    known = zip(_fingerprinted(exercise), transcript.reading.matches, strict=False)
+    alike = [wrong for wrong, matches in known if matches and wrong.fingerprint == fingerprint]
+    alike.sort(key=lambda wrong: not wrong.pattern)  # a pattern is the more special
+    return alike[0].message if alike else None
 
 
 def _general(rows: Sequence[Row]) -> str | None:
@@ -147,48 +223,17 @@ def _general(rows: Sequence[Row]) -> str | None:
     return None
 
 
-def _first_line_changed(starter: str, code: str, error: Error | None) -> str | None:
-    """The function or class that the starter began is what others call: by its name, with its arguments."""
-    if error is None or error.kind not in ("NameError", "TypeError"):
-        return None
-    try:
-        wanted, found = (_definitions(clean(text)) for text in (starter, code))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None  # the error tells of it
-    for name, line in wanted.items():
-        if name not in found:
-            return f"`{name}` is missing. Keep the line `{line}`, and write your code below it, indented."
-        if found[name] != line:
-            return f"The line `{line}` has become `{found[name]}`, and is called as it was. Put it back."
-    return None
-
-
-def _definitions(code: str) -> dict[str, str]:
-    """The first line of each function and class, by name, spelt by Python."""
-    nodes = [node for node in ast.parse(code).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
-    return {node.name: ast.unparse(node).split("\n")[0] for node in nodes}
-
-
 _FINGERPRINTED: dict[int, tuple[Exercise, tuple[Wrong, ...]]] = {}
 
 
 def _fingerprinted(exercise: Exercise) -> tuple[Wrong, ...]:
     if all(wrong.fingerprint for wrong in exercise.wrong):
         return exercise.wrong
-    kept = _FINGERPRINTED.get(id(exercise))
-    if kept is None or kept[0] is not exercise:
-        kept = _FINGERPRINTED[id(exercise)] = exercise, with_fingerprints(exercise).wrong
-    return kept[1]
-
-
-def _normalised(code: str) -> str:
-    """The code without comments, blank lines and the habits of its author; as it is, if it is not Python."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.unparse(ast.parse(clean(code)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return code.strip()
+    with _ONE_AT_A_TIME:
+        kept = _FINGERPRINTED.get(id(exercise))
+        if kept is None or kept[0] is not exercise:
+            kept = _FINGERPRINTED[id(exercise)] = exercise, with_fingerprints(exercise).wrong
+        return kept[1]
 
 
 def verify(course: Course) -> list[str]:
@@ -225,163 +270,3 @@ def _first_fault(report: Report) -> str:
         if not row.right:
             return f"{row.label} is {row.got}, expected {row.expected}"
     return report.message or "it failed"
-
-
-# Running code.
-
-
-class _Failed(Exception):  # noqa: N818  # it ends a check
-    """`fail(message)` was called."""
-
-
-@dataclass
-class _Session:
-    """What a check has found so far, and the functions that it calls."""
-
-    names: dict[str, Any]
-    rows: list[Row] = field(default_factory=list)
-    graphs: list[dict[str, Any]] = field(default_factory=list)
-    right: bool = True  # all rows, also those beyond the most that are kept
-    shown: int | None = None  # the graph that was shown last, which the rows that follow are about
-    about: str = ""
-
-    def expect(self, label: str, got: Any, expected: Any, node: str | None = None, tolerance: float = 5e-8) -> bool:
-        if node is None and label.endswith((".grad", ".data")):
-            node = label[: -len(".grad")]
-        right = _agree(got, expected, tolerance)
-        self.right = self.right and right
-        if len(self.rows) < MOST_ROWS:
-            self.rows.append(
-                Row(label, _text(got), _text(expected), right, node, self.shown, self.about, _text(got, digits=7))
-            )
-        return right
-
-    def show(self, root: Any, label: str = "") -> None:
-        self.shown, self.about = None, label
-        with suppress(Exception):  # of a graph that cannot be drawn, the rows tell
-            self.graphs.append(describe(root, self.names) | {"label": label})
-            self.shown = len(self.graphs) - 1
-
-    def fail(self, message: str) -> None:
-        raise _Failed(message)
-
-    def functions(self) -> dict[str, Callable[..., Any]]:
-        return {"expect": self.expect, "show": self.show, "fail": self.fail}
-
-
-def _run(exercise: Exercise, code: str, codes: Mapping[str, str]) -> Report:
-    start = time.perf_counter()
-    code = clean(code)
-    output = _Output()
-    names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
-    session = _Session(names)
-    source = fill(exercise.template, code, {**exercise.parts, **codes})
-    message: str | None = None
-    error: Error | None = None
-    with warnings.catch_warnings(), redirect_stdout(output), redirect_stderr(output):
-        warnings.simplefilter("ignore")
-        try:
-            ast.parse(code, FILE)  # by itself, so that what is wrong with it is told of its own lines
-            program = compile(source.text, FILE, "exec")
-        except BaseException as caught:
-            error = explain_syntax(caught, source, code)
-        else:
-            linecache.cache[FILE] = (len(source.text), None, source.text.splitlines(keepends=True), FILE)
-            try:
-                with _AsItWas():
-                    exec(program, names)
-                names.update(session.functions())
-                with _AsItWas():
-                    exec(_compiled_check(exercise.check), names)
-            except _Failed as failed:
-                message = str(failed)
-            except BaseException as caught:  # SystemExit and KeyboardInterrupt too: the learner's code raised them
-                error = explain(caught, source)
-    passed = error is None and message is None and session.right
-    fingerprint = _fingerprint(session.rows, error, message)
-    seconds = time.perf_counter() - start
-    return Report(
-        passed, tuple(session.rows), message, error, output.text(), tuple(session.graphs), seconds, fingerprint
-    )
-
-
-@lru_cache(maxsize=64)
-def _compiled_check(check: str) -> Any:
-    return compile(check, CHECK, "exec")
-
-
-class _AsItWas:
-    """What learners' code may change for everybody is put back afterwards. It calls nothing until builtins are back."""
-
-    def __enter__(self) -> None:
-        self.builtins = vars(builtins)
-        self.known = self.builtins.copy()
-        self.limit, self.trace = sys.getrecursionlimit(), sys.gettrace()
-
-    def __exit__(self, *_: object) -> None:
-        self.builtins.update(self.known)
-        for name in self.builtins.keys() - self.known.keys():
-            del self.builtins[name]
-        sys.setrecursionlimit(self.limit)
-        sys.settrace(self.trace)
-
-
-class _Output(io.TextIOBase):
-    """What was printed, up to a limit."""
-
-    def __init__(self) -> None:
-        self.pieces: list[str] = []
-        self.room = MOST_OUTPUT
-        self.cut = False
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        if self.room > 0:
-            self.pieces.append(text[: self.room])
-        self.cut = self.cut or len(text) > self.room
-        self.room = max(0, self.room - len(text))
-        return len(text)
-
-    def text(self) -> str:
-        return "".join(self.pieces) + ("\n… (the rest was cut off)" if self.cut else "")
-
-
-# Comparing and spelling.
-
-
-def _agree(got: Any, expected: Any, tolerance: float) -> bool:
-    try:
-        if isinstance(expected, (bool, str)) or expected is None:
-            return type(got) is type(expected) and bool(got == expected)
-        if isinstance(expected, (int, float)):
-            if isinstance(got, bool) or not isinstance(got, (int, float)):
-                return False
-            number = float.__float__(got) if isinstance(got, float) else int.__int__(got)  # not by rules of its own
-            return abs(number - expected) <= tolerance or number == expected
-        if isinstance(expected, (list, tuple)):
-            alike = isinstance(got, (list, tuple)) and len(got) == len(expected)
-            return alike and all(_agree(g, e, tolerance) for g, e in zip(got, expected, strict=True))
-        return bool(got == expected)
-    except Exception:  # comparing may run the learner's code
-        return False
-
-
-def _text(thing: Any, digits: int = 10) -> str:
-    try:
-        if isinstance(thing, float):
-            return f"{thing + 0.0:.{digits}g}"
-        if type(thing) in (list, tuple):
-            left, right = "[]" if type(thing) is list else "()"
-            return left + ", ".join(_text(entry, digits) for entry in thing[:50]) + right
-        text = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(thing))
-        text = re.sub(r"\d+\.\d+(e[-+]\d+)?", lambda number: f"{float(number[0]):.{digits}g}", text)
-    except Exception:  # a __repr__ of the learner's
-        return f"<{type(thing).__name__}, which cannot be shown>"
-    return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…"
-
-
-def _fingerprint(rows: list[Row], error: Error | None, message: str | None) -> str:
-    behaviour = [[row.label, row.print] for row in rows], error.kind if error else None, message
-    return hashlib.sha256(json.dumps(behaviour).encode()).hexdigest()[:16]

@@ -5,17 +5,23 @@ browsers insist on, and the two headers that let the page share memory with its 
 With a folder of lessons, `course.json` is made from them at every request: reload the page to see a change.
 
 What is not one of the site's files, by its very name, is not found: no path of a request ever reaches the file system.
+A request and its answer have a deadline, and there are only so many connections at a time, so that nobody can keep the
+server busy for ever or use up its descriptors.
 """
 
 from __future__ import annotations
 
+import errno
 import functools
 import http.server
 import io
 import json
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -43,6 +49,9 @@ HEADERS = {
     "Cache-Control": "no-cache",
     "X-Content-Type-Options": "nosniff",
 }
+MOST_CONNECTIONS = 100
+RESERVED = 32  # file descriptors that are not for connections, each of which needs two: for itself and for a file
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 NOT_BUILT = (
     "the lessons are not built: in a checkout, run `make lessons` (it needs Node.js), "
     "or install a wheel, which has them inside"
@@ -68,7 +77,7 @@ def site_files(folder: Path) -> dict[str, str]:
     return found | {"/": found["/index.html"]}
 
 
-def make_server(lessons: str | Path | None = None, port: int = 0) -> http.server.ThreadingHTTPServer:
+def make_server(lessons: str | Path | None = None, port: int = 0) -> Server:
     """A server of the site on this computer, not yet running, on a free port unless `port` is given."""
     site = site_files(site_folder())
     course: Callable[[], bytes] | None = None
@@ -95,11 +104,59 @@ def course_text(lessons: str | Path) -> bytes:
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Ends at once: requests that are under way are not waited for."""
+    """Ends at once: requests that are under way are not waited for.
+
+    When there are as many connections as may be, the one that has been silent for longest makes room for the next; if
+    all are busy, the next waits in the system's queue.
+    """
 
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128  # a page asks for many files at once
+    pause = 0.2  # seconds until it is tried again to accept a connection, unless another ends before
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.most_connections = _most_connections()
+        self.connections = 0
+        self.silent: dict[socket.socket, None] = {}  # those that wait for a request, the longest first
+        self.changed = threading.Condition()
+        super().__init__(*arguments, **options)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        if self.connections >= self.most_connections:
+            self.close_the_most_silent()
+            self.wait_for_room()
+            if self.connections >= self.most_connections:
+                raise BlockingIOError("all connections are busy")  # to the loop, which asks again
+        try:
+            request, address = super().get_request()
+        except OSError as error:
+            if error.errno in EXHAUSTED:  # the queue is not empty, so the loop would come back at once
+                self.wait_for_room()
+            raise
+        with self.changed:
+            self.connections += 1
+        return request, address
+
+    def wait_for_room(self) -> None:
+        """Until a connection has ended, or for a moment."""
+        with self.changed:
+            self.changed.wait(self.pause)
+
+    def close_the_most_silent(self) -> None:
+        """Its thread sees that, and ends."""
+        with self.changed:
+            connection = next(iter(self.silent), None)
+            if connection is not None:
+                del self.silent[connection]
+                with suppress(OSError):  # it has ended by itself
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def close_request(self, request: Any) -> None:
+        super().close_request(request)
+        with self.changed:
+            self.connections -= 1
+            self.changed.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that has left before a file was sent is no error."""
@@ -107,12 +164,55 @@ class Server(http.server.ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
+def _most_connections() -> int:
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return MOST_CONNECTIONS
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MOST_CONNECTIONS if limit < 0 else max(1, min(MOST_CONNECTIONS, (limit - RESERVED) // 2))
+
+
+class Punctual(io.RawIOBase):
+    """A connection on which everything that is read and written has to be done by a time that was set beforehand."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.end = 0.0
+
+    def set_deadline(self, seconds: float) -> None:
+        """All that follows must be done within `seconds` from here; a TimeoutError ends what is not."""
+        self.end = time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._in_time().recv_into(buffer)
+
+    def write(self, data: Any) -> int:
+        self._in_time().sendall(data)
+        return memoryview(data).nbytes
+
+    def _in_time(self) -> socket.socket:
+        left = self.end - time.monotonic()
+        if left <= 0.0:
+            raise TimeoutError("the time for this request is over")
+        self.connection.settimeout(left)
+        return self.connection
+
+
 class Handler(http.server.SimpleHTTPRequestHandler):
     """Files of the site, with the headers that Python in a page needs."""
 
+    server: Server
     extensions_map = {**http.server.SimpleHTTPRequestHandler.extensions_map, **TYPES}  # noqa: RUF012  # as the base has it
     protocol_version = "HTTP/1.1"
-    timeout = 30.0  # seconds without a word, after which a connection is closed
+    silence = 30.0  # seconds without a word, after which a connection is closed
+    deadline = 60.0  # seconds from the first byte of a request to the last of its answer
 
     def __init__(
         self, *arguments: Any, site: Mapping[str, str], course: Callable[[], bytes] | None = None, **options: Any
@@ -121,12 +221,40 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         self.course = course
         super().__init__(*arguments, **options)
 
+    def setup(self) -> None:
+        """In place of the base's, whose timeout begins again at every byte."""
+        self.connection = self.request
+        self.stream = Punctual(self.connection)
+        self.rfile = self.heard = io.BufferedReader(self.stream)
+        self.wfile = self.stream  # type: ignore[assignment]  # unbuffered, as the base has it
+
+    def handle_one_request(self) -> None:
+        if self._hears_something():
+            self.stream.set_deadline(self.deadline)
+            super().handle_one_request()
+        else:
+            self.close_connection = True
+
+    def _hears_something(self) -> bool:
+        with self.server.changed:
+            self.server.silent[self.connection] = None
+        self.stream.set_deadline(self.silence)
+        try:
+            return bool(self.heard.peek(1))
+        except TimeoutError:
+            return False
+        finally:
+            with self.server.changed:
+                self.server.silent.pop(self.connection, None)
+
     def send_head(self) -> BinaryIO | None:  # of GET and HEAD, which the base has
         if not self._is_for_us():
             self.send_error(HTTPStatus.FORBIDDEN, "This server answers to its own address only")
             return None
         if self.course is not None and self._path() == "/course.json":
-            return self._send_course(self.course())
+            text = self.course()
+            self.stream.set_deadline(self.deadline)  # that took time, and not the browser's
+            return self._send_course(text)
         return super().send_head()
 
     def _is_for_us(self) -> bool:

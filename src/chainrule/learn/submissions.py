@@ -1,13 +1,12 @@
 """A learner's file, graded in a process of its own with limits.
 
 A submission is a Python file. A line `# exercise: NAME` says whose answer follows; answers that passed take the
-place of the solutions in the exercises after them. Each answer runs in a new Python in a scratch folder, within the
-limits of `confinement`. These are limits for accidents, not a security boundary: code from strangers belongs in a
-container.
+place of the solutions in the exercises after them.
 
-The process that grades is this module, run with `-m`: a request as JSON on standard input, a report on standard output,
-behind a token that comes with the request. The answer runs in the same Python as its check, so one that sets out to
-forge its report can; one that merely writes, breaks or patches what it finds cannot.
+Each answer runs in a new Python in a scratch folder, within the limits of `confinement`. That Python is this module,
+run with `-m`: a task as JSON on standard input, a transcript on standard output. The answer can do as it likes with
+all that is in its process, so nothing there decides anything: it is not told what is expected, and the numbers that
+come back are compared here, with what the solution's own run expected.
 """
 
 from __future__ import annotations
@@ -15,23 +14,24 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from chainrule.learn.confinement import Limits, confine, overfull, scratch_folder
-from chainrule.learn.course import Course, Exercise, exercise_data, exercise_from
+from chainrule.learn.course import Course, Exercise
 from chainrule.learn.explaining import Error
-from chainrule.learn.grading import Report, grade
+from chainrule.learn.grading import Report, judge, reference_of, task_for, without_answers
+from chainrule.learn.kernel import out_of_reach
+from chainrule.learn.running import Task, Transcript, run
 
 MARKER = re.compile(r"#\s*exercise:\s*(\S*)\s*$")
 STARTING = 5.0  # seconds that a new Python may take on a busy machine
@@ -103,16 +103,28 @@ def grade_answers(course: Course, answers: list[Answer], limits: Limits | None =
 def grade_apart(
     exercise: Exercise, code: str, codes: Mapping[str, str] | None = None, limits: Limits | None = None
 ) -> dict[str, Any]:
-    """`grading.grade` in a process of its own; the report as data, without graphs."""
+    """`grading.grade` of an answer that runs in a process of its own; the report as data, without graphs."""
     if sys.platform == "win32":
         raise OSError("grading in a process with limits needs Linux or macOS: this system has no resource limits")
     limits = limits or Limits()
-    token = secrets.token_hex()
-    request = {"exercise": exercise_data(exercise), "code": code, "codes": dict(codes or {})}
-    with scratch_folder() as scratch:
+    reference = reference_of(exercise)
+    found = _run_apart(without_answers(task_for(exercise, code, codes), reference), limits)
+    report = judge(exercise, found, reference) if isinstance(found, Transcript) else Report(False, error=found)
+    if report.error and report.error.kind == "KeyboardInterrupt":
+        report = replace(report, error=replace(stopped(limits.seconds), line=report.error.line))
+    data = report.data()
+    del data["graphs"]
+    return data
+
+
+def _run_apart(task: Task, limits: Limits) -> Transcript | Error:
+    """What a process of its own says of the task, or why it says nothing that could be judged."""
+    with scratch_folder() as scratch, out_of_reach(), tempfile.TemporaryFile() as request:
+        request.write(json.dumps({"task": task.data(), "limits": asdict(limits)}).encode())
+        request.seek(0)
         process = subprocess.Popen(
-            [sys.executable, "-m", "chainrule.learn.submissions"],
-            stdin=subprocess.PIPE,
+            [sys.executable, "-P", "-m", "chainrule.learn.submissions"],
+            stdin=request,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=scratch,
@@ -120,19 +132,17 @@ def grade_apart(
             start_new_session=True,
         )
         try:
-            with suppress(BrokenPipeError), process.stdin as pipe:  # type: ignore[union-attr]
-                pipe.write(json.dumps(request | {"limits": asdict(limits), "token": token}).encode())
             reply = _reply(process, limits, scratch)
         finally:
             _end_group(process)
         if overfull(scratch, limits):  # an answer can be through before anybody looks
-            reply = FILLED
+            return FILLED
     if isinstance(reply, Error):
-        return _data(Report(False, error=reply))
+        return reply
     try:
-        return dict(json.loads(reply.decode().removeprefix(token))) if reply.startswith(token.encode()) else _forged()
-    except ValueError:  # it was cut off
-        return _forged()
+        return Transcript.from_data(json.loads(reply))
+    except (ValueError, RecursionError):  # it was cut off, or somebody else wrote it
+        return Error("Report", "Your code wrote where only the report of its check is written, so nothing was checked.")
 
 
 def _reply(process: subprocess.Popen[bytes], limits: Limits, scratch: str) -> bytes | Error:
@@ -161,11 +171,6 @@ def _reply(process: subprocess.Popen[bytes], limits: Limits, scratch: str) -> by
     return stopped(limits.seconds)
 
 
-def _forged() -> dict[str, Any]:
-    text = "Your code wrote where only the report of its check is written, so nothing could be checked."
-    return _data(Report(False, error=Error("Report", text)))
-
-
 def stopped(seconds: float) -> Error:
     """The error of code that took too long."""
     return Error("Timeout", f"Your code was stopped after {seconds:g} seconds: is there a loop that does not end?")
@@ -184,10 +189,8 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
     """Whatever the answer started and left running."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    for pipe in (process.stdin, process.stdout):
-        with suppress(BrokenPipeError):
-            if pipe:
-                pipe.close()
+    if process.stdout:
+        process.stdout.close()
     process.wait()
 
 
@@ -198,46 +201,30 @@ def _environment(scratch: str) -> dict[str, str]:
     return kept | ours | {"HOME": scratch, "TMPDIR": scratch, "PYTHONHASHSEED": "0"}
 
 
-def _data(report: Report) -> dict[str, Any]:
-    data = report.data()
-    del data["graphs"]
-    return data
-
-
-# The process that grades.
+# The process that runs an answer.
 
 
 def _serve() -> None:
     request = json.loads(sys.stdin.buffer.read())
-    exercise, limits = exercise_from(request["exercise"]), Limits(**request["limits"])
+    task, limits = Task.from_data(request["task"]), Limits(**request["limits"])
     reply = os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
     dumps, write, leave, set_timer = json.dumps, os.write, os._exit, signal.setitimer  # before they can be patched
-    _hide_the_grader()
     confine(limits, _out_of_time)
     try:
-        data = _data(grade(exercise, request["code"], request["codes"]))
+        transcript = run(task)
         set_timer(signal.ITIMER_REAL, 0.0)
+        left = (dumps(transcript.data()) + "\n").encode()
     except KeyboardInterrupt:
-        data = _data(Report(False, error=stopped(limits.seconds)))
-    if data["error"] and data["error"]["kind"] == "KeyboardInterrupt":
-        data["error"] = stopped(limits.seconds).data() | {"line": data["error"]["line"]}
+        leave(STOPPED)
     try:
-        left = (request["token"] + dumps(data) + "\n").encode()
         while left:
             left = left[write(reply, left) :]
     except OSError:
         leave(CUT_OFF)
     leave(0)  # whatever the answer registered to run at the end does not run
-
-
-def _hide_the_grader() -> None:
-    """An answer that imports the grader gets another copy of it, to patch as it likes."""
-    for name in [name for name in sys.modules if name.startswith("chainrule.learn")]:
-        del sys.modules[name]
-    sys.modules["__main__"] = ModuleType("__main__")
 
 
 def _out_of_time() -> None:
