@@ -31,6 +31,9 @@ NUMPY: dict[str, Any] = {
     "acos": np.arccos,
     "atan": np.arctan,
     "atan2": np.arctan2,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
     "erf": np.vectorize(math.erf, otypes=[float]),
     "erfc": np.vectorize(math.erfc, otypes=[float]),
 }

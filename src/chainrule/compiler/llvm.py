@@ -29,7 +29,7 @@ FLAGS = "reassoc contract"  # never flags that assume away NaN or infinity
 
 ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 COMPARISONS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
-INTRINSICS = {"abs": "fabs", "sqrt": "sqrt"}
+INTRINSICS = {"abs": "fabs", "sqrt": "sqrt", **{name: name for name in ("floor", "ceil", "trunc", "rint")}}
 
 
 class Element:

@@ -57,6 +57,9 @@ JAX: dict[str, Callable[..., Any]] = {
     "acos": jnp.arccos,
     "atan": jnp.arctan,
     "atan2": jnp.arctan2,
+    "asinh": jnp.arcsinh,
+    "acosh": jnp.arccosh,
+    "atanh": jnp.arctanh,
     "erf": special.erf,
     "erfc": special.erfc,
 }
