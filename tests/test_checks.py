@@ -43,13 +43,13 @@ def close(a, b, tolerance=1e-9, floor=1e-13):
 
 @every_op
 def test_the_numerical_derivative_is_that_of_mpmath_over_the_whole_op_table(row):
-    generator = random.Random(row.name)
+    generator, oracle = random.Random(row.name), mpmath_ops.FUNCTIONS[row.name]
     for _ in range(5):
         point = sample(row, generator)
         for k, x in enumerate(point):
             got = derivative(lambda v, k=k, p=point: row.forward(*p[:k], v, *p[k + 1 :]), x)
             exact = exact_derivative(
-                lambda v, k=k, p=point: mpmath_ops.FUNCTIONS[row.name](*map(mp.mpf, p[:k]), v, *map(mp.mpf, p[k + 1 :])), x
+                lambda v, k=k, p=point: oracle(*map(mp.mpf, p[:k]), v, *map(mp.mpf, p[k + 1 :])), x
             )
             assert close(got.value, exact), (point, k)
             assert abs(got.value - exact) <= 4.0 * got.error + 1e-15 * abs(exact), "the error estimate is too small"

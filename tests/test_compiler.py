@@ -151,7 +151,7 @@ class TestEquality:
         loss = sum(D[i][j] * D[j][i] for i in range(6) for j in range(6))
         assert_equals_eager(loss, [v for row in A + B for v in row], backend)
 
-    @pytest.mark.parametrize("name", [name for name, row in chainrule.ops.TABLE.items() if row.name in torch_ops.FUNCTIONS])
+    @pytest.mark.parametrize("name", torch_ops.FUNCTIONS)
     def test_every_op(self, name):
         row = chainrule.ops.TABLE[name]
         rng = random.Random(name)

@@ -266,7 +266,7 @@ class _Parser:
             return self.call(node)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
             return self.fail(node, "`^` has no meaning here: write a power as a**2")
-        return self.fail(node, "a formula is made of numbers, names, + - * / % **, comparisons and the table's ops only")
+        return self.fail(node, "a formula is made of numbers, names, + - * / % **, comparisons and the table's ops")
 
     def number(self, node: ast.Constant) -> float:
         if type(node.value) not in (int, float):

@@ -221,7 +221,7 @@ def _mod(rest: Any, b: Any) -> Any:
 
 
 def _floor_of_quotient(a: Any, b: Any, rest: Any) -> Any:
-    """The quotient rounded down, exact even where a / b would round up to the next whole number; infinite where b is 0."""
+    """a / b rounded down, also where the division itself would round up to a whole number; infinite where b is 0."""
     return rint(div(a - where(eq(b, 0.0), 0.0, rest), b)) - _crosses(rest, b)
 
 
@@ -369,9 +369,11 @@ tanh = op("tanh", _float(math.tanh), (lambda out, x: 1.0 - out * out,),
 asinh = op("asinh", _float(math.asinh), (lambda out, x: div(1.0, hypot(1.0, x)),),
            "the inverse hyperbolic sine | asinh(0.0) = 0.0", c="asinh({})", aliases=("arcsinh",))
 acosh = op("acosh", _float(math.acosh), (lambda out, x: div(1.0, sqrt((abs_(x) - 1.0) * (abs_(x) + 1.0))),),
-           "the inverse hyperbolic cosine | acosh(1.0) = 0.0", c="acosh({})", domain=((1.2, 5.0),), aliases=("arccosh",))
+           "the inverse hyperbolic cosine | acosh(1.0) = 0.0", c="acosh({})",
+           domain=((1.2, 5.0),), aliases=("arccosh",))
 atanh = op("atanh", _float(math.atanh, {1.0: INF, -1.0: -INF}), (lambda out, x: div(1.0, (1.0 - x) * (1.0 + x)),),
-           "the inverse hyperbolic tangent | atanh(0.0) = 0.0", c="atanh({})", domain=((-0.9, 0.9),), aliases=("arctanh",))
+           "the inverse hyperbolic tangent | atanh(0.0) = 0.0", c="atanh({})",
+           domain=((-0.9, 0.9),), aliases=("arctanh",))
 
 # The error function.
 TWO_OVER_SQRT_PI, SQRT_HALF, ONE_OVER_SQRT_TWO_PI = 1.1283791670955126, 0.7071067811865476, 0.3989422804014327

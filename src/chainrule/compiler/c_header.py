@@ -19,6 +19,7 @@ from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.powers import power
 from chainrule.compiler.program import (
     LETTERS,
+    NOTHING,
     Access,
     Apply,
     Array,
@@ -345,9 +346,9 @@ class _Function:
     def reduction(self, name: str, expression: Expression, loops: Shape, outer: int) -> list[str]:
         block = _Block(self)
         result = block.spell(block.evaluate(expression))
-        zero = self.element.literal(0.0)
+        nothing = self.element.literal(NOTHING).strip("()")
         inner = [*block.declarations, f"{name} += {result};"]
-        return [f"{self.element.name} {name} = {zero};", *self.nest(loops, outer, inner)]
+        return [f"{self.element.name} {name} = {nothing};", *self.nest(loops, outer, inner)]
 
     def nest(self, loops: Shape, outer: int, body: list[str]) -> list[str]:
         """The lines inside these loops, which are inside `outer` others."""

@@ -20,7 +20,18 @@ from chainrule import ops
 from chainrule.compiler import kernels, powers
 from chainrule.compiler.fusion import Group, groups, is_same, stored, without_zeros
 from chainrule.compiler.lanes import JAM, choose_jams, choose_lanes
-from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Number, Repeat, Statement, Term
+from chainrule.compiler.program import (
+    NOTHING,
+    Access,
+    Apply,
+    Array,
+    ArrayProgram,
+    Expression,
+    Number,
+    Repeat,
+    Statement,
+    Term,
+)
 
 WIDEST = 32  # lanes of doubles: four 512-bit registers, enough to hide the latency of a fused multiply-add
 LONGEST = 256  # statements of a Repeat that are compiled as one: LLVM's work on straight-line code is superlinear
@@ -475,7 +486,7 @@ class _Function:
         if not term.loops:
             return [self.evaluate(term.expression, indices, self.lanes, self.axis) for indices in tile]
         if self.axis is not None:
-            zeros = [self.register(0.0, self.lanes)] * len(tile)
+            zeros = [self.register(NOTHING, self.lanes)] * len(tile)
             return list(self.reduce(term, tile, zeros, 0, self.lanes, self.axis))
         return self.apart(self.reduce_across_lanes(term, tile))
 
@@ -507,7 +518,7 @@ class _Function:
         registers = 4 if len(tile) == 1 else 2 if len(tile) <= JAM else 1  # for each sum
         totals: list[Register] = []
         for start, stop, lanes in _chunks(term.loops[-1], self.element.widest // 4 * registers):
-            zeros = [self.register(0.0, lanes)] * len(tile)
+            zeros = [self.register(NOTHING, lanes)] * len(tile)
 
             def chunk(index: str, carried: list[Register], start: int = start, lanes: int = lanes) -> list[Register]:
                 return self.reduce(term, tile, carried, 0, lanes, axis, self.shifted(index, start))
@@ -519,9 +530,9 @@ class _Function:
     def added(self, wide: Register, narrow: Register) -> Register:
         """The sum in the lanes that both have."""
         if narrow.lanes == 1:
-            narrow = self.side_by_side([narrow, self.register(0.0, 1)])
+            narrow = self.side_by_side([narrow, self.register(NOTHING, 1)])
         lanes = [min(lane, narrow.lanes) for lane in range(wide.lanes)]  # beyond its own, one of the zeros
-        more = Register(self, self.shuffle(narrow, "zeroinitializer", lanes), wide.lanes)
+        more = Register(self, self.shuffle(narrow, self.register(NOTHING, narrow.lanes).name, lanes), wide.lanes)
         return self.plus(wide, more)
 
     def across(self, vectors: list[Register]) -> Register:
