@@ -12,7 +12,7 @@ from chainrule.compiler.batch import padded
 from chainrule.compiler.machine import Machine
 from chainrule.compiler.traced import Traced
 from chainrule.ops import as_float
-from chainrule.structure import ARRAY, NUMBER, Structure, difference, flatten
+from chainrule.structure import ARRAY, NUMBER, Structure, difference, flatten, made
 
 
 def rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
@@ -45,8 +45,7 @@ def batch_of(structure: Structure, columns: Iterator[np.ndarray]) -> Any:
     if kind is ARRAY:
         stacked = np.stack([next(columns) for _ in range(int(np.prod(parts)))], axis=1)
         return stacked.reshape(-1, *parts)
-    make = getattr(kind, "_make", kind)  # what a named tuple is made by
-    return make([batch_of(part, columns) for part in parts])
+    return made(kind, [batch_of(part, columns) for part in parts])
 
 
 class Examples:

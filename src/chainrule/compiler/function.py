@@ -216,8 +216,8 @@ class CompiledFunction:
         program = differentiate(program) if gradient else program
         xla = load_xla()
         if examples is None:
-            return xla.function(program, len(traced.wrt), traced.result)  # type: ignore[no-any-return]
-        return xla.batch_function(program, len(traced.wrt), examples, traced.used, traced.count)  # type: ignore[no-any-return]
+            return xla.function(program, len(traced.wrt), traced.structure, traced.result)  # type: ignore[no-any-return]
+        return xla.batch_function(program, len(traced.wrt), traced.structure, examples, traced.used, traced.count)  # type: ignore[no-any-return]
 
     def shard(self, mesh: Any) -> ShardedFunction:
         """The same function with its batches spread over devices, of one machine or of many, through JAX.
