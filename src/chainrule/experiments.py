@@ -16,7 +16,7 @@ from typing import Any
 
 from chainrule._value import Value
 from chainrule.ops import Op, as_float
-from chainrule.structure import build, flatten, places
+from chainrule.structure import build, flatten, is_one_number, places
 
 CONTEXTLIB = contextmanager.__code__.co_filename
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -62,9 +62,10 @@ class Experiment:
     def apply(self, leaves: Sequence[Any]) -> Any:
         supply = iter(leaves)
         out = self.f(*[build(structure, supply) for structure in self.structures])
-        if not is_value(out):
+        outputs: list[Any] = []
+        if not is_one_number(flatten(out, outputs, lambda leaf: leaf)) or not is_value(outputs[0]):
             raise TypeError(f"`f` must return one Value, got {type(out).__name__}")
-        return out
+        return outputs[0]
 
     def result(self, index: int, number: float) -> float:
         with self.moved(index, number) as leaves:

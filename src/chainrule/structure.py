@@ -29,7 +29,7 @@ class Keys:
     """
 
     keys: tuple[Hashable, ...]
-    kind: type[dict[Hashable, Any]] = dict
+    kind: type[dict[Any, Any]] = dict
 
     def __call__(self, entries: Sequence[Any]) -> dict[Hashable, Any]:
         return self.kind(zip(self.keys, entries, strict=True))
@@ -90,6 +90,30 @@ def build(structure: Structure, leaves: Iterator[Any], dtype: Any = object) -> A
     for k in range(len(array)):
         array[k] = next(leaves)
     return array.reshape(parts)
+
+
+def batch_of(structure: Structure, columns: Iterator[Any]) -> Any:
+    """The structure with an array of all examples, the next of `columns`, in place of each number.
+
+    An array gets a leading axis.
+    """
+    if structure == NUMBER:
+        return next(columns).copy()
+    kind, parts = structure
+    if kind is not ARRAY:
+        return made(kind, [batch_of(part, columns) for part in parts])
+    import numpy as np
+
+    return np.stack([next(columns) for _ in range(prod(parts))], axis=1).reshape(-1, *parts)
+
+
+def is_one_number(structure: Structure) -> bool:
+    """Whether it is a number, or an array that holds one.
+
+    >>> is_one_number((ARRAY, (1,))), is_one_number((list, (NUMBER,)))
+    (True, False)
+    """
+    return structure == NUMBER or (structure[0] is ARRAY and prod(structure[1]) == 1)
 
 
 def nest(outer: Structure, inner: Structure) -> Structure:
