@@ -20,6 +20,7 @@ ONCE = [
     "course",
     "csv",
     "demonstrations",
+    "edges",
     "examples",
     "expression_parser",
     "grade_command",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from chainrule.ops import TABLE
 
 ROWS = list(TABLE.values())  # the rows as shipped
-CONTINUOUS = [row for row in ROWS if all(row.partials)]
+CONTINUOUS = [row for row in ROWS if all(row.partials) and row.name not in ("fmod", "mod")]  # which jump
 
 numbers = st.one_of(
     st.floats(-3, 3),

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chainrule
+import mpmath_ops
 from chainrule import checks, closures, engine, finite_differences, functions, ops
 from chainrule.checks import Report, gradcheck
 from chainrule.finite_differences import Derivative, derivative
@@ -25,50 +26,6 @@ every_smooth_op = pytest.mark.parametrize(
 )
 
 mp = mpmath.mp
-
-# The op table again, in arbitrary precision.
-MPMATH = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "neg": lambda x: -x,
-    "pow": mp.power,
-    "abs": mp.fabs,
-    "lt": lambda a, b: mp.mpf(a < b),
-    "le": lambda a, b: mp.mpf(a <= b),
-    "gt": lambda a, b: mp.mpf(a > b),
-    "ge": lambda a, b: mp.mpf(a >= b),
-    "eq": lambda a, b: mp.mpf(a == b),
-    "ne": lambda a, b: mp.mpf(a != b),
-    "where": lambda condition, a, b: a if condition else b,
-    "maximum": max,
-    "minimum": min,
-    "clip": lambda x, low, high: min(max(x, low), high),
-    "exp": mp.exp,
-    "expm1": mp.expm1,
-    "log": mp.log,
-    "log1p": mp.log1p,
-    "sqrt": mp.sqrt,
-    "sin": mp.sin,
-    "cos": mp.cos,
-    "tan": mp.tan,
-    "asin": mp.asin,
-    "acos": mp.acos,
-    "atan": mp.atan,
-    "atan2": mp.atan2,
-    "sinh": mp.sinh,
-    "cosh": mp.cosh,
-    "tanh": mp.tanh,
-    "erf": mp.erf,
-    "erfc": mp.erfc,
-    "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
-    "relu": lambda x: max(x, 0),
-    "leaky_relu": lambda x, slope: x if x > 0 else slope * x,
-    "softplus": lambda x: mp.log1p(mp.exp(x)),
-    "silu": lambda x: x / (1 + mp.exp(-x)),
-    "gelu": lambda x: x * mp.ncdf(x),
-}
 
 
 def exact_derivative(f, x):
@@ -89,13 +46,13 @@ def close(a, b, tolerance=1e-9, floor=1e-13):
 
 @every_smooth_op
 def test_the_numerical_derivative_is_that_of_mpmath_over_the_whole_op_table(row):
-    generator = random.Random(row.name)
+    generator, oracle = random.Random(row.name), mpmath_ops.FUNCTIONS[row.name]
     for _ in range(5):
         point = sample(row, generator)
         for k, x in enumerate(point):
             got = derivative(lambda v, k=k, p=point: row.forward(*p[:k], v, *p[k + 1 :]), x)
             exact = exact_derivative(
-                lambda v, k=k, p=point: MPMATH[row.name](*map(mp.mpf, p[:k]), v, *map(mp.mpf, p[k + 1 :])), x
+                lambda v, k=k, p=point: oracle(*map(mp.mpf, p[:k]), v, *map(mp.mpf, p[k + 1 :])), x
             )
             assert close(got.value, exact), (point, k)
             assert abs(got.value - exact) <= 4.0 * got.error + 1e-15 * abs(exact), "the error estimate is too small"

@@ -159,7 +159,7 @@ class TestCalls:
 
     def test_every_operator(self):
         w = Value(0.7)
-        binary = [operator.add, operator.sub, operator.mul, operator.truediv, operator.pow]
+        binary = [operator.add, operator.sub, operator.mul, operator.truediv, operator.mod, operator.pow]
         for operation in binary:
             for other in (w, 1.5, 2, np.float64(1.5)):
                 number = other.data if other is w else other
@@ -1127,10 +1127,10 @@ HAZARDS = [
     (as_int, "INT", "turns a traced number into an int", "let the function capture it"),
     (as_count, "RANGE", "uses a traced number as an index or a count", "let the function capture it"),
     (as_index, "INDEX", "uses a traced number as an index or a count", "chainrule.where"),
-    (rounded, "ROUND", "rounds a traced number", "read numbers from the result of the call"),
-    (floor, "FLOOR", "rounds a traced number", "read numbers from the result of the call"),
-    (ceiling, "CEIL", "rounds a traced number", "read numbers from the result of the call"),
-    (truncated, "TRUNC", "rounds a traced number", "read numbers from the result of the call"),
+    (rounded, "ROUND", "rounds a traced number", "chainrule.rint(x) for round(x)"),
+    (floor, "FLOOR", "rounds a traced number", "chainrule.rint(x) for round(x)"),
+    (ceiling, "CEIL", "rounds a traced number", "chainrule.rint(x) for round(x)"),
+    (truncated, "TRUNC", "rounds a traced number", "chainrule.rint(x) for round(x)"),
     (iterated, "ITERATE", "iterates over a traced number", "give the function a list"),
     (formatted, "FORMAT", "formats a traced number", "print the result of the call instead"),
     (reads_data, "DATA", "reads `.data` of a traced number", "read numbers from the result of the call"),

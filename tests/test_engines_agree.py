@@ -10,6 +10,7 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 
 import chainrule
+import mpmath_ops
 import torch_ops
 from chainrule import engine
 from engines import ENGINES
@@ -120,31 +121,11 @@ def clip(x, low, high):
     return min(max(x, low), high)
 
 
-MPMATH = {
-    "clip": clip,
-    "maximum": max,
-    "minimum": min,
-    "relu": lambda x: max(x, mpmath.mpf(0)),
-    "leaky_relu": lambda x, slope: x if x > 0 else slope * x,
-    "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
-    "silu": lambda x: x / (1 + mpmath.exp(-x)),
-    "softplus": lambda x: mpmath.log1p(mpmath.exp(x)),
-    "gelu": lambda x: x * mpmath.ncdf(x),
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "neg": lambda x: -x,
-    "pow": lambda a, b: a**b,
-    "abs": abs,
-}
-
-
 def exactly(program):
     """The result of a program in many digits; no result where rounding could have left a domain."""
 
     def apply(row, operands):
-        function = MPMATH.get(row.name) or getattr(mpmath, row.name)
+        function = clip if row.name == "clip" else mpmath_ops.FUNCTIONS[row.name]
         return function(*map(mpmath.mpf, operands))
 
     try:

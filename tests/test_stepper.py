@@ -299,7 +299,7 @@ def test_every_formula_says_what_its_rule_computes(name):
             expected = partial(out, *operands)
             formula = partial(*carriers)
             text = formula.text() if isinstance(formula, Formula) else show(formula)
-            literal = 1e-4 if re.search(r"\d\.\d{4}", text) else 1e-12  # numbers in the text have five digits
+            literal = 1e-4 if re.search(r"\d[\d.]{5}", text) else 1e-12  # numbers in the text have five digits
             assert evaluate(text, values) == pytest.approx(expected, rel=literal), text
 
 

@@ -14,7 +14,9 @@ import torch
 import chainrule
 from chainrule import (
     Value,
+    compile,
     data,
+    elementwise_grad,
     grad,
     grad_of,
     hessian,
@@ -27,10 +29,20 @@ from chainrule import (
     transforms,
     value_and_grad,
     vjp,
+    vmap,
 )
-from test_ops import MPMATH, TABLE, samples
+from test_ops import COMPARISONS, MPMATH, TABLE, samples
 
 FRACTIONS = [0.3, -0.7, 1.1]
+
+
+@pytest.fixture
+def jax():
+    jax = pytest.importorskip("jax")
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    yield jax
+    jax.config.update("jax_enable_x64", before)
 
 
 def repeated(function, places):
@@ -71,10 +83,8 @@ def test_every_op_against_mpmath(name, order):
             assert close(forward(row, places)(*numbers), float(expected)), (numbers, places)
 
 
-def test_mpmath_and_ops_without_a_gradient_are_the_whole_table():
-    without = TABLE.keys() - MPMATH.keys()
-    assert without == {"lt", "le", "gt", "ge", "eq", "ne", "larger", "finite"}
-    for name in without:
+def test_ops_that_pass_no_gradient_have_no_derivative():
+    for name in (*COMPARISONS, "larger", "finite"):
         for numbers in samples(TABLE[name], 3):
             assert repeated(TABLE[name], [0])(*numbers) == 0.0
             assert forward(TABLE[name], [TABLE[name].arity - 1, 0])(*numbers) == 0.0
@@ -200,14 +210,6 @@ class TestAgainstPyTorch:
 class TestJax:
     """The same functions in JAX, where it is installed."""
 
-    @pytest.fixture
-    def jax(self):
-        jax = pytest.importorskip("jax")
-        before = jax.config.jax_enable_x64
-        jax.config.update("jax_enable_x64", True)
-        yield jax
-        jax.config.update("jax_enable_x64", before)
-
     def test_orders_1_to_3(self, jax):
         def ours(x):
             return chainrule.tanh(x[0] * x[1]) + chainrule.exp(x[0]) * chainrule.sigmoid(x[2]) + x[1] ** 3 / (2 + x[2])
@@ -240,6 +242,9 @@ class TestJax:
             "acos": numpy.arccos,
             "atan": numpy.arctan,
             "atan2": numpy.arctan2,
+            "asinh": numpy.arcsinh,
+            "acosh": numpy.arccosh,
+            "atanh": numpy.arctanh,
             "erf": jax.scipy.special.erf,
             "erfc": jax.scipy.special.erfc,
             "gelu": lambda x: jax.nn.gelu(x, approximate=False),
@@ -702,6 +707,174 @@ class TestErrors:
 
 def test_the_names_are_public():
     assert all(getattr(chainrule, name) is getattr(transforms, name) for name in transforms.__all__)
+
+
+class TestAux:
+    """With `has_aux` a function returns a second thing, which the transforms hand on: as in JAX."""
+
+    @staticmethod
+    def f(x):
+        return x[0] ** 2 * x[1], {"sum": x[0] + x[1], "name": "f", "rows": [x[0], 7]}
+
+    def test_gradients(self):
+        aux = {"sum": 8.0, "name": "f", "rows": [3.0, 7]}
+        assert grad(self.f, has_aux=True)([3.0, 5.0]) == ([30.0, 9.0], aux)
+        assert value_and_grad(self.f, has_aux=True)([3.0, 5.0]) == ((45.0, aux), [30.0, 9.0])
+        assert hessian(self.f, has_aux=True)([3.0, 5.0]) == ([[10.0, 6.0], [6.0, 0.0]], aux)
+        assert jacobian(lambda x: ([x, x * x], x), has_aux=True)(3.0) == ([1.0, 6.0], 3.0)
+
+    def test_directions(self):
+        aux = {"sum": 8.0, "name": "f", "rows": [3.0, 7]}
+        assert jvp(self.f, ([3.0, 5.0],), ([1.0, 0.0],), has_aux=True) == (45.0, 30.0, aux)
+        value, pull, found = vjp(self.f, [3.0, 5.0], has_aux=True)
+        assert (value, pull(1.0), found) == (45.0, ([30.0, 9.0],), aux)
+
+    def test_the_same_as_jax(self, jax):
+        def f(x):
+            return x[0] ** 2 * x[1], x[0] + x[1]
+
+        x = jax.numpy.array([3.0, 5.0])
+        ours, aux = grad(f, has_aux=True)([3.0, 5.0])
+        theirs, their_aux = jax.grad(f, has_aux=True)(x)
+        assert (ours, aux) == (theirs.tolist(), float(their_aux))
+        (value, aux), gradient = value_and_grad(f, has_aux=True)([3.0, 5.0])
+        (their_value, their_aux), theirs = jax.value_and_grad(f, has_aux=True)(x)
+        assert (value, aux, gradient) == (float(their_value), float(their_aux), theirs.tolist())
+
+    def test_arrays_and_other_things(self):
+        def f(x):
+            return (x * x).sum(), (2.0 * x, np.array([1, 2]), None)
+
+        gradient, (doubled, counts, nothing) = grad(f, has_aux=True)(np.array([1.0, 2.0]))
+        assert (gradient.dtype, gradient.tolist(), nothing) == (np.float64, [2.0, 4.0], None)
+        assert doubled.tolist() == [2.0, 4.0]
+        assert counts.tolist() == [1, 2]
+
+    def test_values_keep_their_history(self):
+        w = Value(2.0)
+        gradient, aux = grad(lambda x: (w * x * x, w * x), has_aux=True)(3.0)
+        aux.backward()
+        assert (gradient.data, aux.data, w.grad) == (12.0, 6.0, 3.0)
+        _, aux = grad(lambda x: (x * x, w * x), has_aux=True)(3.0)  # which a number would lose
+        w.grad = 0.0
+        aux.backward()
+        assert w.grad == 3.0
+
+    def test_compiled(self):
+        assert compile(grad(lambda x: (x**3, 2.0 * x), has_aux=True))(2.0) == (12.0, 4.0)
+
+    def test_a_function_that_returns_no_pair(self):
+        with pytest.raises(TypeError, match="`<lambda>` returned Value, and with `has_aux` it must return a pair"):
+            grad(lambda x: x * x, has_aux=True)(2.0)
+
+
+class TestElementwise:
+    def test_every_number_of_an_array(self, jax):
+        x = np.linspace(-2.0, 2.0, 12).reshape(3, 4)
+        found = elementwise_grad(lambda x: chainrule.tanh(x) * x)(x)
+        theirs = jax.vmap(jax.vmap(jax.grad(lambda x: jax.numpy.tanh(x) * x)))(x)
+        assert found.shape == (3, 4)
+        assert found.dtype == np.float64
+        assert np.allclose(found, theirs, rtol=1e-14)
+
+    def test_lists_numbers_and_other_arguments(self):
+        f = elementwise_grad(lambda x, y: x * x * y)
+        assert f([1.0, 2.0], [10.0, 20.0]) == [20.0, 80.0]
+        assert f([1.0, 2.0], 10.0) == [20.0, 40.0]
+        assert f(1.0, [10.0, 20.0]) == [20.0, 40.0]
+        assert f(3.0, 10.0) == 60.0
+        assert elementwise_grad(lambda x, y: x * x * y, argnums=1)([1.0, 2.0], 0.0) == [1.0, 4.0]
+        assert elementwise_grad(lambda x: x * x)([]) == []
+
+    def test_again(self):
+        assert elementwise_grad(grad(lambda x: x**4))([1.0, 2.0]) == [12.0, 48.0]
+        assert elementwise_grad(elementwise_grad(lambda x: x**4))([1.0, 2.0]) == [12.0, 48.0]
+        assert compile(elementwise_grad(lambda x: x**3))([1.0, 2.0]) == [3.0, 12.0]
+
+    def test_values(self):
+        w = Value(2.0)
+        sum(elementwise_grad(lambda x: w * x * x)(np.array([1.0, 3.0]))).backward()
+        assert w.grad == 8.0
+
+    def test_arguments_that_are_arranged_in_two_ways(self):
+        with pytest.raises(ValueError, match="arranged in one way: an argument was a list of 2 and is a list of 1"):
+            elementwise_grad(lambda x, y: x * y)([1.0, 2.0], [1.0])
+
+
+class TestMapping:
+    def test_the_same_as_jax(self, jax):
+        rng = np.random.default_rng(0)
+        w, x = rng.normal(size=3), rng.normal(size=(5, 3))
+
+        def loss(w, x):
+            return ((w * x).sum() - 1.0) ** 2
+
+        ours = vmap(grad(loss), in_axes=(None, 0))(w, x)
+        theirs = jax.vmap(jax.grad(loss), in_axes=(None, 0))(w, x)
+        assert ours.shape == (5, 3)
+        assert np.allclose(ours, theirs, rtol=1e-12)
+
+    def test_the_same_as_a_batch_of_a_compiled_function(self):
+        def f(x, y):
+            return {"product": x[0] * y, "both": [x[1], y]}
+
+        x, y = [[1.0, 2.0], [3.0, 4.0]], np.array([5.0, 6.0])
+        ours, theirs = vmap(f)(x, y), compile(f).batch(x, y, reduce=None)
+        assert ours["product"].tolist() == theirs["product"].tolist() == [5.0, 18.0]
+        assert [a.tolist() for a in ours["both"]] == [a.tolist() for a in theirs["both"]]
+
+    def test_values_and_nested_maps(self):
+        w = Value(2.0)
+        vmap(lambda x: w * x)([1.0, 3.0]).sum().backward()
+        assert w.grad == 4.0
+        assert vmap(vmap(lambda x: x * x))([[1.0, 2.0], [3.0, 4.0]]).tolist() == [[1.0, 4.0], [9.0, 16.0]]
+        assert grad(lambda x: vmap(lambda e: e * e)(x).sum())([1.0, 2.0]) == [2.0, 4.0]
+        assert compile(vmap(lambda x: x * x))([1.0, 2.0]).tolist() == [1.0, 4.0]
+
+    def test_mistakes(self):
+        with pytest.raises(ValueError, match="the same number of examples, at least one; they have 2, 1"):
+            vmap(lambda x, y: x * y)([1.0, 2.0], [1.0])
+        with pytest.raises(ValueError, match="at least one; they have 0"):
+            vmap(lambda x: x)([])
+        with pytest.raises(TypeError, match="an example in each entry, got float: say None in `in_axes`"):
+            vmap(lambda x, y: x * y)([1.0, 2.0], 3.0)
+        with pytest.raises(ValueError, match="`in_axes` must be 0 or None, or have one of these for each of 1 argum"):
+            vmap(lambda x: x, in_axes=1)([1.0])
+        with pytest.raises(ValueError, match="for example 1 the result was a list of 1 and is a list of 2"):
+            vmap(lambda x: [x] * int(x))([1.0, 2.0])
+
+
+class TestOneNumberInAnArray:
+    """HIPS/autograd and PyTorch take a gradient of an array that holds one number; so do we."""
+
+    @pytest.mark.parametrize("shape", [(1,), (1, 1)])
+    def test_gradients(self, shape):
+        def f(x):
+            return np.reshape(x * x, shape)
+
+        value, gradient = value_and_grad(f)(np.array([3.0]))
+        assert (value.shape, value.tolist(), gradient.tolist()) == (shape, np.full(shape, 9.0).tolist(), [6.0])
+        assert grad(f)(3.0) == 6.0
+        assert hessian(f)(3.0) == 2.0
+
+    def test_matrix_products(self):
+        x = np.array([[1.0], [2.0]])
+        assert grad(lambda x: x.T @ x)(x).tolist() == [[2.0], [4.0]]
+
+    def test_compiled_functions_and_gradcheck(self):
+        w = Value(3.0)
+        program = compile(lambda x: np.array([w * x]))
+        assert program(2.0).tolist() == [6.0]
+        assert w.grad == 2.0
+        assert program.value_and_grad(2.0)[1].tolist() == [2.0]
+        assert program.batch([1.0, 3.0]) == 6.0
+        assert chainrule.gradcheck(lambda x: np.array([x * x]), 3.0)
+
+    def test_two_numbers_are_refused(self):
+        with pytest.raises(
+            TypeError, match="returned an array of shape \\(2,\\), and a gradient is that of one number"
+        ):
+            grad(lambda x: x * 1.0)(np.array([1.0, 2.0]))
 
 
 # `==` under transforms: what a function returns for plain numbers is what is differentiated.

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 
 import chainrule
 from chainrule import ops
@@ -766,6 +767,62 @@ class TestNumPy:
         assert np.arctan2(half, half)[0].data == math.atan2(0.5, 0.5)
         assert np.absolute(-half)[0].data == np.fabs(-half)[0].data == 0.5
         assert np.power(half, 2)[0].data == 0.25
+        assert np.arcsinh(half)[0].data == math.asinh(0.5)
+        assert np.arctanh(half)[0].data == math.atanh(0.5)
+        assert np.arccosh(half + 1.0)[0].data == math.acosh(1.5)
+        assert np.hypot(half, half)[0].data == math.hypot(0.5, 0.5)
+        assert np.degrees(half)[0].data == np.rad2deg(half)[0].data == math.degrees(0.5)
+        assert np.radians(half)[0].data == np.deg2rad(half)[0].data == math.radians(0.5)
+        assert np.fmod(-half, 0.3)[0].data == math.fmod(-0.5, 0.3)
+        assert np.remainder(-half, 0.3)[0].data == (-half % 0.3)[0].data == -0.5 % 0.3
+
+    def test_the_spread_of_an_object_array(self, Value):
+        numbers = np.array([1.0, 4.0, 9.0, 2.5])
+        for function, theirs in ((np.var, torch.var), (np.std, torch.std)):
+            values, tensor = np.array([Value(x) for x in numbers]), torch.tensor(numbers, requires_grad=True)
+            function(values).backward()
+            theirs(tensor, correction=0).backward()
+            assert function(values, axis=0).data == pytest.approx(function(numbers), rel=1e-15)
+            assert [v.grad for v in values] == pytest.approx(tensor.grad.tolist(), rel=1e-12)
+
+    def test_rounding_an_object_array(self, Value):
+        values = np.array([Value(x) for x in (0.5, 1.5, -2.567, math.inf)])
+        assert [v.data for v in np.round(values)] == [v.data for v in np.rint(values)] == [0.0, 2.0, -3.0, math.inf]
+        assert [v.data for v in np.round(values, 2)] == [0.5, 1.5, -2.57, math.inf]
+        assert np.round(Value(2.5)).data == Value(2.5).round().data == 2.0
+
+    def test_angles_need_a_value_first(self, Value):
+        # NumPy asks the first operand for its method, and a plain number has none
+        values = np.array([Value(2.0), Value(3.0)])
+        expected = [math.atan2(1.0, 2.0), math.atan2(1.0, 3.0)]
+        assert [v.data for v in np.arctan2(Value(1.0), values)] == expected
+        assert [v.data for v in np.arctan2(values * 0.0 + 1.0, values)] == expected
+        assert [chainrule.atan2(1.0, v).data for v in values] == expected
+
+
+class TestRemainder:
+    @pytest.mark.parametrize(("a", "b"), [(5.0, 3.0), (-5.0, 3.0), (5.0, -3.0), (-5.0, -3.0), (6.0, -3.0), (0.7, 0.1)])
+    def test_the_operator_on_either_side(self, Value, a, b):
+        assert (Value(a) % Value(b)).data == (Value(a) % b).data == (a % Value(b)).data == a % b
+        assert (np.float64(a) % Value(b)).data == a % b
+        assert (Value(a) % Value(b))._op == "%"
+
+    def test_by_0_it_is_nan(self, Value):
+        assert math.isnan((Value(5.0) % 0).data)
+
+    def test_in_place_and_with_what_is_no_number(self, Value):
+        x = Value(7.0)
+        x %= 4
+        assert x.data == 3.0
+        with pytest.raises(TypeError, match="unsupported operand"):
+            x % "4"
+        assert "%s" % x == repr(x)  # noqa: UP031
+
+    def test_the_derivative_by_the_divisor_close_to_a_jump(self, Value):
+        a, b = Value(math.nextafter(0.3, 0.0)), Value(0.1)  # the quotient rounds to 3, but b fits in only twice
+        (a % b).backward()
+        assert (a.grad, b.grad) == (1.0, -((a.data - math.fmod(a.data, b.data)) / b.data))
+        assert b.grad == -2.0
 
 
 def run(code, **environment):

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import chainrule
+import torch_ops
 import torture
 from chainrule import Value, losses, nn, optim
 from chainrule.compiler import compile
@@ -55,7 +56,7 @@ class TestEquality:
     def test_every_op(self):
         rng = random.Random(1)
         leaves, terms = [], []
-        for row in [row for row in chainrule.ops.TABLE.values() if row.code < 40]:
+        for row in map(chainrule.ops.TABLE.get, torch_ops.FUNCTIONS):
             for k in range(3):
                 operands = [Value(rng.uniform(*interval)) for interval in row.domain]
                 leaves += operands

@@ -29,7 +29,18 @@ if TYPE_CHECKING:
     from chainrule.stepping import stepper
     from chainrule.supervision import supervise
     from chainrule.training import fit
-    from chainrule.transforms import grad, grad_of, hessian, hvp, jacobian, jvp, value_and_grad, vjp
+    from chainrule.transforms import (
+        elementwise_grad,
+        grad,
+        grad_of,
+        hessian,
+        hvp,
+        jacobian,
+        jvp,
+        value_and_grad,
+        vjp,
+        vmap,
+    )
 
 __version__ = "0.1.0"
 
@@ -44,6 +55,7 @@ _LATER = {
     "detect_anomaly": ("anomalies", "detect_anomaly"),
     "diagnose": ("doctor", "diagnose"),
     "draw": ("drawing", "draw"),
+    "elementwise_grad": ("transforms", "elementwise_grad"),
     "fit": ("training", "fit"),
     "grad": ("transforms", "grad"),
     "grad_of": ("transforms", "grad_of"),
@@ -65,6 +77,7 @@ _LATER = {
     "training": ("training", ""),
     "value_and_grad": ("transforms", "value_and_grad"),
     "vjp": ("transforms", "vjp"),
+    "vmap": ("transforms", "vmap"),
 }
 
 __all__ = [
@@ -78,6 +91,7 @@ __all__ = [
     "diagnose",
     "dot",
     "draw",
+    "elementwise_grad",
     "fit",
     "grad",
     "grad_of",
@@ -103,6 +117,7 @@ __all__ = [
     "training",
     "value_and_grad",
     "vjp",
+    "vmap",
 ]
 __all__ += list(ops.TABLE)
 __all__ = [name for name in __all__ if not hasattr(builtins, name)]  # `import *` must not hide Python's abs and pow

@@ -1009,6 +1009,7 @@ BINARY_OPERATOR(add)
 BINARY_OPERATOR(sub)
 BINARY_OPERATOR(mul)
 BINARY_OPERATOR(div)
+BINARY_OPERATOR(mod)
 BINARY_OPERATOR(pow)
 UNARY_OPERATOR(neg)
 UNARY_OPERATOR(abs)
@@ -1079,6 +1080,11 @@ static PyObject *operator_power(PyObject *left, PyObject *right, PyObject *modul
 static PyObject *value_positive(PyObject *self)
 {
     return Py_NewRef(self);
+}
+
+static PyObject *value_conjugate(PyObject *self, PyObject *Py_UNUSED(unused)) /* NumPy's var and std ask for it */
+{
+    return value_positive(self);
 }
 
 /* What the watcher says to a look at a number: NULL is an error, None "go ahead", anything else the answer. */
@@ -1456,6 +1462,7 @@ static PyMethodDef value_methods[] = {
                ">>> x = Value(3.0)\n>>> (x * x).backward()\n>>> x.grad\n6.0\n")},
     {"_push", value_push, METH_NOARGS, PyDoc_STR("Push this node's gradient into its operands.")},
     {"_apply", (PyCFunction)(void (*)(void))value_apply, METH_FASTCALL | METH_STATIC, PyDoc_STR("The node `rule(*operands)`.")},
+    {"conjugate", value_conjugate, METH_NOARGS, PyDoc_STR("This Value itself, as of every real number.")},
     {"__format__", value_format, METH_O, NULL},
     {"__reduce__", value_reduce, METH_NOARGS, NULL},
     {"__setstate__", value_setstate, METH_O, NULL},
@@ -1498,6 +1505,7 @@ static PyType_Slot value_slots[] = {
     {Py_nb_subtract, operator_sub},
     {Py_nb_multiply, operator_mul},
     {Py_nb_true_divide, operator_div},
+    {Py_nb_remainder, operator_mod},
     {Py_nb_power, operator_power},
     {Py_nb_negative, operator_neg},
     {Py_nb_positive, value_positive},

@@ -117,8 +117,9 @@ def gradcheck(f: Callable[..., Any], *inputs: Any, tolerance: float = 1e-7) -> R
     """Compare the derivatives that `backward()` gives for `f(*inputs)` with numerical ones.
 
     `f` returns one Value. Inputs are numbers, Values (of chainrule's or of your own micrograd-like class) and
-    lists of them; numbers reach `f` as Values. A Value given is moved in place and put back, so `f` may also use
-    it behind its arguments' back: `gradcheck(lambda *p: loss(model), *model.parameters())`.
+    lists, tuples, named tuples, dicts or arrays of them; numbers reach `f` as Values. A Value given is moved in place
+    and put back, so `f` may also use it behind its arguments' back: `gradcheck(lambda *p: loss(model),
+    *model.parameters())`.
 
     Print the report for a table. Write `assert gradcheck(...)` or `gradcheck(...).check()` in a test. At a
     corner, as of relu at 0, any slope between those of the two sides agrees, and the row says so.

@@ -303,6 +303,12 @@ class Value(OpMethods):
     def __rtruediv__(self, other: Any) -> Value:  # other / self
         return _binary(ops.div, other, self)
 
+    def __mod__(self, other: Any) -> Value:
+        return _binary(ops.mod, self, other)
+
+    def __rmod__(self, other: Any) -> Value:  # other % self
+        return _binary(ops.mod, other, self)
+
     def __pow__(self, other: Any) -> Value:
         return _binary(ops.pow_, self, other)
 
@@ -317,6 +323,10 @@ class Value(OpMethods):
 
     def __abs__(self) -> Value:
         return self._apply(ops.abs_, (self,))
+
+    def conjugate(self) -> Value:
+        """This Value itself, as of every real number: NumPy's `var` and `std` ask for it."""
+        return self
 
 
 def _node(data: float, tag: str, operands: tuple[Value, ...], rule: Op | None, takes_gradient: bool = True) -> Value:

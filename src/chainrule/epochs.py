@@ -15,7 +15,7 @@ from chainrule.data import Dataset, batches
 from chainrule.nn import MLP, Layer, Module, Neuron, Sequential
 from chainrule.optim import Optimizer
 from chainrule.recording import no_grad
-from chainrule.structure import ARRAY, build, flatten
+from chainrule.structure import ARRAY, build, flatten, made
 
 if TYPE_CHECKING:
     from chainrule.training import History
@@ -419,10 +419,9 @@ def _examples(predictions: Any) -> list[Any]:
     """Predictions of a batch, example by example, as Values: what metrics are used to."""
     if isinstance(predictions, dict):
         rows = zip(*map(_examples, predictions.values()), strict=True)
-        return [dict(zip(predictions, row, strict=True)) for row in rows]
+        return [type(predictions)(zip(predictions, row, strict=True)) for row in rows]
     if isinstance(predictions, (list, tuple)):
-        make = getattr(type(predictions), "_make", type(predictions))  # a named tuple's own
-        return [make(row) for row in zip(*map(_examples, predictions), strict=True)]
+        return [made(type(predictions), row) for row in zip(*map(_examples, predictions), strict=True)]
     if predictions.ndim > 1:
         return [build((ARRAY, row.shape), map(Value, row.ravel().tolist())) for row in predictions]
     return [Value(number) for number in predictions.tolist()]

@@ -17,6 +17,7 @@ from typing import Any
 from chainrule._value import Value
 from chainrule.ops import Op, as_float
 from chainrule.recorded import number_of
+from chainrule.structure import build, flatten, is_one_number, places
 
 CONTEXTLIB = contextmanager.__code__.co_filename
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -32,14 +33,17 @@ class Experiment:
 
     def __init__(self, f: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
         self.f = f
-        self.inputs = inputs
         names = _parameter_names(f, len(inputs))
-        flat = [leaf for name, item in zip(names, inputs, strict=True) for leaf in _flatten(name, item)]
-        if not flat:
+        self.given: list[Any] = []
+        self.structures = [flatten(item, self.given, lambda leaf: leaf) for item in inputs]
+        if not self.given:
             raise ValueError("`inputs` holds no number; give at least one after `f`")
-        self.names = [name for name, _ in flat]
-        self.given = [item for _, item in flat]
-        self.numbers = [as_float(number_of(item) if is_value(item) else item, name) for name, item in flat]
+        written = [place for name, part in zip(names, self.structures, strict=True) for place in places(part, name)]
+        self.names = [getattr(item, "label", "") or name for name, item in zip(written, self.given, strict=True)]
+        self.numbers = [
+            as_float(number_of(item) if is_value(item) else item, name)
+            for name, item in zip(self.names, self.given, strict=True)
+        ]
         for name, number in zip(self.names, self.numbers, strict=True):
             if not isfinite(number):
                 raise ValueError(f"`{name}` is {number}, where there is no derivative to measure; give a finite number")
@@ -58,10 +62,11 @@ class Experiment:
 
     def apply(self, leaves: Sequence[Any]) -> Any:
         supply = iter(leaves)
-        out = self.f(*[_rebuild(item, supply) for item in self.inputs])
-        if not is_value(out):
+        out = self.f(*[build(structure, supply) for structure in self.structures])
+        outputs: list[Any] = []
+        if not is_one_number(flatten(out, outputs, lambda leaf: leaf)) or not is_value(outputs[0]):
             raise TypeError(f"`f` must return one Value, got {type(out).__name__}")
-        return out
+        return outputs[0]
 
     def result(self, index: int, number: float) -> float:
         with self.moved(index, number) as leaves:
@@ -97,21 +102,6 @@ def unchanged(values: Iterable[Any]) -> Iterator[None]:
     finally:
         for value, data, grad in before:
             value.data, value.grad = data, grad
-
-
-def _flatten(name: str, item: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(item, list | tuple):
-        for k, part in enumerate(item):
-            yield from _flatten(f"{name}[{k}]", part)
-    else:
-        yield getattr(item, "label", "") or name, item
-
-
-def _rebuild(item: Any, supply: Iterator[Any]) -> Any:
-    if isinstance(item, list | tuple):
-        parts = [_rebuild(part, supply) for part in item]
-        return tuple(parts) if isinstance(item, tuple) else parts
-    return next(supply)
 
 
 def _parameter_names(f: Callable[..., Any], count: int) -> list[str]:

@@ -2,7 +2,7 @@
 
     text ──ast.parse──► syntax tree ──whitelist──► Formula: instructions in postfix order ──build──► Values
 
-Only numbers, names, the operators `+ - * / **`, comparisons of two, the ops of the table, and assignments that give
+Only numbers, names, the operators `+ - * / % **`, comparisons of two, the ops of the table, and assignments that give
 intermediate results a name are on the list. Python's own parser reads the text, so it means what Python would mean by
 it; an error quotes the line, with a caret under the place.
 """
@@ -31,6 +31,7 @@ OPERATORS: dict[type[ast.AST], Op] = {
     ast.Sub: ops.sub,
     ast.Mult: ops.mul,
     ast.Div: ops.div,
+    ast.Mod: ops.mod,
     ast.Pow: ops.pow_,
     ast.USub: ops.neg,
     ast.Lt: ops.lt,
@@ -265,7 +266,7 @@ class _Parser:
             return self.call(node)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
             return self.fail(node, "`^` has no meaning here: write a power as a**2")
-        return self.fail(node, "a formula is made of numbers, names, + - * / **, comparisons and the table's ops only")
+        return self.fail(node, "a formula is made of numbers, names, + - * / % **, comparisons and the table's ops")
 
     def number(self, node: ast.Constant) -> float:
         if type(node.value) not in (int, float):

@@ -204,9 +204,43 @@ def _pow(base: float, exponent: float) -> float:
         return (math.copysign(INF, base) if odd else INF) if infinite else NAN
 
 
+def _fmod(a: float, b: float) -> float:
+    try:
+        return math.fmod(a, b)
+    except ValueError:
+        return NAN
+
+
+def _crosses(rest: Any, b: Any) -> Any:
+    """Whether the rest of a division by b lies on the other side of 0 than b."""
+    return ne(rest, 0.0) * ne(lt(b, 0.0), lt(rest, 0.0))
+
+
+def _mod(rest: Any, b: Any) -> Any:
+    return where(_crosses(rest, b), rest + b, rest)
+
+
+def _floor_of_quotient(a: Any, b: Any, rest: Any) -> Any:
+    """a / b rounded down, also where the division itself would round up to a whole number; infinite where b is 0."""
+    return rint(div(a - where(eq(b, 0.0), 0.0, rest), b)) - _crosses(rest, b)
+
+
+def _hypot(x: float, y: float) -> float:
+    try:
+        return abs(complex(x, y))  # C's own hypot, which `math.hypot` is not: the engines agree to the last bit
+    except OverflowError:
+        return INF
+
+
+def _whole(function: Callable[[float], int]) -> Rule:
+    """A way of rounding to a whole number, as a float: infinities, NaN and the sign of zero stay as in C."""
+    return lambda x: math.copysign(function(x), x) if math.isfinite(x) else x
+
+
 # fmt: off
 # Ops that rules above their own rows refer to.
-div: Op; pow_: Op; eq: Op; ge: Op; gt: Op; le: Op; lt: Op; where: Op; log: Op; cos: Op; sin: Op; cosh: Op; sinh: Op  # noqa: E702
+div: Op; pow_: Op; eq: Op; ne: Op; ge: Op; gt: Op; le: Op; lt: Op; where: Op  # noqa: E702
+log: Op; cos: Op; sin: Op; cosh: Op; sinh: Op; hypot: Op; rint: Op; trunc: Op  # noqa: E702
 
 # Arithmetic.
 add = op("add", lambda a, b: a + b, (lambda out, a, b: 1.0, lambda out, a, b: 1.0),
@@ -226,6 +260,24 @@ pow_ = op("pow", _pow, (
           symbol="**", c="pow({}, {})", domain=((0.2, 3.0), (-2.0, 3.0)))
 abs_ = op("abs", lambda x: math.fabs(x), (lambda out, x: gt(x, 0.0) - lt(x, 0.0),),
           "the absolute value; derivative 0 at 0 | abs(-2.0) = 2.0", c="fabs({})", aliases=("fabs",))
+
+fmod = op("fmod", _fmod, (lambda out, a, b: 1.0, lambda out, a, b: -trunc(div(a, b))),
+          "what is left of a / b rounded towards 0; has the sign of a | fmod(-5.0, 3.0) = -2.0",
+          c="fmod({}, {})", domain=((-2.8, -2.2), (1.5, 2.0)))
+mod = op("mod", lambda a, b: _mod(fmod(a, b), b),
+         (lambda out, a, b: 1.0, lambda out, a, b: -_floor_of_quotient(a, b, fmod(a, b))),
+         "what is left of a / b rounded down; has the sign of b | mod(-5.0, 3.0) = 1.0",
+         symbol="%", domain=((2.2, 2.8), (-2.0, -1.5)), aliases=("remainder",))
+
+# Rounding: no gradient.
+floor = op("floor", _whole(math.floor), (None,), "the next whole number below | floor(-1.5) = -2.0",
+           c="floor({})", domain=((0.6, 0.9),))
+ceil = op("ceil", _whole(math.ceil), (None,), "the next whole number above | ceil(1.2) = 2.0",
+          c="ceil({})", domain=((0.6, 0.9),))
+trunc = op("trunc", _whole(math.trunc), (None,), "the next whole number towards 0 | trunc(-1.5) = -1.0",
+           c="trunc({})", domain=((0.6, 0.9),))
+rint = op("rint", _whole(round), (None,), "the nearest whole number; of two, the even one | rint(2.5) = 2.0",
+          c="rint({})", domain=((0.6, 0.9),), aliases=("round",))
 
 # Comparisons: 1.0 or 0.0, and no gradient.
 lt = op("lt", lambda a, b: float(a < b), (None, None),
@@ -264,16 +316,25 @@ clip = op("clip", lambda x, low, high: minimum(maximum(x, low), high),
            lambda out, x, low, high: gt(x, high) + lt(high, low) - gt(x, high) * lt(high, low)),
           "x kept within [low, high]; derivative 1 inside, bounds included | clip(7.0, -1.0, 1.0) = 1.0",
           domain=((-3.0, 3.0), (-2.0, -0.5), (0.5, 2.0)))
+sign = op("sign", lambda x: gt(x, 0.0) - lt(x, 0.0), (None,),
+          "1 where x is positive, -1 where it is negative, else 0; no gradient | sign(-2.0) = -1.0")
 
 # Exponentials and logarithms.
+LOG_2, LOG_10 = 0.6931471805599453, 2.302585092994046
 exp = op("exp", _float(math.exp), (lambda out, x: out,),
          "e to the x, its own derivative | exp(0.0) = 1.0", c="exp({})")
 expm1 = op("expm1", _float(math.expm1), (lambda out, x: out + 1.0,),
            "exp(x) - 1, exact near 0 | expm1(1e-20) = 1e-20", c="expm1({})")
+exp2 = op("exp2", _float(math.exp2), (lambda out, x: out * LOG_2,),
+          "2 to the x | exp2(3.0) = 8.0", c="exp2({})")
 log = op("log", _float(math.log, {0.0: -INF}), (lambda out, x: div(1.0, x),),
          "the natural logarithm | log(1.0) = 0.0", c="log({})", domain=((0.1, 5.0),))
 log1p = op("log1p", _float(math.log1p, {-1.0: -INF}), (lambda out, x: div(1.0, 1.0 + x),),
            "log(1 + x), exact near 0 | log1p(1e-20) = 1e-20", c="log1p({})", domain=((-0.9, 5.0),))
+log2 = op("log2", _float(math.log2, {0.0: -INF}), (lambda out, x: div(1.0, x * LOG_2),),
+          "the logarithm to base 2 | log2(8.0) = 3.0", c="log2({})", domain=((0.1, 5.0),))
+log10 = op("log10", _float(math.log10, {0.0: -INF}), (lambda out, x: div(1.0, x * LOG_10),),
+           "the logarithm to base 10 | log10(1000.0) = 3.0", c="log10({})", domain=((0.1, 5.0),))
 sqrt = op("sqrt", _float(math.sqrt), (lambda out, x: div(0.5, out),),
           "the square root | sqrt(9.0) = 3.0", c="sqrt({})", domain=((0.1, 5.0),))
 
@@ -293,6 +354,13 @@ atan2 = op("atan2", lambda y, x: math.atan2(y, x),
             lambda out, y, x: where(eq(x * x + y * y, 0.0), 0.0, -div(y, x * x + y * y))),
            "the angle of the point (x, y); derivatives 0 at the origin | atan2(0.0, 1.0) = 0.0",
            c="atan2({}, {})", aliases=("arctan2",))
+hypot = op("hypot", _hypot, (lambda out, x, y: div(x, out), lambda out, x, y: div(y, out)),
+           "the distance sqrt(x² + y²), without overflow on the way | hypot(3.0, 4.0) = 5.0", c="hypot({}, {})")
+DEGREES, RADIANS = 57.29577951308232, 0.017453292519943295
+degrees = op("degrees", lambda x: x * DEGREES, (lambda out, x: DEGREES,),
+             "an angle in degrees, from radians | degrees(0.0) = 0.0", aliases=("rad2deg",))
+radians = op("radians", lambda x: x * RADIANS, (lambda out, x: RADIANS,),
+             "an angle in radians, from degrees | radians(180.0) = 3.141592653589793", aliases=("deg2rad",))
 
 # Hyperbolic functions.
 sinh = op("sinh", _float(math.sinh, overflow=lambda x: math.copysign(INF, x)), (lambda out, x: cosh(x),),
@@ -301,6 +369,15 @@ cosh = op("cosh", _float(math.cosh), (lambda out, x: sinh(x),),
           "the hyperbolic cosine | cosh(0.0) = 1.0", c="cosh({})")
 tanh = op("tanh", _float(math.tanh), (lambda out, x: 1.0 - out * out,),
           "the hyperbolic tangent, right for every float | tanh(1000.0) = 1.0", c="tanh({})")
+
+asinh = op("asinh", _float(math.asinh), (lambda out, x: div(1.0, hypot(1.0, x)),),
+           "the inverse hyperbolic sine | asinh(0.0) = 0.0", c="asinh({})", aliases=("arcsinh",))
+acosh = op("acosh", _float(math.acosh), (lambda out, x: div(1.0, sqrt((abs_(x) - 1.0) * (abs_(x) + 1.0))),),
+           "the inverse hyperbolic cosine | acosh(1.0) = 0.0", c="acosh({})",
+           domain=((1.2, 5.0),), aliases=("arccosh",))
+atanh = op("atanh", _float(math.atanh, {1.0: INF, -1.0: -INF}), (lambda out, x: div(1.0, (1.0 - x) * (1.0 + x)),),
+           "the inverse hyperbolic tangent | atanh(0.0) = 0.0", c="atanh({})",
+           domain=((-0.9, 0.9),), aliases=("arctanh",))
 
 # The error function.
 TWO_OVER_SQRT_PI, SQRT_HALF, ONE_OVER_SQRT_TWO_PI = 1.1283791670955126, 0.7071067811865476, 0.3989422804014327
@@ -318,6 +395,10 @@ leaky_relu = op("leaky_relu", lambda x, slope=0.01: where(gt(x, 0.0), x, x * slo
                 (lambda out, x, slope: where(gt(x, 0.0), 1.0, slope),
                  lambda out, x, slope: where(gt(x, 0.0), 0.0, x)),
                 "x where positive, else slope * x | leaky_relu(-2.0) = -0.02")
+elu = op("elu", lambda x, alpha=1.0: where(le(x, 0.0), alpha * expm1(x), x),
+         (lambda out, x, alpha: where(le(x, 0.0), alpha * exp(where(le(x, 0.0), x, 0.0)), 1.0),
+          lambda out, x, alpha: where(le(x, 0.0), expm1(where(le(x, 0.0), x, 0.0)), 0.0)),
+         "x where positive, else alpha * (exp(x) - 1) | elu(-1.0) = -0.6321205588285577")
 softplus = op("softplus", lambda x: maximum(x, 0.0) + log1p(exp(-abs_(x))), (lambda out, x: sigmoid(x),),
               "log(1 + exp(x)) without overflow | softplus(1000.0) = 1000.0")
 silu = op("silu", lambda x: x * sigmoid(x), (lambda out, x: sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x))),),

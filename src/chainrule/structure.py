@@ -1,15 +1,17 @@
 """Structure: how the numbers in an argument or a result are arranged, without the numbers.
 
-A number, a list, tuple, named tuple or dict of structures, or a NumPy array of some shape. Structures are plain data
-that can be hashed, so that programs can be kept by the structure they were compiled for. NumPy is used only where
-somebody gave an array.
+A number, a list, tuple, named tuple, dict or OrderedDict of structures, or a NumPy array of some shape. Structures are
+plain data that can be hashed, so that programs can be kept by the structure they were compiled for. NumPy is used only
+where somebody gave an array.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -27,11 +29,19 @@ class Keys:
     """
 
     keys: tuple[Hashable, ...]
-
-    __name__ = "dict"
+    kind: type[dict[Any, Any]] = dict
 
     def __call__(self, entries: Sequence[Any]) -> dict[Hashable, Any]:
-        return dict(zip(self.keys, entries, strict=True))
+        return self.kind(zip(self.keys, entries, strict=True))
+
+
+def made(kind: Any, entries: Sequence[Any]) -> Any:
+    """What a structure of this kind is with these entries: a list, a tuple, a named tuple or a dict of them.
+
+    >>> made(tuple, [1.0, 2.0])
+    (1.0, 2.0)
+    """
+    return getattr(kind, "_make", kind)(entries)  # `_make` is what a named tuple is made by
 
 
 def flatten(thing: Any, leaves: list[Any], accept: Callable[[Any], Any], floats: bool = False) -> Structure:
@@ -51,8 +61,8 @@ def flatten(thing: Any, leaves: list[Any], accept: Callable[[Any], Any], floats:
             leaves.extend(thing)
             return kind, (NUMBER,) * len(thing)
         return kind, tuple([flatten(entry, leaves, accept, floats) for entry in thing])
-    if kind is dict:
-        return Keys(tuple(thing)), tuple([flatten(entry, leaves, accept, floats) for entry in thing.values()])
+    if kind is dict or kind is OrderedDict:
+        return Keys(tuple(thing), kind), tuple([flatten(entry, leaves, accept, floats) for entry in thing.values()])
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(thing, numpy.ndarray):
         leaves.append(accept(thing))
@@ -73,14 +83,37 @@ def build(structure: Structure, leaves: Iterator[Any], dtype: Any = object) -> A
         return next(leaves)
     kind, parts = structure
     if kind is not ARRAY:
-        make = getattr(kind, "_make", kind)  # what a named tuple is made by
-        return make([build(part, leaves, dtype) for part in parts])
+        return made(kind, [build(part, leaves, dtype) for part in parts])
     import numpy as np
 
     array = np.empty(prod(parts), dtype=dtype)
     for k in range(len(array)):
         array[k] = next(leaves)
     return array.reshape(parts)
+
+
+def batch_of(structure: Structure, columns: Iterator[Any]) -> Any:
+    """The structure with an array of all examples, the next of `columns`, in place of each number.
+
+    An array gets a leading axis.
+    """
+    if structure == NUMBER:
+        return next(columns).copy()
+    kind, parts = structure
+    if kind is not ARRAY:
+        return made(kind, [batch_of(part, columns) for part in parts])
+    import numpy as np
+
+    return np.stack([next(columns) for _ in range(prod(parts))], axis=1).reshape(-1, *parts)
+
+
+def is_one_number(structure: Structure) -> bool:
+    """Whether it is a number, or an array that holds one.
+
+    >>> is_one_number((ARRAY, (1,))), is_one_number((list, (NUMBER,)))
+    (True, False)
+    """
+    return structure == NUMBER or (structure[0] is ARRAY and prod(structure[1]) == 1)
 
 
 def nest(outer: Structure, inner: Structure) -> Structure:
@@ -114,9 +147,33 @@ def difference(old: Structure, new: Structure, what: str) -> str:
     if old != NUMBER and new != NUMBER and old[0] == new[0] != ARRAY and len(old[1]) == len(new[1]):
         for k, (before, after) in enumerate(zip(old[1], new[1], strict=True)):
             if before != after:
-                key = repr(old[0].keys[k]) if isinstance(old[0], Keys) else k
-                return difference(before, after, f"{what}[{key}]")
+                return difference(before, after, what + place(old[0], k))
     return f"{what} was {words(old)} and is {words(new)}"
+
+
+def place(kind: Any, k: int) -> str:
+    """How Python writes entry `k` of a list, a tuple, a named tuple or a dict.
+
+    >>> place(list, 0), place(Keys(("a", "b")), 1)
+    ('[0]', "['b']")
+    """
+    if isinstance(kind, Keys):
+        return f"[{kind.keys[k]!r}]"
+    return f".{kind._fields[k]}" if hasattr(kind, "_fields") else f"[{k}]"
+
+
+def places(structure: Structure, name: str) -> list[str]:
+    """Where each number of a structure called `name` stands, from left to right.
+
+    >>> places((list, (NUMBER, (ARRAY, (2,)))), "x")
+    ['x[0]', 'x[1][0]', 'x[1][1]']
+    """
+    if structure == NUMBER:
+        return [name]
+    kind, parts = structure
+    if kind is ARRAY:
+        return [name + "".join(f"[{k}]" for k in index) for index in product(*map(range, parts))]
+    return [found for k, part in enumerate(parts) for found in places(part, name + place(kind, k))]
 
 
 def words(structure: Structure) -> str:
@@ -129,5 +186,6 @@ def words(structure: Structure) -> str:
         return "a number"
     kind, parts = structure
     if isinstance(kind, Keys):
-        return f"a dict of {', '.join(map(repr, kind.keys)) or 'nothing'}"
+        kind_of_dict = "a dict" if kind.kind is dict else "an OrderedDict"
+        return f"{kind_of_dict} of {', '.join(map(repr, kind.keys)) or 'nothing'}"
     return f"an array of shape {parts}" if kind is ARRAY else f"a {kind.__name__} of {len(parts)}"

@@ -28,12 +28,22 @@ from chainrule._value import ENGINE, decide_equality
 from chainrule.ops import as_float
 from chainrule.recorded import lay_flat, number_of
 from chainrule.recording import constant, detach, frozen, is_recording, recording
-from chainrule.structure import NUMBER, Structure, build, difference, flatten, nest, words
+from chainrule.structure import (
+    NUMBER,
+    Structure,
+    batch_of,
+    build,
+    difference,
+    flatten,
+    is_one_number,
+    nest,
+    words,
+)
 
 if ENGINE == "native":
     from chainrule import _native
 
-__all__ = ["grad", "grad_of", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp"]
+__all__ = ["elementwise_grad", "grad", "grad_of", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp", "vmap"]
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
@@ -44,10 +54,11 @@ BY_HAND = (
 )
 
 
-def grad(function: Function, argnums: Argnums = 0) -> Function:
+def grad(function: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     """A function for the gradient of `function` by its argument number `argnums`, in the structure of that argument.
 
-    The function returns one number. Several `argnums` give a tuple of gradients.
+    The function returns one number. Several `argnums` give a tuple of gradients. With `has_aux` the function returns a
+    pair, a number and whatever else is of interest, and the result is a pair too: the gradient, and what else.
 
     >>> grad(lambda x: x**3)(2.0)
     12.0
@@ -55,17 +66,20 @@ def grad(function: Function, argnums: Argnums = 0) -> Function:
     12.0
     >>> grad(lambda model, x: model["w"] * x + model["b"])({"w": 2.0, "b": 1.0}, 3.0)
     {'w': 3.0, 'b': 1.0}
+    >>> grad(lambda x: (x * x, {"inside": 3.0 * x}), has_aux=True)(2.0)
+    (4.0, {'inside': 6.0})
     """
-    both = value_and_grad(function, argnums)
+    both = value_and_grad(function, argnums, has_aux)
 
     @wraps(function)
     def gradient(*arguments: Any, **named: Any) -> Any:
-        return both(*arguments, **named)[1]
+        value, result = both(*arguments, **named)
+        return (result, value[1]) if has_aux else result
 
     return gradient
 
 
-def value_and_grad(function: Function, argnums: Argnums = 0) -> Function:
+def value_and_grad(function: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     """As `grad`, but the result is a pair: what `function` returns, and the gradient.
 
     >>> value_and_grad(lambda x, y: x * y)(2.0, 5.0)
@@ -74,17 +88,81 @@ def value_and_grad(function: Function, argnums: Argnums = 0) -> Function:
 
     @wraps(function)
     def both(*arguments: Any, **named: Any) -> tuple[Any, Any]:
-        call = _Call(function, arguments, named, argnums)
+        call = _Call(function, arguments, named, argnums, has_aux)
         (output,) = call.one_output()
-        return call.kind(output), call.build(call.structure, call.pull([(output, 1.0)]))
+        value = call.build(call.result, [output])
+        return call.with_aux(value), call.build(call.structure, call.pull([(output, 1.0)]))
 
     return both
 
 
-def jacobian(function: Function, argnums: Argnums = 0) -> Function:
+def elementwise_grad(function: Function, argnums: int = 0) -> Function:
+    """A function for the derivative of `function`, a function of numbers, at every number of a list or an array.
+
+    Arguments are numbers, and lists or arrays that are all arranged in one way, as the result is then. A number stands
+    for as many equal ones. The derivative is by argument `argnums`.
+
+    >>> elementwise_grad(lambda x: x**3)([1.0, 2.0])
+    [3.0, 12.0]
+    """
+    derivative = grad(function, argnums)
+
+    @wraps(function)
+    def derivatives(*arguments: Any, **named: Any) -> Any:
+        columns, structure = [], NUMBER
+        for k, argument in enumerate(arguments):
+            columns.append(list[Any]())
+            found = flatten(argument, columns[-1], partial(_number, k))
+            if NUMBER not in (found, structure) and found != structure:
+                change = difference(structure, found, "an argument")
+                raise ValueError(f"the arguments of an elementwise function must be arranged in one way: {change}")
+            structure = found if structure == NUMBER else structure
+        count = max(map(len, columns), default=0)
+        rows = zip(*[column * count if len(column) < count else column for column in columns], strict=True)
+        return _built(structure, [derivative(*row, **named) for row in rows])
+
+    return derivatives
+
+
+def vmap(function: Function, in_axes: int | Sequence[int | None] | None = 0) -> Function:
+    """A function of many examples: each argument is a list or an array with an example in each entry.
+
+    The result is that of `function`, with an array of all examples in place of each number, as `batch` of a compiled
+    function gives it with `reduce=None`. `in_axes` has an entry for each argument: 0, or None for one that is the same
+    for all examples.
+
+    >>> vmap(grad(lambda x: x[0] * x[1]))([[1.0, 2.0], [3.0, 4.0]])
+    [array([2., 4.]), array([1., 3.])]
+    """
+
+    @wraps(function)
+    def mapped(*arguments: Any, **named: Any) -> Any:
+        axes = [in_axes] * len(arguments) if in_axes is None or isinstance(in_axes, int) else list(in_axes)
+        if len(axes) != len(arguments) or any(axis not in (0, None) for axis in axes):
+            raise ValueError(
+                f"`in_axes` must be 0 or None, or have one of these for each of {len(arguments)} arguments; "
+                f"got {in_axes!r}"
+            )
+        counts = [None if axis is None else _examples_in(a) for a, axis in zip(arguments, axes, strict=True)]
+        found = {count for count in counts if count is not None}
+        if len(found) != 1 or found == {0}:
+            raise ValueError(
+                "the arguments must have the same number of examples, at least one; they have "
+                + (", ".join(str(count) for count in counts if count is not None) or "none, for `in_axes` is None")
+            )
+        results = [
+            function(*[a if count is None else a[k] for a, count in zip(arguments, counts, strict=True)], **named)
+            for k in range(found.pop())
+        ]
+        return _stacked(results)
+
+    return mapped
+
+
+def jacobian(function: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     """A function for the derivatives of all results of `function` by all numbers of its argument `argnums`.
 
-    The structure of the result, with the structure of the argument in place of each number.
+    The structure of the result, with the structure of the argument in place of each number. `has_aux` as in `grad`.
 
     >>> jacobian(lambda x: [x[0] * x[1], x[0] + x[1]])([2.0, 3.0])
     [[3.0, 2.0], [1.0, 1.0]]
@@ -92,48 +170,54 @@ def jacobian(function: Function, argnums: Argnums = 0) -> Function:
 
     @wraps(function)
     def derivatives(*arguments: Any, **named: Any) -> Any:
-        call = _Call(function, arguments, named, argnums)
+        call = _Call(function, arguments, named, argnums, has_aux)
         if len(call.inputs) < len(call.outputs):  # the fewer sweeps
             columns = [call.push([(x, 1.0)]) for x in call.inputs]
             numbers = [column[k] for k in range(len(call.outputs)) for column in columns]
         else:
             numbers = [number for output in call.outputs for number in call.pull([(output, 1.0)])]
-        return call.build(nest(call.result, call.structure), numbers)
+        return call.with_aux(call.build(nest(call.result, call.structure), numbers))
 
     return derivatives
 
 
-def hessian(function: Function, argnums: Argnums = 0) -> Function:
+def hessian(function: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     """A function for the second derivatives of `function`, which returns one number: the Jacobian of its gradient.
+
+    `has_aux` as in `grad`.
 
     >>> hessian(lambda x: x[0] ** 2 * x[1])([3.0, 5.0])
     [[10.0, 6.0], [6.0, 0.0]]
     """
-    return jacobian(grad(function, argnums), argnums)
+    return jacobian(grad(function, argnums, has_aux), argnums, has_aux)
 
 
-def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> tuple[Any, ...]:
     """What `function(*primals)` returns, and how it changes as the arguments move along `tangents`: forward mode.
+
+    With `has_aux` the function returns a pair, and what is second in it comes third here.
 
     >>> jvp(lambda x: [x * x, 3.0 * x], (2.0,), (1.0,))
     ([4.0, 6.0], [4.0, 3.0])
     """
     primals, tangents = _sequence(primals, "primals"), _sequence(tangents, "tangents")
-    call = _Call(function, primals, {}, range(len(primals)))
+    call = _Call(function, primals, {}, range(len(primals)), has_aux)
     seeds = _like(call.structure, tuple(tangents), "tangents", "`primals`")
     moved = call.joined_by(seeds)
     changes = moved.push(zip(call.inputs, seeds, strict=True))
-    return call.build(call.result, call.outputs), moved.build(call.result, changes)
+    return call.build(call.result, call.outputs), moved.build(call.result, changes), *call.aux
 
 
-def vjp(function: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+def vjp(function: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """What `function(*primals)` returns, and a function that pulls cotangents of the result back to the arguments.
+
+    With `has_aux` the function returns a pair, and what is second in it comes third here.
 
     >>> y, pull = vjp(lambda x, w: [x * w, x + w], 2.0, 5.0)
     >>> y, pull([1.0, 10.0])
     ([10.0, 7.0], (15.0, 12.0))
     """
-    call = _Call(function, primals, {}, range(len(primals)))
+    call = _Call(function, primals, {}, range(len(primals)), has_aux)
 
     def pull(cotangents: Any) -> tuple[Any, ...]:
         seeds = _like(call.result, cotangents, "cotangents", "the result")
@@ -141,7 +225,7 @@ def vjp(function: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[A
         gradients = pulled.pull(zip(call.outputs, seeds, strict=True))
         return pulled.build(call.structure, gradients)  # type: ignore[no-any-return]
 
-    return call.build(call.result, call.outputs), pull
+    return call.build(call.result, call.outputs), pull, *call.aux
 
 
 def hvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
@@ -186,7 +270,14 @@ def grad_of(output: Any, inputs: Any, create_graph: bool = False) -> Any:
 class _Call:
     """A call of a function on fresh nodes in place of the numbers that it is to be differentiated by."""
 
-    def __init__(self, function: Function, arguments: Sequence[Any], named: dict[str, Any], argnums: Argnums) -> None:
+    def __init__(
+        self,
+        function: Function,
+        arguments: Sequence[Any],
+        named: dict[str, Any],
+        argnums: Argnums,
+        has_aux: bool = False,
+    ) -> None:
         self.name = getattr(function, "__name__", type(function).__name__)
         self.inputs: list[Any] = []
         self.outputs: list[Any] = []
@@ -204,10 +295,15 @@ class _Call:
                 numbers_given += numbers
                 are_nodes = are_nodes or any(map(_is_node, numbers))
             with _standing_in(self.inputs, numbers_given):
-                self.result = flatten(function(*given, **named), self.outputs, self._output)
+                returned = function(*given, **named)
+            result, *aux = self._pair(returned) if has_aux else [returned]
+            self.result = flatten(result, self.outputs, self._output)
         self.structure: Structure = (tuple, tuple(structures)) if isinstance(argnums, Iterable) else structures[0]
-        self.path = _Path(self.outputs, self.inputs)
+        others: list[Any] = []
+        flatten(aux, others, lambda leaf: leaf)
+        self.path = _Path([*self.outputs, *filter(_is_node, others)], self.inputs)
         self.gives_values = are_nodes or self.path.meets_others() or is_tracing()
+        self.aux = [self._shown(thing) for thing in aux]  # none, or one thing
 
     def joined_by(self, numbers: Sequence[Any]) -> _Call:
         """The call, as one that gives Values if these numbers are."""
@@ -218,8 +314,8 @@ class _Call:
         return call
 
     def one_output(self) -> list[Any]:
-        """The outputs, if there is one and it is a bare number."""
-        if self.result != NUMBER:
+        """The outputs, if there is one."""
+        if not is_one_number(self.result):
             raise TypeError(
                 f"`{self.name}` returned {words(self.result)}, and a gradient is that of one number: "
                 "use chainrule.jacobian, or return one number"
@@ -234,7 +330,7 @@ class _Call:
     def push(self, seeds: Iterable[tuple[Any, Any]]) -> list[Any]:
         """The changes of the outputs as the inputs change by `seeds`."""
         with recording():
-            return self.path.push(self._seeds(seeds), self.as_graph)
+            return self.path.push(self._seeds(seeds), self.as_graph)[: len(self.outputs)]
 
     def _seeds(self, seeds: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
         for node, seed in seeds:
@@ -256,6 +352,26 @@ class _Call:
         if self.gives_values:
             return frozen(number.data if _is_node(number) else number)
         return number_of(number) if _is_node(number) else float(number)
+
+    def with_aux(self, result: Any) -> Any:
+        """The result, in a pair with what else the function returned if there is such a thing."""
+        return (result, *self.aux) if self.aux else result
+
+    def _pair(self, returned: Any) -> tuple[Any, Any]:
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise TypeError(
+                f"`{self.name}` returned {type(returned).__name__}, and with `has_aux` it must return a pair: "
+                "the result, and whatever else is of interest"
+            )
+        return returned
+
+    def _shown(self, thing: Any) -> Any:
+        """Anything, with its nodes as the caller is to see them."""
+        leaves: list[Any] = []
+        structure = flatten(thing, leaves, lambda leaf: leaf)
+        if not any(map(_is_node, leaves)):
+            return thing
+        return _built(structure, [self.kind(leaf) if _is_node(leaf) else leaf for leaf in leaves])
 
     def _output(self, leaf: Any) -> Any:
         try:
@@ -483,6 +599,41 @@ def _input(given: Any) -> Any:
             f"`inputs` must be Values, got {type(given).__name__}: give those that `output` was computed from"
         )
     return given
+
+
+def _built(structure: Structure, leaves: list[Any]) -> Any:
+    """A structure of these; its arrays are of floats if all of them are."""
+    return build(structure, iter(leaves), float if set(map(type, leaves)) <= {float} else object)
+
+
+def _examples_in(argument: Any) -> int:
+    if not hasattr(argument, "__len__") or isinstance(argument, (str, dict)):
+        raise TypeError(
+            f"an argument must be a list or an array with an example in each entry, got {type(argument).__name__}: "
+            "say None in `in_axes` for one that is the same for all"
+        )
+    return len(argument)
+
+
+def _stacked(results: list[Any]) -> Any:
+    """The structure of the results, with an array of all in place of each number."""
+    import numpy as np
+
+    rows: list[list[Any]] = [[] for _ in results]
+    structures = [flatten(result, row, _entry) for result, row in zip(results, rows, strict=True)]
+    for k, structure in enumerate(structures):
+        if structure != structures[0]:
+            change = difference(structures[0], structure, "the result")
+            raise ValueError(f"the results must be arranged in one way for all examples: for example {k} {change}")
+    dtype = float if {type(entry) for row in rows for entry in row} <= {float} else object
+    columns = np.empty((len(rows[0]), len(rows)), dtype=dtype)
+    for k, row in enumerate(rows):
+        columns[:, k] = row
+    return batch_of(structures[0], iter(columns))
+
+
+def _entry(leaf: Any) -> Any:
+    return leaf if _is_node(leaf) else as_float(leaf, "a result")
 
 
 def _like(structure: Structure, given: Any, argument: str, model: str) -> list[Any]:

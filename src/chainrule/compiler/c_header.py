@@ -19,6 +19,7 @@ from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.powers import power
 from chainrule.compiler.program import (
     LETTERS,
+    NOTHING,
     Access,
     Apply,
     Array,
@@ -348,11 +349,12 @@ class _Function:
         block = _Block(self)
         value = block.evaluate(term.expression)
         if join is ops.add:
-            start, step = 0.0, f"{name} += {block.spell(value)};"
+            start, step = NOTHING, f"{name} += {block.spell(value)};"
         else:
             start, step = -ops.INF, f"{name} = {block.spell(block.apply(join, (block.name(name), value)))};"
+        first = self.element.literal(start).strip("()")
         inner = [*block.declarations, step]
-        return [f"{self.element.name} {name} = {self.element.literal(start)};", *self.nest(term.loops, outer, inner)]
+        return [f"{self.element.name} {name} = {first};", *self.nest(term.loops, outer, inner)]
 
     def nest(self, loops: Shape, outer: int, body: list[str]) -> list[str]:
         """The lines inside these loops, which are inside `outer` others."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
@@ -35,18 +35,6 @@ def rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
     if not rows:
         return NUMBER, np.zeros((0, 1))
     return structures.pop(), np.array(rows, dtype=np.float64)
-
-
-def batch_of(structure: Structure, columns: Iterator[np.ndarray]) -> Any:
-    """The result's structure with an array of all examples in place of each number; an array gets a leading axis."""
-    if structure == NUMBER:
-        return next(columns).copy()
-    kind, parts = structure
-    if kind is ARRAY:
-        stacked = np.stack([next(columns) for _ in range(int(np.prod(parts)))], axis=1)
-        return stacked.reshape(-1, *parts)
-    make = getattr(kind, "_make", kind)  # what a named tuple is made by
-    return make([batch_of(part, columns) for part in parts])
 
 
 class Examples:

@@ -22,7 +22,7 @@ from chainrule._tracing import is_tracing
 from chainrule._value import Value
 from chainrule.compiler.batch import batched
 from chainrule.compiler.differentiate import differentiate
-from chainrule.compiler.examples import Examples, batch_of, rows_of
+from chainrule.compiler.examples import Examples, rows_of
 from chainrule.compiler.export import frozen
 from chainrule.compiler.lift import IrregularityError
 from chainrule.compiler.machine import Machine, check_dtype, load_xla
@@ -36,7 +36,7 @@ from chainrule.nn import Module
 from chainrule.ops import as_float
 from chainrule.optim import Optimizer
 from chainrule.recording import constant
-from chainrule.structure import NUMBER, Structure, build, difference, flatten
+from chainrule.structure import Structure, batch_of, build, difference, flatten, is_one_number
 
 if TYPE_CHECKING:
     from chainrule.compiler.sharding import ShardedFunction
@@ -91,12 +91,12 @@ class CompiledFunction:
         if is_tracing():
             return self.function(*_nodes(inputs))
         traced, numbers = self._trace(inputs)
-        if traced.result != NUMBER:
+        if not is_one_number(traced.result):
             output = self._run(traced, numbers, total=False).output
             return build(traced.result, iter(output.tolist()), dtype=np.float64)
         value, gradient = self._value_and_grad(traced, numbers)
         add_to_grad(traced.wrt, gradient)
-        return value
+        return build(traced.result, iter([value]), dtype=np.float64)
 
     def value_and_grad(self, *inputs: Any) -> tuple[float, np.ndarray]:
         """The result and its gradient by `wrt`, from the captured Values' present data; no Value is changed.
@@ -191,7 +191,7 @@ class CompiledFunction:
 
         check_dtype(dtype)
         traced = self._trace(like)[0] if like else self._last_run[0]
-        gradient = bool(traced.wrt) and traced.result == NUMBER and not freeze
+        gradient = bool(traced.wrt) and is_one_number(traced.result) and not freeze
         notes = {"input": argument_spans(self.function, traced.structure)}
         return header(name, traced.exported(freeze), dtype, gradient, notes)
 
@@ -216,8 +216,8 @@ class CompiledFunction:
         program = differentiate(program) if gradient else program
         xla = load_xla()
         if examples is None:
-            return xla.function(program, len(traced.wrt), traced.result)  # type: ignore[no-any-return]
-        return xla.batch_function(program, len(traced.wrt), examples, traced.used, traced.count)  # type: ignore[no-any-return]
+            return xla.function(program, len(traced.wrt), traced.structure, traced.result)  # type: ignore[no-any-return]
+        return xla.batch_function(program, len(traced.wrt), traced.structure, examples, traced.used, traced.count)  # type: ignore[no-any-return]
 
     def shard(self, mesh: Any) -> ShardedFunction:
         """The same function with its batches spread over devices, of one machine or of many, through JAX.
@@ -427,7 +427,7 @@ class CompiledFunction:
         return traced.steps.get(key)
 
     def _check_scalar(self, traced: Traced) -> None:
-        if traced.result != NUMBER:
+        if not is_one_number(traced.result):
             raise TypeError(
                 f"`{self.name}` returns {traced.outputs} numbers in a structure, and a gradient is that of one number: "
                 "return one, or call the program for the results alone (a batch with `reduce=None`)"

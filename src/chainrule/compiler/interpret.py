@@ -10,7 +10,25 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.differentiate import is_injective
-from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Number, Repeat, Shape, Statement
+from chainrule.compiler.program import (
+    NOTHING,
+    Access,
+    Apply,
+    Array,
+    ArrayProgram,
+    Expression,
+    Number,
+    Repeat,
+    Shape,
+    Statement,
+)
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    """NumPy may take a root where the exponent is ½, and roots of -0.0 and -inf are not their powers."""
+    as_root = (exponent == 0.5) & ((base == 0.0) | (base == -math.inf))
+    return np.power(np.where(as_root, np.absolute(base), base), exponent)
+
 
 NUMPY: dict[str, Any] = {
     "add": np.add,
@@ -18,7 +36,7 @@ NUMPY: dict[str, Any] = {
     "mul": np.multiply,
     "div": np.divide,
     "neg": np.negative,
-    "pow": np.power,
+    "pow": _power,
     "abs": np.absolute,
     "lt": np.less,
     "le": np.less_equal,
@@ -31,6 +49,9 @@ NUMPY: dict[str, Any] = {
     "acos": np.arccos,
     "atan": np.arctan,
     "atan2": np.arctan2,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
     "erf": np.vectorize(math.erf, otypes=[float]),
     "erfc": np.vectorize(math.erfc, otypes=[float]),
 }
@@ -89,7 +110,8 @@ def _execute(statement: Statement, memory: Memory, time: int) -> None:
         loops = statement.loops + term.loops
         value = np.broadcast_to(_evaluate(term.expression, loops, memory, time, target.dtype.type), loops)
         if term.loops:
-            value = join.reduce(value, axis=tuple(range(len(statement.loops), len(loops))))
+            start = NOTHING if statement.join is ops.add else -np.inf
+            value = join.reduce(value, axis=tuple(range(len(statement.loops), len(loops))), initial=start)
         signed = value if term.sign > 0 else -value
         total = signed if position == 0 else join(total, signed)
     where = statement.target.positions(statement.loops, time)

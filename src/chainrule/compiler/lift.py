@@ -21,6 +21,7 @@ from chainrule import ops
 from chainrule.compiler.classes import CHAINS, SUM, Classes, classify
 from chainrule.compiler.graph import KINDS, Graph
 from chainrule.compiler.program import (
+    NOTHING,
     Access,
     Apply,
     Array,
@@ -268,7 +269,7 @@ class _Lifter:
             if (real < width).any():
                 mask = (np.arange(width) < real[:, None]).astype(np.float64)
                 chosen = self.constant(mask.reshape(1, *loops, *term.loops), "mask")
-                term.expression = Apply(ops.where, (chosen, term.expression, Number(0.0)))
+                term.expression = Apply(ops.where, (chosen, term.expression, Number(NOTHING)))
 
     def constant(self, numbers: np.ndarray, kind: str = "constant") -> Expression:
         """Numbers by time and loop index: an immediate if all are equal, else an array without the axes of repeats."""

@@ -20,7 +20,18 @@ from chainrule import ops
 from chainrule.compiler import kernels, powers
 from chainrule.compiler.fusion import Group, groups, is_same, stored, without_zeros
 from chainrule.compiler.lanes import JAM, choose_jams, choose_lanes
-from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Number, Repeat, Statement, Term
+from chainrule.compiler.program import (
+    NOTHING,
+    Access,
+    Apply,
+    Array,
+    ArrayProgram,
+    Expression,
+    Number,
+    Repeat,
+    Statement,
+    Term,
+)
 
 WIDEST = 32  # lanes of doubles: four 512-bit registers, enough to hide the latency of a fused multiply-add
 LONGEST = 256  # statements of a Repeat that are compiled as one: LLVM's work on straight-line code is superlinear
@@ -29,7 +40,7 @@ FLAGS = "reassoc contract"  # never flags that assume away NaN or infinity
 
 ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 COMPARISONS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
-INTRINSICS = {"abs": "fabs", "sqrt": "sqrt"}
+INTRINSICS = {"abs": "fabs", "sqrt": "sqrt", **{name: name for name in ("floor", "ceil", "trunc", "rint")}}
 
 
 class Element:
@@ -474,7 +485,7 @@ class _Function:
 
     def start(self, lanes: int) -> Register:
         """What a reduction of the statement begins with."""
-        return self.register(0.0 if self.statement.join is ops.add else -ops.INF, lanes)
+        return self.register(NOTHING if self.statement.join is ops.add else -ops.INF, lanes)
 
     def term(self, term: Term, tile: list[list[str]]) -> list[Any]:
         """The value of a term for each entry of the tile."""

@@ -1,4 +1,8 @@
-"""Powers with a known exponent: by multiplication where it is a small whole number, by roots where it is a half."""
+"""Powers with a known exponent: by multiplication where it is a small whole number, by roots where it is a half.
+
+`pow` and `sqrt` disagree at two places: (-0.0)**0.5 is 0.0 and (-inf)**0.5 is inf, where roots are -0.0 and NaN. So the
+base of a half power is taken without its sign there, as if `pow` had been asked.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,10 @@ def power(base: Any, exponent: float) -> Any:
     whole = abs(exponent)
     if whole > MOST or not (2 * whole).is_integer():
         return None
-    result = None if whole.is_integer() else ops.sqrt(base)
+    result = None
+    if not whole.is_integer():
+        base = ops.where(ops.eq(base, 0.0) + ops.eq(base, -ops.INF), ops.abs_(base), base)
+        result = ops.sqrt(base)
     square, bits = base, int(whole)
     while bits:
         if bits & 1:

@@ -25,6 +25,7 @@ from chainrule.compiler.naming import name_of
 
 Shape = tuple[int, ...]
 LETTERS = "ijklmnuvw"  # of the loops, from the outermost in; r is the time in a Repeat
+NOTHING = -0.0  # what a sum starts with: it changes no number, where 0.0 would change -0.0
 
 
 class Array:

@@ -27,13 +27,14 @@ from chainrule._bulk import add_to_grad, read_data, write_data
 from chainrule._value import Value
 from chainrule.compiler.batch import batched, padded
 from chainrule.compiler.differentiate import differentiate
-from chainrule.compiler.examples import Examples, batch_of
+from chainrule.compiler.examples import Examples
 from chainrule.compiler.function import CompiledFunction
 from chainrule.compiler.machine import places
 from chainrule.compiler.program import ArrayProgram
 from chainrule.compiler.traced import Traced
 from chainrule.compiler.xla import Numbers, computation, precision
 from chainrule.optim import Optimizer
+from chainrule.structure import batch_of
 
 LOST = (
     "a process of this run has ended, or cannot be reached any more ({}): this one cannot go on without it. "

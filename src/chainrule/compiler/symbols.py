@@ -29,6 +29,7 @@ BRANCH = (
     "chainrule.minimum(a, b), and `p and q` as the product (p) * (q)"
 )
 NUMBER = "use chainrule's functions (chainrule.exp(x) for math.exp(x)), and read numbers from the result of the call"
+ROUND = "write chainrule.rint(x) for round(x), or chainrule.floor, ceil or trunc, and read numbers from the result"
 WHOLE = (
     "a number that decides the shape of the computation (a count, an index) must be fixed: "
     "let the function capture it, as with functools.partial, or choose with chainrule.where"
@@ -126,6 +127,12 @@ class Symbol:
     def __rtruediv__(self, other: Any) -> Symbol:  # other / self
         return _binary(ops.div, other, self)
 
+    def __mod__(self, other: Any) -> Symbol:
+        return _binary(ops.mod, self, other)
+
+    def __rmod__(self, other: Any) -> Symbol:  # other % self
+        return _binary(ops.mod, other, self)
+
     def __pow__(self, other: Any) -> Symbol:
         return _binary(ops.pow_, self, other)
 
@@ -140,6 +147,10 @@ class Symbol:
 
     def __abs__(self) -> Symbol:
         return self._apply(ops.abs_, (self,))
+
+    def conjugate(self) -> Symbol:
+        """The number itself, as of every real one."""
+        return self
 
     # Comparisons are conditions: 1.0 or 0.0 once the number is known.
 
@@ -201,16 +212,16 @@ class Symbol:
         _refuse("uses a traced number as an index or a count", WHOLE)
 
     def __round__(self, digits: int = 0) -> NoReturn:
-        _refuse("rounds a traced number", NUMBER)
+        _refuse("rounds a traced number", ROUND)
 
     def __floor__(self) -> NoReturn:
-        _refuse("rounds a traced number", NUMBER)
+        _refuse("rounds a traced number", ROUND)
 
     def __ceil__(self) -> NoReturn:
-        _refuse("rounds a traced number", NUMBER)
+        _refuse("rounds a traced number", ROUND)
 
     def __trunc__(self) -> NoReturn:
-        _refuse("rounds a traced number", NUMBER)
+        _refuse("rounds a traced number", ROUND)
 
     def __iter__(self) -> NoReturn:
         _refuse("iterates over a traced number", "give the function a list where it expects one")

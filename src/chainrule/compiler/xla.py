@@ -36,7 +36,7 @@ from chainrule.compiler.program import (
     Statement,
     Term,
 )
-from chainrule.structure import ARRAY, NUMBER, Structure
+from chainrule.structure import ARRAY, NUMBER, Keys, Structure, made
 
 JAX: dict[str, Callable[..., Any]] = {
     "add": jnp.add,
@@ -57,6 +57,9 @@ JAX: dict[str, Callable[..., Any]] = {
     "acos": jnp.arccos,
     "atan": jnp.arctan,
     "atan2": jnp.arctan2,
+    "asinh": jnp.arcsinh,
+    "acosh": jnp.arccosh,
+    "atanh": jnp.arctanh,
     "erf": special.erf,
     "erfc": special.erfc,
 }
@@ -87,16 +90,19 @@ def computation(program: ArrayProgram) -> Callable[[Memory], Memory]:
     return run
 
 
-def function(program: ArrayProgram, size: int, result: Structure = NUMBER) -> Callable[..., Any]:
+def function(
+    program: ArrayProgram, size: int, structure: Structure = (), result: Structure = NUMBER
+) -> Callable[..., Any]:
     """A pure function of the parameters, `size` of them, and the inputs, for `jax.jit`, `vmap` and the like.
 
-    It gives the results, arranged as `result` says; with the gradient by the parameters if the program has one.
+    `structure` is that of the arguments. It gives the results, arranged as `result` says; with the gradient by the
+    parameters if the program has one.
     """
     run = _of_leaves(program, size)
     inputs = program.leaves["input"].size if "input" in program.leaves else 0
 
     def call(parameters: Any, *arguments: Any) -> Any:
-        flat = _joined([jnp.ravel(leaf) for leaf in _leaves(arguments)], 0)
+        flat = _joined([jnp.ravel(leaf) for leaf in _leaves(arguments, (tuple, structure))], 0)
         if flat.size != inputs:
             raise ValueError(f"the arguments must have {inputs} numbers in all, got {flat.size}")
         outputs, *gradient = run(parameters, flat)
@@ -106,7 +112,9 @@ def function(program: ArrayProgram, size: int, result: Structure = NUMBER) -> Ca
     return call
 
 
-def batch_function(program: ArrayProgram, size: int, examples: int, used: Any, count: int) -> Callable[..., Any]:
+def batch_function(
+    program: ArrayProgram, size: int, structure: Structure, examples: int, used: Any, count: int
+) -> Callable[..., Any]:
     """A pure function of the parameters and of arguments with a leading axis of `examples`, for a batched program.
 
     It gives the mean of the results, with its gradient if the program has one. Of the `count` numbers of an example the
@@ -116,7 +124,7 @@ def batch_function(program: ArrayProgram, size: int, examples: int, used: Any, c
     width = padded(examples)
 
     def call(parameters: Any, *arguments: Any) -> Any:
-        leaves = _leaves(arguments)
+        leaves = _leaves(arguments, (tuple, structure))
         if any(leaf.ndim == 0 or len(leaf) != examples for leaf in leaves):
             shapes = ", ".join(str(leaf.shape) for leaf in leaves)
             raise ValueError(f"the arguments must have a leading axis of {examples} examples, got shapes {shapes}")
@@ -146,8 +154,17 @@ def _of_leaves(program: ArrayProgram, size: int) -> Callable[[Any, Any], list[An
     return call
 
 
-def _leaves(given: Any) -> list[Any]:
-    """The arrays in a nest of lists, of floating-point numbers all."""
+def _leaves(given: Any, structure: Structure = NUMBER) -> list[Any]:
+    """The arrays in a nest of lists and dicts, of floating-point numbers all.
+
+    Where it is nested as `structure` is, in the order of that: a dict comes out of `jax.jit` with its keys sorted.
+    """
+    if structure != NUMBER and isinstance(given, (list, tuple, dict)) and len(given) == len(structure[1]):
+        kind, parts = structure
+        if isinstance(kind, Keys) and isinstance(given, dict) and given.keys() == set(kind.keys):
+            given = [given[key] for key in kind.keys]
+        if kind is not ARRAY and not isinstance(given, dict):
+            return [leaf for part, inner in zip(given, parts, strict=True) for leaf in _leaves(part, inner)]
     arrays = [jnp.asarray(leaf) for leaf in jax.tree.leaves(given)]
     return [a if jnp.issubdtype(a.dtype, jnp.floating) else a.astype(jnp.result_type(float)) for a in arrays]
 
@@ -168,7 +185,7 @@ def _arranged(structure: Structure, flat: Any, start: int) -> tuple[Any, int]:
     for part in parts:
         entry, start = _arranged(part, flat, start)
         entries.append(entry)
-    return kind(entries), start
+    return made(kind, entries), start
 
 
 class Xla:

@@ -21,7 +21,7 @@ from chainrule.formulas import Formula, show
 from chainrule.learn.explaining import FILE, explain
 
 MOST_NODES = 300  # as in the stepper
-RULES = {"+": ops.add, "*": ops.mul, "-": ops.sub, "/": ops.div, "**": ops.pow_}
+RULES = {"+": ops.add, "*": ops.mul, "-": ops.sub, "/": ops.div, "%": ops.mod, "**": ops.pow_}
 
 
 def is_node(thing: Any) -> bool:
