@@ -31,6 +31,8 @@ FUNCTIONS = {
     "where": lambda condition, a, b: a if condition else b,
     "maximum": max,
     "minimum": min,
+    "larger": max,
+    "finite": lambda x: x,
     "clip": lambda x, low, high: min(max(x, low), high),
     "exp2": lambda x: mp.power(2, x),
     "log2": lambda x: mp.log(x, 2),

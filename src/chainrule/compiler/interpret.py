@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -56,8 +57,6 @@ NUMPY: dict[str, Any] = {
     "erfc": np.vectorize(math.erfc, otypes=[float]),
 }
 
-NUMPY_JOINS = {"add": np.add, "larger": np.maximum}  # of a statement's terms
-
 Memory = dict[Array, np.ndarray]
 
 
@@ -103,17 +102,15 @@ class Interpreted:
 
 
 def _execute(statement: Statement, memory: Memory, time: int) -> None:
-    join = NUMPY_JOINS[statement.join.name]
     total: Any = 0.0
     target = memory[statement.target.array]
     for position, term in enumerate(statement.terms):
         loops = statement.loops + term.loops
         value = np.broadcast_to(_evaluate(term.expression, loops, memory, time, target.dtype.type), loops)
         if term.loops:
-            start = NOTHING if statement.join is ops.add else -np.inf
-            value = join.reduce(value, axis=tuple(range(len(statement.loops), len(loops))), initial=start)
+            value = _reduced(value, len(statement.loops), statement.join)
         signed = value if term.sign > 0 else -value
-        total = signed if position == 0 else join(total, signed)
+        total = signed if position == 0 else apply(statement.join, [total, signed])
     where = statement.target.positions(statement.loops, time)
     if not statement.accumulate:
         target[where] = total
@@ -121,6 +118,14 @@ def _execute(statement: Statement, memory: Memory, time: int) -> None:
         target[where] += total
     else:
         np.add.at(target, where, total)
+
+
+def _reduced(value: np.ndarray, outer: int, join: ops.Op) -> Any:
+    """The sum over all loops but the `outer` ones, or the largest number in them: of equal ones, the first."""
+    if join is ops.add:
+        return value.sum(axis=tuple(range(outer, value.ndim)), initial=NOTHING)
+    rows = value.reshape(*value.shape[:outer], -1)
+    return reduce(lambda a, b: apply(join, [a, b]), [rows[..., k] for k in range(rows.shape[-1])])
 
 
 def _evaluate(expression: Expression, loops: Shape, memory: Memory, time: int, number: type) -> Any:
