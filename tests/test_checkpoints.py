@@ -22,7 +22,7 @@ from safetensors.numpy import load_file, save_file
 
 from chainrule import Value, checkpoints, data, fit, load, losses, nn, optim, save
 from chainrule.training import EarlyStopping, History, Training
-from hostile_files import file_is_read, hostile_bytes
+from hostile_files import file_is_read, hostile_bytes, run_goes_on, valid_files
 
 ROOT = Path(__file__).parent.parent
 
@@ -638,35 +638,32 @@ def test_a_checkpoint_with_too_many_batches_done(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def valid_files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("valid")
-    save(nn.MLP(2, [3, 1], rng=1), folder / "model")
-    resume_with(folder / "run", metrics=[losses.accuracy])
-    return [(folder / name).read_bytes() for name in ("model", "run")]
+def contents(tmp_path_factory):
+    return valid_files(tmp_path_factory.mktemp("valid"))
 
 
 @pytest.mark.parametrize(
     "examples",
     [300, pytest.param(10_000, marks=pytest.mark.slow)],
 )
-def test_hostile_files_are_refused_in_a_sentence(tmp_path, valid_files, examples):
+def test_hostile_files_are_refused_in_a_sentence(tmp_path, contents, examples):
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(hostile_bytes(valid_files))
+    @given(hostile_bytes(contents))
     def attempt(content):
-        for read in (load, checkpoints.read, lambda path: load(path, nn.MLP(2, [3, 1], rng=0))):
+        for read in (load, checkpoints.read, lambda path: load(path, nn.MLP(2, [3, 1], rng=0)), run_goes_on):
             file_is_read(read, tmp_path / "file", content)
 
     attempt()
 
 
-def test_the_hostile_files_are_hostile_enough_for_a_careless_reader(valid_files):
+def test_the_hostile_files_are_hostile_enough_for_a_careless_reader(contents):
     def careless(content):
         size = struct.unpack("<Q", content[:8].ljust(8, b"\0"))[0]
         header = json.loads(content[8 : 8 + size])
         return [part["shape"] for name, part in header.items() if name != "__metadata__"]
 
     @settings(max_examples=300, deadline=None, database=None, phases=[Phase.generate])
-    @given(hostile_bytes(valid_files))
+    @given(hostile_bytes(contents))
     def attempt(content):
         with contextlib.suppress(ValueError):
             careless(content)

@@ -18,6 +18,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 import torch
+from hypothesis import HealthCheck, Phase, given, settings
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LinearRegression
 
@@ -25,6 +26,8 @@ import chainrule
 from chainrule import ops
 from chainrule.cli import app, main
 from chainrule.cli.problems import Problem, pose, scale
+from hostile_commands import calculations, command_is_done, hostile_commands, trainings
+from hostile_files import hostile_bytes, valid_files
 
 FUNCTIONS = """
 from chainrule import Value, tanh, where
@@ -132,7 +135,54 @@ def test_errors_are_escaped_and_short_whatever_they_hold(run, monkeypatch):
         monkeypatch.setattr("chainrule.cli.formulas.parse", mock.Mock(side_effect=error))
         _, _, err = run("grad", "a", "--at", "a=1")
         assert err.replace("\n", "").isprintable()
-        assert len(err) < 20_000
+        assert len(err) < 5000
+
+
+def test_hostile_commands_are_done_or_refused_in_a_sentence(folder):
+    @settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(hostile_commands())
+    def attempt(arguments):
+        command_is_done(arguments)
+
+    attempt()
+
+
+def test_hostile_models_are_used_or_refused_in_a_sentence(folder):
+    (folder / "table.csv").write_text("a,b,y\n1,2,p\n3,4,r\n")
+
+    @settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(hostile_bytes(valid_files(folder)))
+    def attempt(content):
+        (folder / "file").write_bytes(content)
+        command_is_done(["predict", "file", "table.csv"])
+
+    attempt()
+
+
+@pytest.mark.parametrize("fault", ["exit 3", "terminal", "length"])
+def test_the_hostile_commands_are_hostile_enough_for_a_careless_command(folder, monkeypatch, fault):
+    """Faults that were there: sizes that nobody checked, texts that nobody escaped or cut short."""
+    if fault == "exit 3":
+        monkeypatch.setattr("chainrule.cli.formulas.MOST_NODES", 10**9)
+    else:
+        quote = str if fault == "length" else lambda thing, most=0: str(thing)[:100]
+        monkeypatch.setattr("chainrule.cli.models.quoted", quote)
+        monkeypatch.setattr("chainrule.cli.console.shown", lambda text, most=0: text)
+        monkeypatch.setattr("chainrule.cli.console.MOST_CHARACTERS", 10**9)
+
+    @settings(
+        max_examples=2000,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(calculations() if fault == "exit 3" else trainings())
+    def attempt(arguments):
+        command_is_done(arguments)
+
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        attempt()
 
 
 def test_help_lists_every_command_and_every_command_has_help(run):

@@ -13,9 +13,9 @@ from typing import Any
 import click
 
 from chainrule.files import check_writable
-from chainrule.quoting import escaped, quoted, shown
+from chainrule.quoting import quoted, shown
 
-MOST_CHARACTERS = 4000  # of an error: whoever words it cuts texts short, and this is for those who forgot
+MOST_CHARACTERS, MOST_IN_A_LINE = 4000, 1000  # of an error: who words it cuts texts short, but click, say, does not
 Decorator = Callable[[Any], Any]
 
 json_option: Decorator = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
@@ -56,7 +56,7 @@ def _debug(context: click.Context, parameter: click.Parameter, wanted: bool) -> 
 def complain(message: str) -> None:
     """Say on standard error what is wrong; further lines stand below the first."""
     start = "chainrule: "
-    lines = escaped(message[:MOST_CHARACTERS], keep="\n").split("\n")
+    lines = [shown(line, MOST_IN_A_LINE) for line in message[:MOST_CHARACTERS].split("\n")]
     indent = " " * len(start) if len(lines) > 1 and lines[1].lstrip(" ").startswith("^") else ""  # a caret points up
     click.echo("\n".join([start + lines[0], *(indent + line for line in lines[1:])]), err=True)
 
