@@ -1,6 +1,7 @@
 """The command line, end to end: what it prints, what it writes, and what it says when it cannot."""
 
 import csv
+import io
 import itertools
 import json
 import math
@@ -806,6 +807,9 @@ def test_names_of_strangers_are_shown_and_written_and_do_nothing(run, folder, mo
     answer = run("predict", "m.st", "f.csv", "--json")[1]
     assert answer.replace("\n", "").isprintable()
     assert json.loads(answer)["predictions"][0]["prediction"] in names["classes"]
+    (row,) = csv.DictReader(io.StringIO(run("predict", "m.st", "f.csv")[1], newline=""))
+    assert [*row][:2] == names["columns"]
+    assert row["prediction"] in names["classes"]
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     assert run("predict", "m.st", "f.csv")[1].replace("\n", "").isprintable()
 

@@ -185,11 +185,10 @@ def test_links_that_lead_to_no_file(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
-def test_pipes_and_devices_are_not_replaced(tmp_path):
+def test_what_is_no_plain_file_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", "/dev/null"):
-        with pytest.raises(OSError, match="is there, and not a plain file"):
-            save(Line(), path)
+    with pytest.raises(OSError, match="is there, and not a plain file"):
+        save(Line(), tmp_path / "pipe")
     assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
     assert os.listdir(tmp_path) == ["pipe"]
 

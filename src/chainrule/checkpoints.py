@@ -166,7 +166,7 @@ def read(path: str | os.PathLike[str]) -> Snapshot:
         if file.metadata.get("format") != CHECKPOINT:
             kind = shown(file.metadata.get("kind", "another file"))
             raise ValueError(f"{name!r} is no checkpoint of `fit`: {kind} is what it holds")
-        tensors = {part: file.numbers(part) for part in file.shapes}
+        tensors = {part: file.numbers(part) for part in file.shapes()}
         try:
             return _snapshot(file.metadata, tensors)
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:

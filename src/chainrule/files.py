@@ -77,18 +77,22 @@ def load(path: str | os.PathLike[str], model: Module | None = None) -> Module:
                 f"{name!r} is of an earlier chainrule train, whose networks took scaled columns: train the model again"
             )
         prefix = MODEL if file.metadata.get("format") == CHECKPOINT else ""
-        shapes = {key.removeprefix(prefix): shape for key, shape in file.shapes.items() if key.startswith(prefix)}
+
+        def shapes() -> dict[str, Shape]:
+            found = file.shapes()
+            return {key.removeprefix(prefix): shape for key, shape in found.items() if key.startswith(prefix)}
 
         def numbers(key: str) -> Any:
             return file.numbers(prefix + key).tolist()
 
         if model is not None:
-            load_numbers(model, shapes, numbers, name)
+            load_numbers(model, shapes(), numbers, name)
             return model
-        if "config" not in file.metadata:
-            kind = shown(file.metadata.get("kind", "unknown model"))
-            raise ValueError(f"{name!r} holds a {kind}, whose shape only you know: build it, then load(path, model)")
-        return _build(name, file.metadata["config"], shapes, numbers)
+        if "config" in file.metadata:
+            return _build(name, file.metadata["config"], shapes, numbers)
+        file.shapes()  # a file of something else says so
+        kind = shown(file.metadata.get("kind", "unknown model"))
+        raise ValueError(f"{name!r} holds a {kind}, whose shape only you know: build it, then load(path, model)")
 
 
 def load_numbers(model: Module, shapes: Mapping[str, Shape], numbers: Callable[[str], Any], path: str) -> None:
@@ -149,7 +153,7 @@ def config_text(model: MLP) -> str:
     return json.dumps(config)
 
 
-def _build(path: str, config: str, shapes: Mapping[str, Shape], numbers: Callable[[str], Any]) -> MLP:
+def _build(path: str, config: str, shapes: Callable[[], Mapping[str, Shape]], numbers: Callable[[str], Any]) -> MLP:
     """The MLP that a file describes, if its numbers and vectors are those of such an MLP."""
     try:
         shape = json.loads(config)
@@ -160,7 +164,8 @@ def _build(path: str, config: str, shapes: Mapping[str, Shape], numbers: Callabl
             raise ValueError("`nin` and `nouts` must be whole numbers of at least 1")
         if len(sizes) > MOST_LAYERS + 1:
             raise ValueError(f"it would have {len(sizes) - 1:,} layers, and {MOST_LAYERS:,} are the most")
-        count = sum(map(math.prod, shapes.values()))
+        found = shapes()
+        count = sum(map(math.prod, found.values()))
         if max(sizes) > count:
             raise ValueError(f"a layer has more neurons than the file has numbers, {count:,}")
         wanted = sum((before + 1) * after for before, after in pairwise(sizes))
@@ -168,7 +173,7 @@ def _build(path: str, config: str, shapes: Mapping[str, Shape], numbers: Callabl
             raise ValueError(f"it would have {wanted:,} parameters, and the file has {count:,}")
         expected = dict(_neurons(sizes))
         for name, inputs in expected.items():
-            if (shapes.get(f"{name}.w"), shapes.get(f"{name}.b")) != ((inputs,), ()):
+            if (found.get(f"{name}.w"), found.get(f"{name}.b")) != ((inputs,), ()):
                 raise ValueError(f"the file has no {inputs:,} weights and a bias called {name}.w and {name}.b")
         if not isinstance(shape["activation"], str) or not isinstance(shape["output"], str):
             raise ValueError("`activation` and `output` must be the names of ops")
@@ -194,17 +199,21 @@ class TensorFile:
 
     def __init__(self, file: Any, path: str) -> None:
         self.metadata: dict[str, str] = file.metadata() or {}
-        self.shapes: dict[str, Shape] = {}
-        self._file = file
-        for name in file.keys():  # noqa: SIM118  # not a dict
-            part = file.get_slice(name)
+        self._file, self._path = file, path
+
+    def shapes(self) -> dict[str, Shape]:
+        """Of all that it holds, by name; an error if something there is no float64 number or vector."""
+        shapes: dict[str, Shape] = {}
+        for name in self._file.keys():  # noqa: SIM118  # not a dict
+            part = self._file.get_slice(name)
             dtype, shape = part.get_dtype(), tuple(part.get_shape())
             if dtype != "F64" or len(shape) > 1:
                 raise ValueError(
-                    f"{path!r} holds {quoted(name)} as {dtype} of shape {quoted(list(shape))}; "
+                    f"{self._path!r} holds {quoted(name)} as {dtype} of shape {quoted(list(shape))}; "
                     "chainrule's files hold F64 numbers and vectors only"
                 )
-            self.shapes[name] = shape
+            shapes[name] = shape
+        return shapes
 
     def numbers(self, name: str) -> np.ndarray:
         """A vector, or a number."""
@@ -213,7 +222,7 @@ class TensorFile:
 
 @contextmanager
 def tensor_file(path: str) -> Iterator[TensorFile]:
-    """The file, opened, if it is one of float64 numbers and vectors."""
+    """The file, opened, if it is one."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -291,7 +291,7 @@ def predict(model: str, file: str | None, at: tuple[str, ...], output: str | Non
         click.echo("  ".join([f"wrote {output}, {len(rows)} rows", *_qualities(quality)]))
     else:
         text = _csv(problem, rows, found)
-        click.echo(escaped(text, keep="\n") if sys.stdout.isatty() else text, nl=False)
+        click.echo(escaped(text, keep="\n") if sys.stdout.isatty() else text, nl=False, color=True)  # as it is
         if quality:
             click.echo("  ".join(_qualities(quality)), err=True)
 
