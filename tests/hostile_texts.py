@@ -14,6 +14,7 @@ from hostile_files import cut, flipped
 # fmt: off
 CELLS = [
     "1", "-2.5", "1e3", "a", "b", "y", "", " ", "NA", "nan", "inf", "-inf", "1e400", "-1e-400", "0x10", "1_000", "1,5",
+    "\x1b[2J", "\x9b31m", "\x1b]0;owned\x07",
     "1.", ".5", "+-1", "1e", "1" * 400, "９", "١٢", "½", "\0", "\x1a", "\u2028", "\x85", "\ufeff", "é", "𝟏", "\u202e1",
     '"', '""', '"1"', '"a\nb"', '"a,b"', '"1"2', "'1'", "=1+1", "=cmd|' /C calc'!A0", "../../etc/passwd", "x" * 5000,
     '"' + "q" * 200_000 + '"', "z" * 131_073, "True", "None", "[1]", "1;2", "1\t2", "#", "\\", "\\,", "$1", "1%",
@@ -49,9 +50,19 @@ def tables(draw):
     return text.encode(draw(st.sampled_from(ENCODINGS)), "replace")
 
 
+@st.composite
+def long_runs(draw):
+    """A table with one thing in it many times over; seldom so often that whoever looks at each takes minutes."""
+    piece = draw(st.sampled_from([b"\n", b"\r", b" \n", b"\r\n", b",", b'"', b" ", b"\t\n", b"\0", b"a"]))
+    count = (1 << (27 if draw(st.integers(0, 39)) == 23 else draw(st.integers(0, 12)))) // len(piece)
+    place = draw(st.sampled_from([b"%s", b"a,y\n%s", b"a,y\n1,2\n%s1,2\n", b"%s\na,y\n1,2\n"]))
+    return place.replace(b"%s", piece * count)
+
+
 def hostile_tables():
     """Files that may or may not be tables; reading one must give its numbers or a ValueError."""
-    return st.one_of(tables(), tables(), tables(), flipped(VALID_TABLES), cut(VALID_TABLES), st.binary(max_size=60))
+    edited = [flipped(VALID_TABLES), cut(VALID_TABLES)]
+    return st.one_of(tables(), tables(), tables(), *edited, long_runs(), st.binary(max_size=60))
 
 
 def table_is_read(read, path, content):

@@ -1,10 +1,14 @@
 """`fit(checkpoint=…)`: a run that is interrupted goes on to the same numbers; a bad file is refused in a sentence."""
 
 import contextlib
+import copy
+import errno
 import json
 import math
 import os
 import random
+import re
+import signal
 import struct
 import subprocess
 import sys
@@ -17,8 +21,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from safetensors.numpy import load_file, save_file
 
 from chainrule import Value, checkpoints, data, fit, load, losses, nn, optim, save
-from chainrule.training import EarlyStopping, Training
-from hostile_files import file_is_read, hostile_bytes
+from chainrule.training import EarlyStopping, History, Training
+from hostile_files import file_is_read, hostile_bytes, run_goes_on, valid_files
 
 ROOT = Path(__file__).parent.parent
 
@@ -271,10 +275,155 @@ def test_special_numbers_in_the_history_survive(tmp_path):
 
 
 def test_what_a_killed_process_left_beside_the_file_is_removed(tmp_path):
-    (tmp_path / ".run-abc.part").write_bytes(b"half")
-    (tmp_path / ".other-abc.part").write_bytes(b"not ours")
+    token, long = "0123456789abcdef", "n" * 250
+    theirs = [f".{name}-{token}.part" for name in ("run-2", f"run-{token}", "other", "run2", long[:30])]
+    theirs += [f".run-{token}.part.bak", f"run-{token}.part", ".run.part", f".run-{token}-2.part"]
+    for name in (*theirs, f".run-{token}.part"):
+        (tmp_path / name).write_bytes(b"half")
     run(tmp_path / "run", epochs=1)
-    assert sorted(os.listdir(tmp_path)) == [".other-abc.part", "run"]
+    assert sorted(os.listdir(tmp_path)) == sorted([*theirs, "run"])
+    run(tmp_path / long, epochs=1)
+    assert sorted(os.listdir(tmp_path)) == sorted([*theirs, "run", long])
+
+
+def test_a_run_leaves_alone_what_its_neighbours_are_writing(tmp_path, monkeypatch):
+    """A run on `exp` starts in the middle of a write of one on `exp-2`, and of names that begin alike."""
+    for ours, neighbour in (("exp", "exp-2"), ("n" * 240 + "a", "n" * 240 + "b")):
+        replace = os.replace
+
+        def start_another(temporary, path, ours=ours, replace=replace):
+            monkeypatch.setattr(os, "replace", replace)
+            run(tmp_path / ours, epochs=1)
+            replace(temporary, path)
+
+        monkeypatch.setattr(os, "replace", start_another)
+        run(tmp_path / neighbour, epochs=1)
+        assert {ours, neighbour} <= set(os.listdir(tmp_path))
+
+
+# One run at a time on a path.
+
+
+class Meanwhile:
+    """A callback that does something in the middle of the run."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def __call__(self, training):
+        if training.epoch == 1:
+            self.action()
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("alias", ["run", "./run", "link"])
+def test_two_runs_on_one_new_path_do_not_overwrite_each_other(tmp_path, monkeypatch, resume, alias):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("run")
+    seen = []
+
+    def second():
+        model = nn.MLP(2, [3, 1], rng=4)
+        before = model.state()
+        with pytest.raises(FileExistsError, match=r"another run is writing to '.*': wait until it has ended, or give"):
+            fit(model, losses.mean_square, data.xor(), epochs=3, progress=False, checkpoint=alias, resume=resume)
+        seen.append(model.state() == before)
+
+    options = {"epochs": 3, "progress": False, "every": timedelta(days=1), "callbacks": [Meanwhile(second)]}
+    fit(nn.MLP(2, [3, 1], rng=1), losses.mean_square, data.xor(), checkpoint="run", **options)
+    assert seen == [True]
+    assert sorted(os.listdir(tmp_path)) == ["link", "run"]
+    fit(nn.MLP(2, [3, 1], rng=1), losses.mean_square, data.xor(), checkpoint=alias, resume=True, **options)
+
+
+@pytest.mark.parametrize("ending", [InterruptionError, KeyboardInterrupt, SystemExit])
+def test_a_run_that_failed_gives_its_path_back_at_once(tmp_path, ending):
+    def fail():
+        raise ending
+
+    model = nn.MLP(2, [3, 1], rng=1)
+    options = {"progress": False, "checkpoint": tmp_path / "run", "epochs": 3}
+    with pytest.raises(ending) as kept:  # whoever keeps the error does not keep the path
+        fit(model, losses.mean_square, data.xor(), callbacks=[Meanwhile(fail)], every=timedelta(days=1), **options)
+    assert os.listdir(tmp_path) == []
+    fit(model, losses.mean_square, data.xor(), **options)
+    assert kept
+
+
+CLAIMING = """
+import os, sys, time
+from chainrule.claims import claimed
+with claimed(sys.argv[1]):
+    if sys.argv[2] == "fork" and os.fork() == 0:
+        time.sleep(600)
+    print("claimed", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def claiming(path, how=""):
+    """Another process that has claimed the path; killed at the end."""
+    command = [sys.executable, "-c", CLAIMING, path, how]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert process.stdout.readline() == b"claimed\n"
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs signals")
+def test_a_run_of_another_process_is_not_overwritten_and_one_that_was_killed_stands_in_nobodys_way(tmp_path):
+    for how in ("", "fork"):
+        path = tmp_path / f"run{how}"
+        with claiming(path, how) as process:
+            for resume in (False, True):
+                with pytest.raises(FileExistsError, match="another run is writing to"):
+                    run(path, epochs=1, resume=resume)
+            process.kill()  # its child, if it has one, lives on
+            process.wait()
+            run(path, epochs=1, resume=True)
+            run(path, epochs=2, resume=True)
+    assert sorted(os.listdir(tmp_path)) == ["run", "runfork"]
+
+
+def test_of_many_processes_that_start_at_once_one_gets_the_path(tmp_path):
+    for _ in range(3):
+        children = [
+            subprocess.Popen(
+                [sys.executable, "-c", CLAIMING, tmp_path / "run", ""],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            for _ in range(4)
+        ]
+        losers = [child for child in children if child.stdout.readline() == b""]
+        assert len(losers) == 3
+        assert all(b"another run is writing to" in child.communicate()[1] for child in losers)
+        (winner,) = set(children) - set(losers)
+        winner.communicate()
+        assert os.listdir(tmp_path) == []
+
+
+def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
+    def no_locks(*arguments):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.lockf", no_locks)
+    with pytest.warns(
+        RuntimeWarning, match=r"has no locks \(No locks available\): see to it yourself that no other run"
+    ):
+        run(tmp_path / "run", epochs=1)
+
+
+def test_a_folder_where_nothing_can_be_claimed(tmp_path):
+    (tmp_path / ".run.lock").mkdir()
+    with pytest.raises(OSError, match=r"`checkpoint` .* cannot be claimed, by '.*\.run\.lock': Is a directory"):
+        run(tmp_path / "run", epochs=1)
 
 
 def test_a_write_that_fails_leaves_the_last_checkpoint(tmp_path, monkeypatch):
@@ -389,6 +538,92 @@ def test_a_checkpoint_that_contradicts_itself(tmp_path, change):
     assert random.getstate() == state
 
 
+class Counting:
+    """A callback that remembers, and may object to what it is to remember."""
+
+    def __init__(self, error=None):
+        self.error, self.seen = error, [7]
+
+    def __call__(self, training):
+        self.seen.append(training.epoch)
+
+    def state(self):
+        return {"seen": self.seen}
+
+    def load_state(self, state):
+        self.seen.clear()  # in place, and before anything is looked at
+        self.seen.extend(state["seen"])
+        if self.error and state["seen"] != [7]:
+            raise self.error
+
+
+def set_stop(facts, **changes):
+    facts["callbacks"][0].update(changes)
+
+
+REFUSED = [
+    lambda facts: set_stop(facts, best_state=[]),
+    lambda facts: set_stop(facts, best_state=None),
+    lambda facts: set_stop(facts, before=dict.fromkeys(facts["callbacks"][0]["before"], 10**400)),
+    lambda facts: set_stop(facts, before={name: [1.0] for name in facts["callbacks"][0]["before"]}),
+    lambda facts: set_stop(facts, best="\x1b[2J" * 10_000),
+    lambda facts: set_stop(facts, best_epoch=-1),
+    lambda facts: set_stop(facts, best_epoch=10**400),
+    lambda facts: facts["callbacks"].__setitem__(0, []),
+    lambda facts: facts["callbacks"].__setitem__(0, 7),
+    lambda facts: facts["callbacks"].__setitem__(1, {}),
+    lambda facts: facts["callbacks"].__setitem__(1, {"seen": None}),
+    lambda facts: facts.update(steps=10**400),
+    lambda facts: facts.update(steps=1 << 60),
+    lambda facts: facts["randoms"].update(rng=[3, [0] * 10, None]),
+    lambda facts: facts["shape"].update({"\x1b[2J": "x" * 100_000}),
+    lambda facts: facts.update(optimizer="\x1b[2J" * 10_000),
+    lambda facts: facts.update(columns=["\x1b[2J" * 10_000]),
+]
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_a_resumption_that_is_refused_has_changed_nothing(tmp_path, change):
+    def everything(model, adam, rng, stop, counting):
+        return model.state(), adam.state(), rng.getstate(), random.getstate(), stop.state(), counting.state()
+
+    def attempt(error=None):
+        """Whether all is as it was before, and the error, if there was one."""
+        model, rng, stop, counting = nn.MLP(2, [3, 1], rng=4), random.Random(3), EarlyStopping(), Counting(error)
+        adam = optim.Adam(model.parameters(), lr=0.01)
+        stop.start(Training(model, adam, History()))
+        options = {"model": model, "optimizer": adam, "rng": rng, "callbacks": [stop, counting], "batch_size": 2}
+        before = copy.deepcopy(everything(model, adam, rng, stop, counting))
+        try:
+            resume_with(tmp_path / "run", **options)
+        except BaseException as error:
+            return before == everything(model, adam, rng, stop, counting), error
+        return before == everything(model, adam, rng, stop, counting), None
+
+    assert attempt() == (False, None)
+    for mine in (RuntimeError("mine"), AttributeError("mine"), KeyboardInterrupt("mine"), SystemExit("mine")):
+        same, error = attempt(mine)
+        assert same
+        assert "mine" in str(error)
+        assert isinstance(error, ValueError if isinstance(mine, Exception) else type(mine))
+    damaged(tmp_path / "run", change)
+    same, error = attempt()
+    assert same
+    assert isinstance(error, ValueError)
+    assert re.search(r"run' (is a damaged checkpoint|does not fit this run|is of a run)", str(error))
+    assert str(error).isprintable()
+    assert len(str(error)) < 1200
+
+
+def test_wrong_options_of_a_resumption_change_nothing(tmp_path):
+    resume_with(tmp_path / "run")
+    model = nn.MLP(2, [3, 1], rng=4)
+    before = model.state()
+    with pytest.raises(ValueError, match="`every` must be an int of at least 1"):
+        resume_with(tmp_path / "run", model, every=0)
+    assert model.state() == before
+
+
 def test_a_checkpoint_with_too_many_batches_done(tmp_path):
     resume_with(tmp_path / "run")
     tensors, path = load_file(tmp_path / "run"), tmp_path / "run"
@@ -403,35 +638,32 @@ def test_a_checkpoint_with_too_many_batches_done(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def valid_files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("valid")
-    save(nn.MLP(2, [3, 1], rng=1), folder / "model")
-    resume_with(folder / "run", metrics=[losses.accuracy])
-    return [(folder / name).read_bytes() for name in ("model", "run")]
+def contents(tmp_path_factory):
+    return valid_files(tmp_path_factory.mktemp("valid"))
 
 
 @pytest.mark.parametrize(
     "examples",
     [300, pytest.param(10_000, marks=pytest.mark.slow)],
 )
-def test_hostile_files_are_refused_in_a_sentence(tmp_path, valid_files, examples):
+def test_hostile_files_are_refused_in_a_sentence(tmp_path, contents, examples):
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(hostile_bytes(valid_files))
+    @given(hostile_bytes(contents))
     def attempt(content):
-        for read in (load, checkpoints.read, lambda path: load(path, nn.MLP(2, [3, 1], rng=0))):
+        for read in (load, checkpoints.read, lambda path: load(path, nn.MLP(2, [3, 1], rng=0)), run_goes_on):
             file_is_read(read, tmp_path / "file", content)
 
     attempt()
 
 
-def test_the_hostile_files_are_hostile_enough_for_a_careless_reader(valid_files):
+def test_the_hostile_files_are_hostile_enough_for_a_careless_reader(contents):
     def careless(content):
         size = struct.unpack("<Q", content[:8].ljust(8, b"\0"))[0]
         header = json.loads(content[8 : 8 + size])
         return [part["shape"] for name, part in header.items() if name != "__metadata__"]
 
     @settings(max_examples=300, deadline=None, database=None, phases=[Phase.generate])
-    @given(hostile_bytes(valid_files))
+    @given(hostile_bytes(contents))
     def attempt(content):
         with contextlib.suppress(ValueError):
             careless(content)

@@ -1,6 +1,8 @@
 """The command line, end to end: what it prints, what it writes, and what it says when it cannot."""
 
 import csv
+import io
+import itertools
 import json
 import math
 import os
@@ -11,17 +13,22 @@ import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
+from statistics import fmean
+from unittest import mock
 from xml.etree import ElementTree as ET
 
 import pytest
 import torch
+from hypothesis import HealthCheck, Phase, given, settings
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LinearRegression
 
 import chainrule
 from chainrule import ops
 from chainrule.cli import app, main
-from chainrule.cli.problems import Problem, pose
+from chainrule.cli.problems import Problem, pose, scale
+from hostile_commands import calculations, command_is_done, hostile_commands, trainings
+from hostile_files import hostile_bytes, valid_files
 
 FUNCTIONS = """
 from chainrule import Value, tanh, where
@@ -122,6 +129,61 @@ def iris(folder):
 
 
 # The program as a whole.
+
+
+def test_errors_are_escaped_and_short_whatever_they_hold(run, monkeypatch):
+    for error in (ValueError("\x1b[2J" * 1_000_000), RuntimeError("\x9b\r")):
+        monkeypatch.setattr("chainrule.cli.formulas.parse", mock.Mock(side_effect=error))
+        _, _, err = run("grad", "a", "--at", "a=1")
+        assert err.replace("\n", "").isprintable()
+        assert len(err) < 5000
+
+
+def test_hostile_commands_are_done_or_refused_in_a_sentence(folder):
+    @settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(hostile_commands())
+    def attempt(arguments):
+        command_is_done(arguments)
+
+    attempt()
+
+
+def test_hostile_models_are_used_or_refused_in_a_sentence(folder):
+    (folder / "table.csv").write_text("a,b,y\n1,2,p\n3,4,r\n")
+
+    @settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(hostile_bytes(valid_files(folder)))
+    def attempt(content):
+        (folder / "file").write_bytes(content)
+        command_is_done(["predict", "file", "table.csv"])
+
+    attempt()
+
+
+@pytest.mark.parametrize("fault", ["exit 3", "terminal", "length"])
+def test_the_hostile_commands_are_hostile_enough_for_a_careless_command(folder, monkeypatch, fault):
+    """Faults that were there: sizes that nobody checked, texts that nobody escaped or cut short."""
+    if fault == "exit 3":
+        monkeypatch.setattr("chainrule.cli.formulas.MOST_NODES", 10**9)
+    else:
+        quote = str if fault == "length" else lambda thing, most=0: str(thing)[:100]
+        monkeypatch.setattr("chainrule.cli.models.quoted", quote)
+        monkeypatch.setattr("chainrule.cli.console.shown", lambda text, most=0: text)
+        monkeypatch.setattr("chainrule.cli.console.MOST_CHARACTERS", 10**9)
+
+    @settings(
+        max_examples=2000,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(calculations() if fault == "exit 3" else trainings())
+    def attempt(arguments):
+        command_is_done(arguments)
+
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        attempt()
 
 
 def test_help_lists_every_command_and_every_command_has_help(run):
@@ -559,6 +621,19 @@ def test_train_with_a_file_that_is_not_right(refused, folder, content):
         (["moons", "--plot", "picture"], "`--plot` picture: the name must end in a kind of picture, such as .png"),
         (["moons", "--plot", "p.txt"], "the name must end in a kind of picture"),
         (["moons", "--plot", "p.png", "--save", "./p.png"], "`--plot` and `--save` are the same file"),
+        (["moons", "--hidden", "99999999999"], "`--hidden` '99999999999' on 2 columns is too large: 1,000,000 param"),
+        (["moons", "--hidden", "9" * 5000], "is too large: 1,000,000 parameters and 10,000 layers are the most"),
+        (["moons", "--hidden", "1000,1000"], "is too large"),
+        (["moons", "--hidden", "1," * 10_000], "is too large"),
+        (["moons", "--hidden", "²"], "`--hidden` must be sizes of layers, as in 16,16; got '²'"),
+        (["moons", "--hidden", "٣"], "`--hidden` must be sizes of layers"),
+        (["moons", "--hidden", "\x1b[2J" * 9999], "`--hidden` must be sizes of layers"),
+        (["moons", "--points", "99999999999"], "99999999999 is not in the range 2<=x<=1000000"),
+        (["moons", "--steps", "99999999999"], "99999999999 is not in the range 1<=x<=10000000"),
+        (["moons", "--l2", "nan"], "`--l2` must be at least 0 and finite, got nan"),
+        (["moons", "--l2", "inf"], "`--l2` must be at least 0 and finite, got inf"),
+        (["moons", "--noise", "nan"], "`noise` must be at least 0 and finite, got nan"),
+        (["\x1b]0;owned\x07" * 9999], "there is no data set '\\x1b]0;owned"),
     ],
 )
 def test_train_with_arguments_that_are_not_right(refused, monkeypatch, arguments, message):
@@ -572,6 +647,7 @@ def test_a_folder_that_cannot_be_written_to(refused):
 
 
 def test_target_columns_that_do_not_fit(refused, iris):
+    assert "has no column '99999999999999" in refused("train", iris, "--target", "9" * 5000)
     assert "has no column 'specis': did you mean 'species'?" in refused("train", iris, "--target", "specis")
     assert "and none of the index 9: count from 0" in refused("train", iris, "--target", "9")
     assert "column 'species': found 'setosa', where a number was expected" in refused("train", iris, "--target", "0")
@@ -582,6 +658,13 @@ def test_target_columns_that_do_not_fit(refused, iris):
 def test_without_matplotlib_plot_says_what_to_install(refused, monkeypatch):
     monkeypatch.setattr("chainrule.cli.models.find_spec", lambda name: None)
     assert "install it with pip install 'chainrule[plot]'" in refused("train", "xor", "--plot", "p.png")
+
+
+def test_explaining_more_nodes_than_anybody_reads(run, refused):
+    assert run("grad", " + ".join(["a"] * 150), "--at", "a=1", "--explain")[0] == 0
+    for more in ([], ["--json"]):
+        message = refused("grad", " + ".join(["a"] * 500), "--at", "a=1", "--explain", *more)
+        assert "`--explain` works out 300 nodes, and here are 500: explain a part of it" in message
 
 
 def test_predict_with_what_is_not_right(run, refused, folder):
@@ -606,24 +689,25 @@ def test_predict_with_what_is_not_right(run, refused, folder):
     assert "does not say what its 3 outputs mean" in refused("predict", "hand.st", "f.csv")
     chainrule.save(chainrule.nn.MLP(2, [1]), "odd.st", {"problem": "{}"})
     assert "description of its data cannot be read" in refused("predict", "odd.st", "f.csv")
-    problem = Problem("margin", ["a"], "y", [], [0.0], [1.0])
+    problem = Problem("margin", ["a"], "y", [])
     chainrule.save(chainrule.nn.MLP(2, [1]), "odd.st", {"problem": problem.to_json()})
     assert "describes other data than its network takes" in refused("predict", "odd.st", "f.csv")
 
 
 def test_scaling_is_learnt_from_the_training_part_only():
     whole = chainrule.data.Dataset([[0.0], [2.0], [100.0]], [1.0, 3.0, 50.0])
-    problem = pose(whole, "auto", whole[:2])
-    assert (problem.means, problem.deviations) == ([1.0], [1.0])
-    assert (problem.target_mean, problem.target_deviation) == (2.0, 1.0)
-    assert problem.prepared(whole).targets == [-1.0, 1.0, 48.0]
-    constant = chainrule.data.Dataset([[5.0], [5.0]], [1.0, 2.0])
-    assert pose(constant, "auto", constant).scaled([[5.0]]) == [[0.0]]
+    scaling = scale(whole[:2], pose(whole, "auto").task)
+    assert (scaling.means, scaling.deviations) == ([1.0], [1.0])
+    assert (scaling.target_mean, scaling.target_deviation) == (2.0, 1.0)
+    assert scaling.prepared(whole).targets == [-1.0, 1.0, 48.0]
+    for numbers in ([5.0, 5.0], [0.0, 5e-324]):
+        column = chainrule.data.Dataset([[x] for x in numbers], [1.0, 2.0])
+        assert scale(column, "regression").prepared(column).inputs == [[x - fmean(numbers)] for x in numbers]
 
 
 def test_answers_say_how_sure_they_are():
     def problem(task, classes=()):
-        return Problem(task, ["x"], "y", list(classes), [0.0], [1.0])
+        return Problem(task, ["x"], "y", list(classes))
 
     assert problem("binary").answer([-math.log(3)]) == {"prediction": 0, "probability": pytest.approx(0.75)}
     assert problem("margin").answer([0.2]) == {"prediction": 1, "score": 0.2}
@@ -631,6 +715,112 @@ def test_answers_say_how_sure_they_are():
     answer = problem("classes", "pqr").answer([1.0, 3.0, 2.0])
     assert answer == {"prediction": "q", "probability": pytest.approx(softmax[1].item())}
     assert problem("classes", "pq").answer([-1e4, 1e4]) == {"prediction": "q", "probability": 1.0}
+
+
+@pytest.mark.parametrize("table", ["iris", "line", "binary", "margin"])
+def test_a_trained_model_that_is_loaded_answers_as_predict_does(run, folder, iris, table):
+    """Columns of very different sizes: without their scaling a network gets hardly any of them right."""
+    task = {"iris": "classes", "line": "regression"}.get(table, table)
+    low = {"binary": 0, "margin": -1}.get(table)
+    rows = [
+        (1e6 + 1e3 * x, 1e-5 * z, 3e4 * x - z if low is None else 1 if x > z else low)
+        for x in range(8)
+        for z in range(5)
+    ]
+    with open(folder / "made.csv", "w") as file:
+        csv.writer(file).writerows([("big", "small", "y"), *rows])
+    source = iris if table == "iris" else "made.csv"
+    assert run("train", source, "--steps", "200", "--save", "m.st", "--task", task, "--plot", "p.svg")[0] == 0
+    answer = json.loads(run("predict", "m.st", source, "--json")[1])
+    if "accuracy" in answer:
+        assert answer["accuracy"] > 0.9
+    model = chainrule.load("m.st")
+    chainrule.save(model, "again.st")
+    inputs = list(zip(*([float(n) for n in read_column(source, name)] for name in answer["inputs"]), strict=True))
+    for loaded in (
+        model,
+        chainrule.load("again.st"),
+        chainrule.load("m.st", chainrule.nn.MLP(**model.config(), rng=1)),
+    ):
+        outputs = [loaded(x) for x in inputs]
+        if table == "iris":
+            classes = json.loads(chainrule.files.notes("m.st")["problem"])["classes"]
+            found = [classes[chainrule.losses.argmax(output)] for output in outputs]
+        elif table == "line":
+            found = [pytest.approx(output.data, rel=1e-9) for output in outputs]
+        else:
+            found = [1 if output.data > 0 else low for output in outputs]
+        assert [prediction["prediction"] for prediction in answer["predictions"]] == found
+
+
+def test_columns_that_cannot_be_scaled(run, refused, folder):
+    (folder / "f.csv").write_text("x,y\n1,1e308\n2,-1e308\n3,1e300\n")
+    assert json.loads(run("train", "f.csv", "--steps", "2", "--json")[1])["rms error"] > 1e307
+    scaling = scale(chainrule.data.Dataset([[0.0], [1e-289]], [1.0, 2.0]), "regression")
+    model = chainrule.nn.MLP(1, [1], rng=0)
+    model.layers[0].neurons[0].w[0].data = 1e30
+    with pytest.raises(ValueError, match="too large or too small to be scaled: use other units, or --raw"):
+        scaling.move_into(model)
+
+
+GOOD_NOTE = {"task": "classes", "columns": ["x0", "x1"], "target": "y", "classes": ["p", "q", "r"]}
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "", "7", "[]", "null", "{", "[" * 100_000, "9" * 5000, '{"task": {}}', '"' + "x" * 1_000_000,
+        *(
+            json.dumps({**GOOD_NOTE, field: thing})
+            for field in GOOD_NOTE
+            for thing in (None, 7, [], {}, [[]], [7, 8], {"x0": 1, "x1": 2, "x2": 3}, ["x0", None], ["x0", "x0"], "x0",
+                          ["\ud800", "x1"], ["\ud800", "x1", "x2"], "\udfff", "\x1b[2J", ["x"] * 100_000)
+            if (field, thing) not in [("target", "x0"), ("target", "\x1b[2J")]
+        ),
+        *(json.dumps({key: thing for key, thing in GOOD_NOTE.items() if key != field}) for field in GOOD_NOTE),
+        json.dumps({**GOOD_NOTE, "\x1b[2J": 1}),
+        json.dumps({**GOOD_NOTE, "means": [0.0, 0.0]}),
+        json.dumps({**GOOD_NOTE, "task": "regression"}),
+    ],
+    ids=lambda note: repr(note[:60]),
+)  # fmt: skip
+def test_a_model_whose_notes_are_hostile_is_refused_in_a_sentence(refused, folder, note):
+    chainrule.save(chainrule.nn.MLP(2, [3], rng=0), "m.st", {"problem": note})
+    (folder / "f.csv").write_text("x0,x1,y\n1,2,p\n")
+    for way in (["--at", "x0=1,x1=2"], ["f.csv"], ["f.csv", "--json"], ["f.csv", "-o", "out.csv"]):
+        message = refused("predict", "m.st", *way, lines=1)
+        assert "m.st" in message
+        assert message.removesuffix("\n").isprintable()
+        assert len(message) < 600
+
+
+def test_names_of_strangers_are_shown_and_written_and_do_nothing(run, folder, monkeypatch):
+    names = {
+        "columns": ["\x1b[2J", "x" * 100_000],
+        "target": "\x9b",
+        "classes": ["\x1b]0;owned\x07", "\u202eq", "r\x9b"],
+    }
+    chainrule.save(chainrule.nn.MLP(2, [3], rng=0), "m.st", {"problem": json.dumps({"task": "classes", **names})})
+    code, _, err = run("predict", "m.st", "--at", "x0=1")
+    assert (code, len(err) < 600, err.rstrip().isprintable()) == (2, True, True)
+    (folder / "f.csv").write_text("1,2\n")
+    answer = run("predict", "m.st", "f.csv", "--json")[1]
+    assert answer.replace("\n", "").isprintable()
+    assert json.loads(answer)["predictions"][0]["prediction"] in names["classes"]
+    (row,) = csv.DictReader(io.StringIO(run("predict", "m.st", "f.csv")[1], newline=""))
+    assert [*row][:2] == names["columns"]
+    assert row["prediction"] in names["classes"]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert run("predict", "m.st", "f.csv")[1].replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("outputs", list(itertools.permutations([math.nan, 1000.0, -math.inf, math.inf])))
+def test_answers_of_numbers_that_are_not_finite(outputs):
+    for classes in ("pqrs", "pq"):
+        answer = Problem("classes", ["x"], "y", list(classes)).answer(outputs[: len(classes)])
+        assert answer["prediction"] in classes
+    for task in ("binary", "margin", "regression"):
+        assert Problem(task, ["x"], "y", []).answer(outputs[:1])
 
 
 # check, compile

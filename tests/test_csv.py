@@ -253,3 +253,23 @@ def test_pipes_devices_and_folders_are_refused_before_they_are_opened(tmp_path):
     for path in (tmp_path / "pipe", "/dev/zero", tmp_path):
         with pytest.raises(ValueError, match="is not a plain file; give the name of a CSV file"):
             data.read_csv(path)
+
+
+def test_blank_rows_are_skipped_up_to_as_many_as_a_spreadsheet_has(file, monkeypatch):
+    with pytest.raises(ValueError, match="row 1048577: more than 1,048,576 rows are blank; remove them"):
+        data.read_csv(file("\n" * 5_000_000))
+    monkeypatch.setattr(tables, "MOST_BLANK", 1000)
+    assert data.read_csv(file("\n" * 1000 + "a;y\n1;2\n")).columns == ["a"]
+    assert len(data.read_csv(file("a,y\n" + "1,2\n\n \n" * 300))) == 300
+    assert len(data.read_csv(file("a,y\n" + "1,2\n\n" * 5000))) == 5000
+    with pytest.raises(ValueError, match="row 1005: more than 1,000 rows are blank; remove them"):
+        data.read_csv(file("a,y\n" + "\n" * 900 + "1,2\n" + "\n" * 4000))
+
+
+def test_names_of_columns_are_escaped_in_messages(file):
+    with pytest.raises(ValueError, match="has no column 'q': it has") as caught:
+        data.read_csv(file("\x1b[2Ja,\x9bb\n1,2\n"), "q")
+    assert str(caught.value).isprintable()
+    with pytest.raises(ValueError, match=r"has no column '\\x1bxxx") as caught:
+        data.read_csv(file("a,b\n1,2\n"), "\x1b" + "x" * 10_000)
+    assert len(str(caught.value)) < 400

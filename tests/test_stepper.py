@@ -399,3 +399,12 @@ def test_a_frozen_leaf_is_passed_by(Value):
     assert final_grads(description)["c"] == "0.0"
     L.backward()
     assert (leaf.grad, L._operands[0].grad) == (0.0, -2.0)
+
+
+def test_half_a_character_in_a_label_does_not_keep_the_page_from_being_written(tmp_path):
+    root = chainrule.Value(2.0, label="a\ud800") * 3.0
+    root.label = "\udfff"
+    stepper(root).save(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    content = re.search(r'id="stepper-data">(.*?)</script>', text)[1]
+    assert [node["name"] for node in json.loads(content)["nodes"]] == ["a\ud800", "3", "\udfff"]

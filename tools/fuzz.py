@@ -1,8 +1,8 @@
 """Give hostile input to everything that reads files or texts: each must be read, or refused in a sentence.
 
-Inputs and what must hold come from `tests/hostile_files.py` and `tests/hostile_texts.py`: valid ones cut, flipped and
-edited, attacks, and noise. The process may use 2 GB of memory more than it begins with, and a minute for an input;
-whatever takes more is a finding too.
+Inputs and what must hold come from `tests/hostile_files.py`, `hostile_texts.py` and `hostile_commands.py`: valid ones
+cut, flipped and edited, attacks, and noise. The process may use 2 GB of memory more than it begins with, and a minute
+for an input; whatever takes more is a finding too.
 
     python tools/fuzz.py tables formulas --inputs 100000
 """
@@ -23,9 +23,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
-from chainrule import checkpoints, data, fit, load, losses, nn, save
+from chainrule import checkpoints, data, load, nn
 from chainrule.expressions import parse
-from hostile_files import file_is_read, hostile_bytes
+from hostile_commands import command_is_done, hostile_commands
+from hostile_files import file_is_read, hostile_bytes, run_goes_on, valid_files
 from hostile_texts import formula_is_read, hostile_formulas, hostile_tables, table_is_read
 
 GIGABYTE = 1 << 30
@@ -36,39 +37,57 @@ Reading = tuple[SearchStrategy, list[Callable[[Any], bool]]]  # inputs, and ways
 
 
 def models(folder: Path) -> Reading:
-    save(nn.MLP(2, [3, 1], rng=1), folder / "model")
-    model = nn.MLP(2, [3, 1], rng=1)
-    options = {"metrics": [losses.accuracy], "rng": 1, "progress": False}
-    fit(model, losses.mean_square, data.xor(), epochs=3, checkpoint=folder / "run", **options)
-    contents = [(folder / name).read_bytes() for name in ("model", "run")]
-    ways = [load, checkpoints.read, lambda path: load(path, nn.MLP(2, [3, 1], rng=0))]
-    return hostile_bytes(contents), [
-        lambda content, way=way: file_is_read(way, folder / "file", content) for way in ways
-    ]
+    file, table = folder / "file", folder / "table.csv"
+    table.write_text("a,b,y\n1,2,p\n3,4,r\n")
+
+    def predict(content: bytes) -> bool:
+        file.write_bytes(content)
+        return command_is_done(["predict", str(file), str(table)])
+
+    ways = [load, checkpoints.read, lambda path: load(path, nn.MLP(2, [3, 1], rng=0)), run_goes_on]
+    reading = [lambda content, way=way: file_is_read(way, file, content) for way in ways]
+    return hostile_bytes(valid_files(folder)), [*reading, predict]
 
 
 def tables(folder: Path) -> Reading:
-    return hostile_tables(), [lambda content: table_is_read(data.read_csv, folder / "file", content)]
+    file = folder / "file"
+
+    def train(content: bytes) -> bool:
+        return command_is_done(["train", str(file), "--steps", "1", "--hidden", "2"])
+
+    return hostile_tables(), [lambda content: table_is_read(data.read_csv, file, content), train]
 
 
 def formulas(folder: Path) -> Reading:
     return hostile_formulas(), [lambda text: formula_is_read(parse, text)]
 
 
-READERS = {reader.__name__: reader for reader in (models, tables, formulas)}
+def commands(folder: Path) -> Reading:
+    return hostile_commands(), [command_is_done]
+
+
+READERS = {reader.__name__: reader for reader in (models, tables, formulas, commands)}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("readers", nargs="*", choices=READERS, default=list(READERS), metavar="READER")
+    parser.add_argument(
+        "readers", nargs="*", type=reader, metavar="READER", help=f"of {', '.join(READERS)}; all of them"
+    )
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     limit_memory(2 * GIGABYTE)
-    for name in options.readers:
+    for name in options.readers or READERS:
         with tempfile.TemporaryDirectory() as folder:
             print(f"{name}: {fuzz(READERS[name](Path(folder)), options.inputs, options.seed)}", flush=True)
     return 0
+
+
+def reader(name: str) -> str:
+    if name not in READERS:
+        raise argparse.ArgumentTypeError(f"there is no {name!r}: choose from {', '.join(READERS)}")
+    return name
 
 
 def limit_memory(more: int) -> None:

@@ -7,12 +7,17 @@ import operator
 from typing import Any
 
 from chainrule.ops import as_float
+from chainrule.quoting import quoted
+
+MOST = 1 << 53  # a float counts no further
 
 
 def whole_number(number: Any, argument: str, least: int = 1) -> int:
-    """`number` as an int of at least `least`."""
+    """`number` as an int of at least `least`, and not beyond what a float can count."""
     if not hasattr(number, "__index__") or number < least:
-        raise ValueError(f"`{argument}` must be an int of at least {least}, got {number!r}")
+        raise ValueError(f"`{argument}` must be an int of at least {least}, got {quoted(number)}")
+    if number > MOST:
+        raise ValueError(f"`{argument}` must be at most {MOST:,}, got {quoted(number)}")
     return operator.index(number)
 
 

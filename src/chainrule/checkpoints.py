@@ -24,14 +24,15 @@ from chainrule.files import (
     as_bytes,
     check_writable,
     config_text,
-    load_tensors,
-    read_tensors,
+    load_numbers,
     remove_leftovers,
+    tensor_file,
     vectors,
     write_whole,
 )
 from chainrule.nn import MLP, Module
 from chainrule.optim import Optimizer
+from chainrule.quoting import MOST_OF_A_MESSAGE, listed, quoted, shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,7 +66,7 @@ class Snapshot:
 class Checkpoints:
     """Writes a run's snapshots to one file, not more often than asked: every so many steps, or so much time."""
 
-    def __init__(self, path: str | os.PathLike[str], every: int | timedelta, steps: int) -> None:
+    def __init__(self, path: str | os.PathLike[str], every: int | timedelta) -> None:
         self.path = os.fspath(path)
         self.every = every if isinstance(every, timedelta) else whole_number(every, "every")
         if isinstance(every, timedelta) and every <= timedelta(0):
@@ -74,7 +75,7 @@ class Checkpoints:
             )
         check_writable(self.path)
         remove_leftovers(self.path)
-        self.written(steps)
+        self.written(0)
 
     def written(self, steps: int) -> None:
         """Note that what is in the file has taken so many steps."""
@@ -107,33 +108,33 @@ def describe(model: Module, optimizer: Optimizer, callbacks: Iterable[Any]) -> d
         "config": config,
         "optimizer": optimizer.state(),
         "optimizer_kind": type(optimizer).__name__,
-        "callbacks": [callback.state() if _remembers(callback) else None for callback in callbacks],
+        "callbacks": [callback.state() if remembers(callback) else None for callback in callbacks],
     }
 
 
 def restore(path: str, saved: Snapshot, model: Module, optimizer: Optimizer, callbacks: list[Any]) -> None:
-    """Put model, optimizer and callbacks into the state that was saved; on an error none of them is changed."""
+    """Put model, optimizer and callbacks into the state that was saved; an error may leave some of them changed."""
     if saved.optimizer_kind != type(optimizer).__name__:
         raise ValueError(
-            f"{path!r} is of a run with {saved.optimizer_kind}, and `optimizer` is {type(optimizer).__name__}: "
+            f"{path!r} is of a run with {shown(saved.optimizer_kind)}, and `optimizer` is {type(optimizer).__name__}: "
             "go on with the kind of optimizer that the run began with"
         )
-    if [state is not None for state in saved.callbacks] != [_remembers(callback) for callback in callbacks]:
+    if [state is not None for state in saved.callbacks] != [remembers(callback) for callback in callbacks]:
         raise ValueError(f"{path!r} is of a run with other `callbacks`: go on with the same, in the same order")
-    before_model, before_optimizer = model.state(), optimizer.state()
     try:
-        load_tensors(model, saved.model, path)  # type: ignore[arg-type]  # as it was read
+        shapes = {name: tensor.shape for name, tensor in saved.model.items()}  # type: ignore[union-attr]  # as read
+        load_numbers(model, shapes, lambda name: saved.model[name].tolist(), path)  # type: ignore[union-attr]
         optimizer.load_state(saved.optimizer)
         for callback, state in zip(callbacks, saved.callbacks, strict=True):
             if state is not None:
                 callback.load_state(state)
-    except (TypeError, ValueError, KeyError) as error:
-        model.load_state(before_model)
-        optimizer.load_state(before_optimizer)
-        raise ValueError(f"{path!r} does not fit this run: {error}") from None
+    except Exception as error:  # a callback is the user's, and what it makes of a stranger's file is its own
+        reason = shown(str(error), MOST_OF_A_MESSAGE)
+        raise ValueError(f"{path!r} does not fit this run: {type(error).__name__}, {reason}") from error
 
 
-def _remembers(callback: Any) -> bool:
+def remembers(callback: Any) -> bool:
+    """Whether a callback has something for a checkpoint to keep."""
     return hasattr(callback, "state") and hasattr(callback, "load_state")
 
 
@@ -161,13 +162,16 @@ def _bytes_of(snapshot: Snapshot) -> bytes:
 def read(path: str | os.PathLike[str]) -> Snapshot:
     """The run in a file that `fit(checkpoint=…)` wrote."""
     name = os.fspath(path)
-    metadata, tensors = read_tensors(name)
-    if metadata.get("format") != CHECKPOINT:
-        raise ValueError(f"{name!r} is no checkpoint of `fit`: {metadata.get('kind', 'another file')} is what it holds")
-    try:
-        return _snapshot(metadata, tensors)
-    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{name!r} is a damaged checkpoint: {type(error).__name__}, {error}") from None
+    with tensor_file(name) as file:
+        if file.metadata.get("format") != CHECKPOINT:
+            kind = shown(file.metadata.get("kind", "another file"))
+            raise ValueError(f"{name!r} is no checkpoint of `fit`: {kind} is what it holds")
+        tensors = {part: file.numbers(part) for part in file.shapes()}
+        try:
+            return _snapshot(file.metadata, tensors)
+        except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+            reason = shown(str(error), MOST_OF_A_MESSAGE)
+            raise ValueError(f"{name!r} is a damaged checkpoint: {type(error).__name__}, {reason}") from None
 
 
 def _snapshot(metadata: Mapping[str, str], tensors: Mapping[str, np.ndarray]) -> Snapshot:
@@ -179,7 +183,7 @@ def _snapshot(metadata: Mapping[str, str], tensors: Mapping[str, np.ndarray]) ->
             raise ValueError("its columns differ in length")
     randoms = _typed(run["randoms"], dict)
     if set(randoms) != {"global", "rng", "epoch"}:
-        raise ValueError(f"its random states are {sorted(randoms)}")
+        raise ValueError(f"its random states are {listed(sorted(randoms))}")
     slots = [name for name in tensors if name.startswith(OPTIMIZER)]
     return Snapshot(
         model={name.removeprefix(MODEL): tensor for name, tensor in tensors.items() if name.startswith(MODEL)},
@@ -209,7 +213,7 @@ def _typed(thing: Any, kind: type) -> Any:
 
 def _column(tensors: Mapping[str, np.ndarray], name: str) -> list[float]:
     if name not in tensors or tensors[name].ndim != 1:
-        raise ValueError(f"there is no vector {name!r}")
+        raise ValueError(f"there is no vector {quoted(name)}")
     return tensors[name].tolist()  # type: ignore[no-any-return]
 
 

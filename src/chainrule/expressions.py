@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 from chainrule import ops
 from chainrule._value import Value
 from chainrule.ops import Op
+from chainrule.quoting import listed, quoted, shown
 
 __all__ = ["ExpressionError", "Formula", "parse"]
 
@@ -116,11 +117,11 @@ class Formula:
         """
         missing = [name for name in self.inputs if name not in at]
         unused = [name for name in at if name not in self.inputs]
-        known = ", ".join(self.inputs) or "no numbers"
+        known = listed(self.inputs) if self.inputs else "no numbers"
         if missing:
-            raise ValueError(f"`{argument}` has no number for {', '.join(missing)}: give one for each of {known}")
+            raise ValueError(f"`{argument}` has no number for {listed(missing)}: give one for each of {known}")
         if unused:
-            raise ValueError(f"`{argument}` has {', '.join(unused)}, which the formula does not use: it needs {known}")
+            raise ValueError(f"`{argument}` has {listed(unused)}, which the formula does not use: it needs {known}")
 
     def _run(self, at: Mapping[str, Any], assign: Callable[[str, Any], Any]) -> Any:
         names, stack = dict(at), []
@@ -187,7 +188,7 @@ class _Parser:
         result = last.targets[0].id if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name) else ""
         for name, node in self.assigned.items():
             if name not in self.used and name != result:
-                self.fail(node, f"`{_short(name)}` is never used: use it in a later statement, or leave it out")
+                self.fail(node, f"`{shown(name)}` is never used: use it in a later statement, or leave it out")
         return Formula(self.text, list(self.inputs), instructions)
 
     def statements(self) -> list[ast.stmt]:
@@ -218,9 +219,9 @@ class _Parser:
 
     def define(self, name: str, node: ast.AST) -> None:
         if name in self.assigned:
-            self.fail(node, f"`{_short(name)}` has a meaning already: choose another name")
+            self.fail(node, f"`{shown(name)}` has a meaning already: choose another name")
         if name in self.inputs:
-            self.fail(self.inputs[name], f"`{_short(name)}` is used before it is defined: put its definition first")
+            self.fail(self.inputs[name], f"`{shown(name)}` is used before it is defined: put its definition first")
         self.assigned[name] = node
 
     def postfix(self, root: ast.expr) -> list[Instruction]:
@@ -270,7 +271,7 @@ class _Parser:
 
     def number(self, node: ast.Constant) -> float:
         if type(node.value) not in (int, float):
-            self.fail(node, f"only real numbers have a place in a formula, got {_short(repr(node.value))}")
+            self.fail(node, f"only real numbers have a place in a formula, got {quoted(node.value)}")
         try:
             return float(node.value)  # type: ignore[arg-type]
         except OverflowError:
@@ -292,7 +293,7 @@ class _Parser:
             near = difflib.get_close_matches(node.func.id, ops.TABLE, 1)
             known = f"did you mean {near[0]}?" if near else ""
             remedy = known or "the ops of chainrule's table are known, as in tanh(a), maximum(a, b)"
-            self.fail(node.func, f"there is no function `{_short(node.func.id)}`: {remedy}")
+            self.fail(node.func, f"there is no function `{shown(node.func.id)}`: {remedy}")
         keywords = tuple(keyword.arg or "" for keyword in node.keywords)
         positional = [argument for argument in node.args if not isinstance(argument, ast.Starred)]
         try:
@@ -322,7 +323,3 @@ class _Parser:
 def _syntax(error: SyntaxError) -> str:
     message = error.msg.partition(" (")[0].removesuffix(". Perhaps you forgot a comma?")
     return "something is missing or misplaced here" if message == "invalid syntax" else message
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else text[:37] + "…"

@@ -6,24 +6,31 @@ takes, and is compared with the model before anything as large as it claims to b
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
+import re
+import secrets
 import stat
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from itertools import groupby, pairwise
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import chain, groupby, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from chainrule.nn import MLP, Module
+from chainrule.quoting import MOST_OF_A_MESSAGE, quoted, shown
 
 if TYPE_CHECKING:
     import numpy as np
 
-FORMAT = "chainrule/1"
+FORMAT = "chainrule/2"
+SCALED_FORMAT = "chainrule/1"  # in which `chainrule train` left the scaling of its columns to `chainrule predict`
 CHECKPOINT = "chainrule-checkpoint/1"  # a model and the training run that it is in: see `checkpoints.py`
 MODEL = "model."  # what the names of the model's tensors begin with in a checkpoint
+MOST_LAYERS = 10_000  # of an MLP; the number of its neurons follows from that of the numbers in the file
 AnyModule = TypeVar("AnyModule", bound=Module)
+Shape = tuple[int, ...]  # of a vector, or of a number, which has none
 
 
 def save(model: Module, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None) -> None:
@@ -55,34 +62,48 @@ def load(path: str | os.PathLike[str], model: AnyModule) -> AnyModule: ...
 def load(path: str | os.PathLike[str], model: Module | None = None) -> Module:
     """Read a model from a file: into `model`, or into a new one if the file holds an MLP. A checkpoint will do.
 
+    What `chainrule train` saved takes the columns of its table as they are, in their order. It returns the target; the
+    logit of 1, or a number whose sign decides, where there are two; a list with a logit for each of several classes.
+
     >>> load("missing.safetensors")
     Traceback (most recent call last):
     ...
     FileNotFoundError: there is no file 'missing.safetensors'; save a model there with chainrule.save(model, path)
     """
     name = os.fspath(path)
-    metadata, tensors = read_tensors(name)
-    if metadata.get("format") == CHECKPOINT:
-        tensors = {key.removeprefix(MODEL): tensor for key, tensor in tensors.items() if key.startswith(MODEL)}
-    count = sum(tensor.size for tensor in tensors.values())
-    if model is None:
-        if "config" not in metadata:
-            kind = metadata.get("kind", "unknown model")
-            raise ValueError(f"{name!r} holds a {kind}, whose shape only you know: build it, then load(path, model)")
-        model = _build(name, metadata["config"], count)
-    load_tensors(model, tensors, name)
-    return model
+    with tensor_file(name) as file:
+        if file.metadata.get("format") == SCALED_FORMAT and "note:problem" in file.metadata:
+            raise ValueError(
+                f"{name!r} is of an earlier chainrule train, whose networks took scaled columns: train the model again"
+            )
+        prefix = MODEL if file.metadata.get("format") == CHECKPOINT else ""
+
+        def shapes() -> dict[str, Shape]:
+            found = file.shapes()
+            return {key.removeprefix(prefix): shape for key, shape in found.items() if key.startswith(prefix)}
+
+        def numbers(key: str) -> Any:
+            return file.numbers(prefix + key).tolist()
+
+        if model is not None:
+            load_numbers(model, shapes(), numbers, name)
+            return model
+        if "config" in file.metadata:
+            return _build(name, file.metadata["config"], shapes, numbers)
+        file.shapes()  # a file of something else says so
+        kind = shown(file.metadata.get("kind", "unknown model"))
+        raise ValueError(f"{name!r} holds a {kind}, whose shape only you know: build it, then load(path, model)")
 
 
-def load_tensors(model: Module, tensors: Mapping[str, np.ndarray], path: str) -> None:
-    """Set the model's parameters to what a file holds."""
-    count, wanted = sum(tensor.size for tensor in tensors.values()), len(model.parameters())
-    if count > wanted:  # a name for each number would take far more memory than the file
+def load_numbers(model: Module, shapes: Mapping[str, Shape], numbers: Callable[[str], Any], path: str) -> None:
+    """Set the model's parameters to what a file holds: vectors and numbers of these shapes, by name."""
+    count, wanted = sum(map(math.prod, shapes.values())), len(model.parameters())
+    if count > wanted or len(shapes) > wanted:  # a name for each number would take far more memory than the file
         raise ValueError(f"{path!r} holds another model: of {count:,} numbers, where this one has {wanted:,}")
     state: dict[str, float] = {}
-    for name, tensor in tensors.items():
-        numbers = tensor.tolist()
-        state |= {f"{name}.{i}": number for i, number in enumerate(numbers)} if tensor.ndim else {name: numbers}
+    for name, shape in shapes.items():
+        found = numbers(name)
+        state |= {f"{name}.{i}": number for i, number in enumerate(found)} if shape else {name: found}
     try:
         model.load_state(state)
     except ValueError as error:
@@ -99,8 +120,8 @@ def notes(path: str | os.PathLike[str]) -> dict[str, str]:
     ...     notes(path)
     {'author': 'Ada'}
     """
-    metadata, _ = read_tensors(os.fspath(path))
-    return {name.removeprefix("note:"): text for name, text in metadata.items() if name.startswith("note:")}
+    with tensor_file(os.fspath(path)) as file:
+        return {name.removeprefix("note:"): text for name, text in file.metadata.items() if name.startswith("note:")}
 
 
 def vectors(state: dict[str, float]) -> Iterator[tuple[str, float | list[float]]]:
@@ -121,6 +142,8 @@ def vectors(state: dict[str, float]) -> Iterator[tuple[str, float | list[float]]
 def config_text(model: MLP) -> str:
     """What to build an MLP from, as a file holds it."""
     config = model.config()
+    if len(config["nouts"]) > MOST_LAYERS:
+        raise ValueError(f"this MLP has {len(config['nouts']):,} layers, and a file takes {MOST_LAYERS:,} at most")
     for argument in ("activation", "output"):
         if not isinstance(config[argument], str):
             raise ValueError(
@@ -130,8 +153,8 @@ def config_text(model: MLP) -> str:
     return json.dumps(config)
 
 
-def _build(path: str, config: str, count: int) -> MLP:
-    """The MLP that a file describes, if it has as many parameters as the file has numbers."""
+def _build(path: str, config: str, shapes: Callable[[], Mapping[str, Shape]], numbers: Callable[[str], Any]) -> MLP:
+    """The MLP that a file describes, if its numbers and vectors are those of such an MLP."""
     try:
         shape = json.loads(config)
         sizes = [shape["nin"], *shape["nouts"]]
@@ -139,40 +162,81 @@ def _build(path: str, config: str, count: int) -> MLP:
             raise ValueError("it takes `nin`, `nouts`, `activation` and `output`")
         if not all(type(size) is int and size > 0 for size in sizes):
             raise ValueError("`nin` and `nouts` must be whole numbers of at least 1")
+        if len(sizes) > MOST_LAYERS + 1:
+            raise ValueError(f"it would have {len(sizes) - 1:,} layers, and {MOST_LAYERS:,} are the most")
+        found = shapes()
+        count = sum(map(math.prod, found.values()))
+        if max(sizes) > count:
+            raise ValueError(f"a layer has more neurons than the file has numbers, {count:,}")
         wanted = sum((before + 1) * after for before, after in pairwise(sizes))
         if wanted != count:
             raise ValueError(f"it would have {wanted:,} parameters, and the file has {count:,}")
+        expected = dict(_neurons(sizes))
+        for name, inputs in expected.items():
+            if (found.get(f"{name}.w"), found.get(f"{name}.b")) != ((inputs,), ()):
+                raise ValueError(f"the file has no {inputs:,} weights and a bias called {name}.w and {name}.b")
         if not isinstance(shape["activation"], str) or not isinstance(shape["output"], str):
             raise ValueError("`activation` and `output` must be the names of ops")
-        return MLP(**shape, rng=0)  # the caller's sequence of random numbers is not ours to draw from
+        weights = chain.from_iterable(numbers(f"{name}.w") for name in expected)
+        model = MLP(**shape, init=lambda rng, nin, nout: next(weights), rng=0)
     except (TypeError, ValueError, KeyError, RecursionError) as error:
-        raise ValueError(f"{path!r} describes an MLP that cannot be built: {error}") from None
+        reason = shown(str(error), MOST_OF_A_MESSAGE)
+        raise ValueError(f"{path!r} describes an MLP that cannot be built: {reason}") from None
+    for name, neuron in zip(expected, chain.from_iterable(layer.neurons for layer in model.layers), strict=True):
+        neuron.b.data = numbers(f"{name}.b")
+    return model
 
 
-def read_tensors(path: str) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-    """A file's texts and its numbers, by name; all of them float64, and numbers or vectors."""
+def _neurons(sizes: list[int]) -> Iterator[tuple[str, int]]:
+    """What the neurons of an MLP are called, in order, and how many inputs each has."""
+    for layer, (before, after) in enumerate(pairwise(sizes)):
+        for neuron in range(after):
+            yield f"layers.{layer}.neurons.{neuron}", before
+
+
+class TensorFile:
+    """A safetensors file that is open: its texts, the shapes of its numbers and vectors, and those when asked for."""
+
+    def __init__(self, file: Any, path: str) -> None:
+        self.metadata: dict[str, str] = file.metadata() or {}
+        self._file, self._path = file, path
+
+    def shapes(self) -> dict[str, Shape]:
+        """Of all that it holds, by name; an error if something there is no float64 number or vector."""
+        shapes: dict[str, Shape] = {}
+        for name in self._file.keys():  # noqa: SIM118  # not a dict
+            part = self._file.get_slice(name)
+            dtype, shape = part.get_dtype(), tuple(part.get_shape())
+            if dtype != "F64" or len(shape) > 1:
+                raise ValueError(
+                    f"{self._path!r} holds {quoted(name)} as {dtype} of shape {quoted(list(shape))}; "
+                    "chainrule's files hold F64 numbers and vectors only"
+                )
+            shapes[name] = shape
+        return shapes
+
+    def numbers(self, name: str) -> np.ndarray:
+        """A vector, or a number."""
+        return self._file.get_tensor(name)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def tensor_file(path: str) -> Iterator[TensorFile]:
+    """The file, opened, if it is one."""
     from safetensors import SafetensorError, safe_open
 
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # a device or a pipe would be read without end
             raise ValueError(f"{path!r} is not a plain file; give the name of one that chainrule.save wrote")
-        tensors: dict[str, Any] = {}
         with safe_open(path, framework="np") as file:
-            for name in file.keys():  # noqa: SIM118  # not a dict
-                part = file.get_slice(name)
-                if part.get_dtype() != "F64" or len(part.get_shape()) > 1:
-                    raise ValueError(
-                        f"{path!r} holds {name!r} as {part.get_dtype()} of shape {part.get_shape()}; "
-                        "chainrule's files hold F64 numbers and vectors only"
-                    )
-                tensors[name] = file.get_tensor(name)
-            return file.metadata() or {}, tensors
+            yield TensorFile(file, path)
     except FileNotFoundError:
         raise FileNotFoundError(
             f"there is no file {path!r}; save a model there with chainrule.save(model, path)"
         ) from None
     except (OSError, SafetensorError) as error:
-        raise ValueError(f"{path!r} is not a safetensors file, or is damaged: {error}") from None
+        reason = shown(str(error), MOST_OF_A_MESSAGE)
+        raise ValueError(f"{path!r} is not a safetensors file, or is damaged: {reason}") from None
 
 
 def as_bytes(tensors: Mapping[str, float | list[float]], metadata: Mapping[str, str]) -> bytes:
@@ -191,41 +255,50 @@ def check_writable(path: str) -> None:
     ...
     FileNotFoundError: `path` is in a folder that does not exist: ...
     """
-    handle, temporary = _temporary_beside(path)
+    handle, temporary = _temporary_beside(_place(path))
     os.close(handle)
     os.unlink(temporary)
 
 
 def write_whole(path: str, content: bytes) -> None:
-    """Put `content` at `path` in one move, through a temporary file beside it."""
-    handle, temporary = _temporary_beside(path)
+    """Put `content` at `path`, or where a link there leads, in one move, through a temporary file beside it."""
+    place = _place(path)
+    handle, temporary = _temporary_beside(place)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        os.replace(temporary, place)
     except BaseException:
         os.unlink(temporary)
         raise
-    _sync_folder(os.path.dirname(os.path.abspath(path)))
+    _sync_folder(os.path.dirname(place))
 
 
 def remove_leftovers(path: str) -> None:
     """Remove what a process that was killed while it wrote to `path` has left beside it."""
-    folder, prefix = os.path.dirname(os.path.abspath(path)), _temporary_prefix(path)
+    folder, start = os.path.split(hidden_name(os.path.realpath(path)))
+    pattern = re.compile(f"{re.escape(start)}-[0-9a-f]{{16}}{re.escape(TEMPORARY)}")  # no neighbour's, such as run-2's
     for name in os.listdir(folder):
-        if name.startswith(prefix) and name.endswith(TEMPORARY):
+        if pattern.fullmatch(name):
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(folder, name))
 
 
+def hidden_name(place: str) -> str:
+    """What the names of files begin with that stand beside a file for a while.
+
+    >>> hidden_name("folder/run.safetensors")
+    'folder/.run.safetensors'
+    """
+    folder, name = os.path.split(place)
+    if len(os.fsencode(name)) > 200:  # of the 255 bytes that a name may have
+        name = f"{name[:30]}~{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}"
+    return os.path.join(folder, f".{name}")
+
+
 TEMPORARY = ".part"
-
-
-def _temporary_prefix(path: str) -> str:
-    return f".{os.path.basename(path)[:100]}-"
 
 
 def _sync_folder(folder: str) -> None:
@@ -238,19 +311,30 @@ def _sync_folder(folder: str) -> None:
             os.close(handle)
 
 
-def _temporary_beside(path: str) -> tuple[int, str]:
-    folder = os.path.dirname(os.path.abspath(path))
+def _place(path: str) -> str:
+    """Where the file at `path` is, links followed; an error if none can be put there."""
+    place = os.path.realpath(path)
+    folder = os.path.dirname(place)
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"`path` is in a folder that does not exist: {folder!r}; create it first")
-    if os.path.isdir(path):
+    if os.path.isdir(place):
         raise IsADirectoryError(f"`path` is a folder: {path!r}; give the name of a file")
+    if os.path.lexists(place) and not os.path.isfile(place):  # a device, a pipe, or a link to itself
+        raise OSError(f"`path` is there, and not a plain file: {path!r}; give another name")
+    return place
+
+
+def _temporary_beside(place: str) -> tuple[int, str]:
+    """A new file, open for writing, as accessible as the one that it is to replace."""
+    name = f"{hidden_name(place)}-{secrets.token_hex(8)}{TEMPORARY}"
     try:
-        return tempfile.mkstemp(TEMPORARY, _temporary_prefix(path), folder)
+        mode = stat.S_IMODE(os.stat(place).st_mode) & 0o777 if os.path.exists(place) else None
+        handle = os.open(
+            name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666 if mode is None else mode
+        )
     except OSError as error:
+        folder = os.path.dirname(place)
         raise type(error)(f"`path` is in a folder that takes no files: {folder!r} ({error.strerror})") from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    if mode is not None:
+        os.chmod(name, mode)  # whatever the process takes away from new files
+    return handle, name

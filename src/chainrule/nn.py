@@ -14,6 +14,7 @@ from typing import Any
 from chainrule import ops
 from chainrule._arguments import whole_number
 from chainrule._value import Value
+from chainrule.quoting import listed, quoted
 
 __all__ = ["INITIALISERS", "MLP", "Layer", "Module", "Neuron", "Sequential"]
 
@@ -122,8 +123,8 @@ class Module:
         missing, unknown = named.keys() - state.keys(), state.keys() - named.keys()
         if missing or unknown:
             raise ValueError(
-                f"`state` does not fit this {type(self).__name__}: it lacks {_some(missing)} "
-                f"and has {_some(unknown)} besides; build the model with the shape it was saved with"
+                f"`state` does not fit this {type(self).__name__}: it lacks {listed(sorted(missing), 3)} "
+                f"and has {listed(sorted(unknown), 3)} besides; build the model with the shape it was saved with"
             )
         numbers = {name: ops.as_float(number, name) for name, number in state.items()}
         for name, parameter in named.items():
@@ -295,10 +296,14 @@ def _activation(activation: Activation) -> Callable[[Value], Value] | None:
         return None
     if callable(activation):
         return activation
-    names = [row.name for row in ops.TABLE.values() if row.arity - len(row.defaults) == 1]
-    if activation not in names:
-        raise ValueError(f"`activation` must be a function, 'linear' or one of {', '.join(names)}; got {activation!r}")
+    if not isinstance(activation, str) or not _takes_one(ops.TABLE.get(activation)):
+        names = ", ".join(row.name for row in ops.TABLE.values() if _takes_one(row))
+        raise ValueError(f"`activation` must be a function, 'linear' or one of {names}; got {quoted(activation)}")
     return methodcaller(activation)  # of whatever number it is called on: a Value, or a symbol of the compiler
+
+
+def _takes_one(row: ops.Op | None) -> bool:
+    return row is not None and row.arity - len(row.defaults) == 1
 
 
 def _initialiser(init: Initialiser) -> Callable[[random.Random, int, int], float]:
@@ -318,9 +323,3 @@ def _generator(rng: Rng) -> Any:
     if isinstance(rng, int):
         return random.Random(rng)
     raise TypeError(f"`rng` must be a random.Random or an integer seed, got {type(rng).__name__}")
-
-
-def _some(names: Any) -> str:
-    shown = sorted(names)[:3]
-    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(shown) + rest if shown else "nothing"

@@ -23,6 +23,7 @@ from chainrule._arguments import setting, whole_number
 from chainrule._observation import nodes_are_observed
 from chainrule._value import ENGINE, Value, record
 from chainrule.ops import as_float
+from chainrule.quoting import quoted
 
 __all__ = [
     "SGD",
@@ -171,7 +172,7 @@ class Optimizer:
         name, expected = type(self).__name__, {"steps", *self.slots}
         if set(state) != expected:
             raise ValueError(
-                f"`state` must hold {sorted(expected)} to suit {name}, got {sorted(state)}: "
+                f"`state` must hold {sorted(expected)} to suit {name}, got {quoted(sorted(state), 100)}: "
                 "load it into the kind of optimizer that it came from"
             )
         steps = whole_number(state["steps"], "steps", 0)

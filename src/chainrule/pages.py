@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from chainrule.files import write_whole
+from chainrule.quoting import HALF_A_CHARACTER
 
 STYLES = ("page.css", "stepper.css")
 SCRIPTS = (  # each after what it imports
@@ -71,7 +72,9 @@ class Page:
 
 def page(title: str, component: str, data: dict[str, Any]) -> Page:
     """A page that shows one component (an element id that `web/page.js` knows) with its data."""
+    title = HALF_A_CHARACTER.sub("?", title)
     text = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")  # no label can end the script element
+    text = HALF_A_CHARACTER.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
     return Page(
         title,
         f"""<!doctype html>

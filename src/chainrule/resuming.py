@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import random
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from chainrule.epochs import Job
+from chainrule.quoting import MOST_OF_A_MESSAGE, shown
 
 if TYPE_CHECKING:
     from chainrule.training import Training
@@ -31,16 +33,19 @@ class Saver:
 
         self.job, self.run, self.callbacks, self.format = job, run, callbacks, checkpoints
         name = os.fspath(path)
+        if job.leads:
+            self.file = checkpoints.Checkpoints(name, checkpoints.HALF_A_MINUTE if every is None else every)
         with job.devices.file(name) if job.devices else nullcontext(name if os.path.lexists(name) else None) as there:
             if there is not None:
                 if not resume:
                     raise FileExistsError(
                         f"`checkpoint` is there already: {name!r}; say resume=True to go on from it, or remove it first"
                     )
-                self.load(there)
+                with self.unchanged_by_errors():
+                    self.load(there)
         if not job.leads:
             return
-        self.file = checkpoints.Checkpoints(name, checkpoints.HALF_A_MINUTE if every is None else every, self.steps)
+        self.file.written(self.steps)
         job.after_step, job.steps_left = self.save_if_due, lambda: self.file.steps_left(self.steps)
 
     @property
@@ -83,7 +88,8 @@ class Saver:
         job, run = self.job, self.run
         saved = self.format.read(name)
         if saved.shape != self.shape:
-            raise ValueError(f"{name!r} is of a run with {_words(saved.shape)}, and this one has {_words(self.shape)}")
+            theirs, ours = (shown(_words(shape), MOST_OF_A_MESSAGE) for shape in (saved.shape, self.shape))
+            raise ValueError(f"{name!r} is of a run with {theirs}, and this one has {ours}")
         if (saved.randoms["rng"] is None) != (job.rng is None):
             raise ValueError(f"{name!r} is of a run {'without' if job.rng else 'with'} `rng`: go on as it began")
         fits = all(set(row) == {"loss", *job.metrics} for row in saved.batches)
@@ -99,6 +105,39 @@ class Saver:
         if job.rng:
             job.rng.setstate(saved.randoms["epoch"] or saved.randoms["rng"] or ())
             job.random_now = saved.randoms["rng"] if saved.randoms["epoch"] else None
+
+    @contextmanager
+    def unchanged_by_errors(self) -> Iterator[None]:
+        """All that `load` changes is as it was before if an error, whatever it is, ends the block."""
+        job, run, history = self.job, self.run, self.run.history
+        model, optimizer, decided = run.model.state(), run.optimizer.state(), job.decided
+        remembered = [(c, copy.deepcopy(c.state())) for c in self.callbacks if self.format.remembers(c)]
+        columns = {name: list(column) for name, column in history.columns.items()}
+        seconds, stopped, rows, random_now = history.seconds, history.stopped, job.rows, job.random_now
+        generators = [(generator, generator.getstate()) for generator in (random, job.rng) if generator]
+        try:
+            yield
+        except BaseException:
+            run.model.load_state(model)
+            run.optimizer.load_state(optimizer)
+            history.columns, history.seconds, history.stopped = columns, seconds, stopped
+            job.rows, job.random_now, job.decided = rows, random_now, decided
+            for generator, state in generators:
+                generator.setstate(state)
+            for callback, memory in remembered:
+                callback.load_state(memory)
+            raise
+
+
+def claim(path: str | os.PathLike[str] | None, leads: bool) -> AbstractContextManager[None]:
+    """The checkpoint's path, for this run alone: asked for by the process that writes it, before the run begins."""
+    if path is None or not leads:
+        return nullcontext()
+    from chainrule.claims import claimed
+    from chainrule.files import check_writable
+
+    check_writable(os.fspath(path))
+    return claimed(path)
 
 
 def _words(shape: Mapping[str, Any]) -> str:

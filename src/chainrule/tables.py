@@ -14,11 +14,15 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NoReturn, TextIO
+
+from chainrule.quoting import listed, quoted
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}  # how files spell that there is nothing
 DELIMITERS = ",;\t"
 MOST_CHARACTERS = 1 << 24  # of a row: a million columns, fifteen characters each
+MOST_BLANK = 1 << 20  # rows more than others: all that a spreadsheet has
 NOT_UTF8 = re.compile("[\udc80-\udcff]")  # what the `surrogateescape` of Python makes of bytes that are not text
 
 
@@ -49,13 +53,13 @@ class Table:
         if isinstance(column, int):
             if not -len(self.names) <= column < len(self.names):
                 raise ValueError(
-                    f"{self.path!r} has {len(self.names)} columns, and none of the index {column}: count from 0"
+                    f"{self.path!r} has {len(self.names)} columns, and none of the index {quoted(column)}: count from 0"
                 )
             return column % len(self.names)
         if column not in self._places:
             near = difflib.get_close_matches(column, self.names[:1000], 1)
-            hint = f"did you mean {_quoted(near[0])}?" if near else f"it has {_listed(self.names)}"
-            raise ValueError(f"{self.path!r} has no column {column!r}: {hint}")
+            hint = f"did you mean {quoted(near[0])}?" if near else f"it has {listed(self.names)}"
+            raise ValueError(f"{self.path!r} has no column {quoted(column)}: {hint}")
         return self._places[column]
 
     def texts(self, column: str | int) -> list[str]:
@@ -74,12 +78,12 @@ class Table:
     def complain(self, row: int, place: int, expected: str, hint: str = "") -> NoReturn:
         """Raise the error about a cell."""
         found = dict(self.rows)[row][place].strip()
-        what = f"found {_quoted(found)}, where {expected} was expected"
+        what = f"found {_cell(found)}, where {expected} was expected"
         if found.lower() in MISSING:
-            what = f"found {_quoted(found)}, a missing value, where {expected} was expected"
+            what = f"found {_cell(found)}, a missing value, where {expected} was expected"
             hint = "fill it in, or remove the row"
         remedy = f"; {hint}" if hint else ""
-        raise ValueError(f"{self.path!r}, row {row}, column {_quoted(self.names[place])}: {what}{remedy}")
+        raise ValueError(f"{self.path!r}, row {row}, column {quoted(self.names[place])}: {what}{remedy}")
 
     def _number(self, row: int, place: int, text: str) -> float:
         number = as_number(text)
@@ -91,7 +95,7 @@ class Table:
         return number
 
     def __repr__(self) -> str:
-        return f"<Table {self.path!r}: {len(self)} rows of {_listed(self.names)}>"
+        return f"<Table {self.path!r}: {len(self)} rows of {listed(self.names)}>"
 
 
 def as_number(text: str) -> float | None:
@@ -143,17 +147,21 @@ def read_table(path: str | os.PathLike[str], header: bool | str = "auto") -> Tab
 
 def _records(path: str, file: TextIO) -> Iterator[tuple[int, list[str]]]:
     """The rows that are not blank, each with its number; all of them have as many cells as the first."""
-    while (first_line := file.readline(MOST_CHARACTERS)) and not first_line.strip():
-        pass
+    first_line = next((line for line in islice(_pieces(file), MOST_BLANK + 1) if line.strip()), "")
     file.seek(0)
     lines = _Lines(path, file)
     reader = csv.reader(lines, delimiter=max(DELIMITERS, key=first_line.count), strict=True)
     first: tuple[int, int] | None = None  # row and number of cells
+    blank_left = MOST_BLANK
     try:
         for row, cells in enumerate(reader, 1):
             lines.next_row()
             if len(cells) <= 1 and not any(cell.strip() for cell in cells):
+                blank_left -= 1
+                if blank_left < 0:
+                    raise ValueError(f"{path!r}, row {row}: more than {MOST_BLANK:,} rows are blank; remove them")
                 continue
+            blank_left += 1
             first = first or (row, len(cells))
             if len(cells) != first[1]:
                 raise ValueError(
@@ -164,6 +172,11 @@ def _records(path: str, file: TextIO) -> Iterator[tuple[int, list[str]]]:
     except csv.Error as error:
         problem = str(error).replace("'\t'", "a tab")
         raise ValueError(f"{path!r}, row {lines.row}: it is not CSV: {problem}") from None
+
+
+def _pieces(file: TextIO) -> Iterator[str]:
+    """The lines of a file, those that are absurdly long in pieces."""
+    return iter(lambda: file.readline(MOST_CHARACTERS), "")
 
 
 class _Lines:
@@ -207,18 +220,13 @@ def _check_names(path: str, row: int, names: list[str]) -> None:
             raise ValueError(f"{path!r}, row {row}: column {place} of the header has no name; give it one")
         if name in places:
             raise ValueError(
-                f"{path!r}, row {row}: columns {places[name]} and {place} are both called {_quoted(name)}; rename one"
+                f"{path!r}, row {row}: columns {places[name]} and {place} are both called {quoted(name)}; rename one"
             )
         places[name] = place
 
 
-def _quoted(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:37] + "…") if text else "nothing"
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(name if len(name) <= 40 else name[:37] + "…" for name in names[:8])
-    return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown
+def _cell(text: str) -> str:
+    return quoted(text) if text else "nothing"
 
 
 def _count(count: int, what: str) -> str:

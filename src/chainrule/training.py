@@ -31,7 +31,8 @@ from chainrule.epochs import Columns, Job, Loss, Metric, run_epochs
 from chainrule.nn import Module
 from chainrule.ops import as_float
 from chainrule.optim import Adam, Optimizer
-from chainrule.resuming import Saver
+from chainrule.quoting import MOST_OF_A_MESSAGE, shown
+from chainrule.resuming import Saver, claim
 
 __all__ = ["EarlyStopping", "History", "Training", "fit"]
 
@@ -102,7 +103,7 @@ class History:
 
     def __repr__(self) -> str:
         ends = [f"{name} {column[0]:.4g} → {column[-1]:.4g}" for name, column in self.columns.items()]
-        stopped = [f"stopped: {self.stopped}"] if self.stopped else []
+        stopped = [f"stopped: {shown(self.stopped, MOST_OF_A_MESSAGE)}"] if self.stopped else []
         return f"History({', '.join([f'{len(self)} epochs', *ends, *stopped])})"
 
     def _repr_html_(self) -> str:
@@ -194,7 +195,7 @@ def fit(
     run = Training(model, optimizer, History())
     callbacks, measures = list(_iterable(callbacks, "callbacks")), _by_name(metrics)
     rng = _generator(rng)
-    with _together(mesh, compiled, checkpoint) as devices:
+    with _together(mesh, compiled, checkpoint) as devices, claim(checkpoint, devices is None or devices.leads):
         job = Job(model, loss, penalty, optimizer, data, batch_size, rng, measures, validation, dtype, devices)
         watched = bool(callbacks or measures or validation)
         for callback in callbacks:
@@ -299,12 +300,12 @@ class EarlyStopping:
         for states in (state["best_state"], state["before"]):
             if states.keys() != self.before.keys():
                 raise ValueError("the states that EarlyStopping remembers are of another model")
-        self.best = as_float(state["best"], "best")
-        self.best_epoch = whole_number(state["best_epoch"], "best_epoch", 0)
-        self.best_state, self.before = (
+        best, best_epoch = as_float(state["best"], "best"), whole_number(state["best_epoch"], "best_epoch", 0)
+        best_state, before = (
             {name: as_float(number, name) for name, number in state[which].items()}
             for which in ("best_state", "before")
         )
+        self.best, self.best_epoch, self.best_state, self.before = best, best_epoch, best_state, before
 
 
 def _nothing(training: Training) -> None:

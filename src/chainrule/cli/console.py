@@ -13,7 +13,9 @@ from typing import Any
 import click
 
 from chainrule.files import check_writable
+from chainrule.quoting import quoted, shown
 
+MOST_CHARACTERS, MOST_IN_A_LINE = 4000, 1000  # of an error: who words it cuts texts short, but click, say, does not
 Decorator = Callable[[Any], Any]
 
 json_option: Decorator = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
@@ -54,7 +56,7 @@ def _debug(context: click.Context, parameter: click.Parameter, wanted: bool) -> 
 def complain(message: str) -> None:
     """Say on standard error what is wrong; further lines stand below the first."""
     start = "chainrule: "
-    lines = message.splitlines() or [""]
+    lines = [shown(line, MOST_IN_A_LINE) for line in message[:MOST_CHARACTERS].split("\n")]
     indent = " " * len(start) if len(lines) > 1 and lines[1].lstrip(" ").startswith("^") else ""  # a caret points up
     click.echo("\n".join([start + lines[0], *(indent + line for line in lines[1:])]), err=True)
 
@@ -82,7 +84,8 @@ def spell(number: float) -> str:
 
 def print_json(result: dict[str, Any]) -> None:
     """One JSON object; numbers that JSON cannot spell become the texts "Infinity", "-Infinity" and "NaN"."""
-    click.echo(json.dumps(_plain(result), indent=2, allow_nan=False, ensure_ascii=False))
+    text = json.dumps(_plain(result), indent=2, allow_nan=False, ensure_ascii=False)
+    click.echo("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
 
 
 def _plain(thing: Any) -> Any:
@@ -113,9 +116,9 @@ def assignments(texts: Sequence[str], lists: bool = False) -> dict[str, Any]:
     for part in (part for text in texts for part in _split(text)):
         name, equals, number = (piece.strip() for piece in part.partition("="))
         if not equals or not name:
-            raise BadInput(f"`--at` has {part.strip()!r}, where NAME=NUMBER was expected, as in --at a=2,b=-3")
+            raise BadInput(f"`--at` has {quoted(part.strip())}, where NAME=NUMBER was expected, as in --at a=2,b=-3")
         if name in found:
-            raise BadInput(f"`--at` has {name!r} twice: give it once")
+            raise BadInput(f"`--at` has {quoted(name)} twice: give it once")
         found[name] = _number_or_list(name, number, lists)
     return found
 
@@ -136,11 +139,13 @@ def _number_or_list(name: str, text: str, lists: bool) -> Any:
         try:
             return _floats(json.loads(text))
         except (ValueError, RecursionError):
-            raise BadInput(f"`--at` has {name}={text}, which is not a list of numbers such as [1,2,3]") from None
+            raise BadInput(
+                f"`--at` has {shown(name)}={shown(text)}, which is not a list of numbers such as [1,2,3]"
+            ) from None
     try:
         return float(text)
     except ValueError:
-        raise BadInput(f"`--at` has {name}={text!r}, which is not a number") from None
+        raise BadInput(f"`--at` has {shown(name)}={quoted(text)}, which is not a number") from None
 
 
 def _floats(thing: Any) -> Any:

@@ -22,6 +22,8 @@ from chainrule.cli.console import (
 )
 from chainrule.explanations import explain
 from chainrule.expressions import parse
+from chainrule.recorded import oldest_first
+from chainrule.stepping import MOST_NODES
 
 
 class FormulaCommand(Command):
@@ -65,6 +67,10 @@ def grad(formula: str, at: tuple[str, ...], explained: bool, as_json: bool) -> N
     """
     result, named = build(formula, at)
     text = " ".join(formula.split())
+    if explained:
+        if (count := len(oldest_first(result))) > MOST_NODES:
+            raise BadInput(f"`--explain` works out {MOST_NODES} nodes, and here are {count:,}: explain a part of it")
+        forward, backward = explain(result)
     if as_json:
         answer: dict[str, Any] = {
             "formula": text,
@@ -73,12 +79,10 @@ def grad(formula: str, at: tuple[str, ...], explained: bool, as_json: bool) -> N
             "gradient": {name: value.grad for name, value in named.items()},
         }
         if explained:
-            forward, backward = explain(result)
             answer |= {"forward": forward, "backward": backward}
         print_json(answer)
         return
     if explained:
-        forward, backward = explain(result)
         for title, lines in (("forward", forward), ("backward", backward)):
             click.echo("\n".join([title, *(f"  {line}" for line in lines), ""]))
     click.echo(f"{text} = {spell(result.data)}")

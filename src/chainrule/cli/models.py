@@ -6,10 +6,12 @@ import csv
 import difflib
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -30,8 +32,9 @@ from chainrule.cli.console import (
     output_to_stderr,
     print_json,
 )
-from chainrule.cli.problems import LOSSES, Problem, pose
-from chainrule.files import notes, write_whole
+from chainrule.cli.problems import LOSSES, Problem, pose, scale
+from chainrule.files import MOST_LAYERS, notes, write_whole
+from chainrule.quoting import escaped, listed, quoted, shown
 from chainrule.tables import read_table
 from chainrule.training import History
 
@@ -46,6 +49,9 @@ SETS = {
     "spirals": lambda points, noise, seed: data.spirals(points, 0.02 if noise is None else noise, seed),
 }
 OPTIMIZERS = {"adam": optim.Adam, "adamw": optim.AdamW, "rmsprop": optim.RMSprop, "sgd": optim.SGD}
+INDEX = re.compile("-?[0-9]{1,9}")  # of a column; whatever is longer is a name
+MOST_PARAMETERS = MOST_POINTS = 1_000_000
+MOST_STEPS = 10_000_000
 RATES = {"adam": 0.03, "adamw": 0.03, "rmsprop": 0.01, "sgd": 0.1}
 
 
@@ -58,9 +64,13 @@ RATES = {"adam": 0.03, "adamw": 0.03, "rmsprop": 0.01, "sgd": 0.1}
     "--lr", type=float, help="Learning rate, which falls to a hundredth. Default: 0.03; rmsprop 0.01, sgd 0.1."
 )
 @click.option("--l2", default=1e-4, show_default=True, type=click.FloatRange(0.0), help="Penalty on large weights.")
-@click.option("--steps", default=500, show_default=True, type=click.IntRange(1), help="Steps, each over all examples.")
+@click.option(
+    "--steps", default=500, show_default=True, type=click.IntRange(1, MOST_STEPS), help="Steps, each over all examples."
+)
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of weights, data and split.")
-@click.option("--points", default=100, show_default=True, type=click.IntRange(2), help="Size of a set that is drawn.")
+@click.option(
+    "--points", default=100, show_default=True, type=click.IntRange(2, MOST_POINTS), help="Size of a set that is drawn."
+)
 @click.option("--noise", type=click.FloatRange(0.0), help="Noise of a set that is drawn.")
 @click.option("--target", help="The column to predict, by name or index. Default: the last one.")
 @click.option(
@@ -85,20 +95,24 @@ def train(**options: Any) -> int:
         training, test = examples, None
         if options["test"]:
             training, test = data.split(examples, 1.0 - options["test"], Random(options["seed"]))
-        problem = pose(examples, options["task"], training if is_file and not options["raw"] else None)
+        problem = pose(examples, options["task"])
+        scaling = scale(training, problem.task) if is_file and not options["raw"] else None
         model = build(problem, options)
         rate = RATES[options["optimizer"]] if options["lr"] is None else options["lr"]
         rate = setting(rate, "lr", "0.01")
         schedule = optim.cosine(rate, 0.01 * rate, options["steps"])
         optimizer = OPTIMIZERS[options["optimizer"]](model.parameters(), lr=schedule)
+        penalty = losses.l2(setting(options["l2"], "--l2", "1e-4"))
     check_outputs(plot=options["plot"], save=options["save"])
     _check_picture(options["plot"])
-    prepared = problem.prepared(training)
-    penalty = losses.l2(options["l2"])
+    prepared = scaling.prepared(training) if scaling else training
     history = fit(model, problem.loss, penalty, prepared, optimizer, options["steps"])
     if history.stopped:
         complain(f"{history.stopped}; nothing was written")
         return 1
+    if scaling:
+        with input_errors():
+            scaling.move_into(model)
     quality = problem.quality(predictions(model, problem, training.inputs), training.targets)
     test_quality = problem.quality(predictions(model, problem, test.inputs), test.targets) if test else {}
     with input_errors():
@@ -139,14 +153,14 @@ def load(options: dict[str, Any]) -> data.Dataset:
     if not os.path.exists(source):
         if source.lower().endswith(".csv") or os.sep in source:
             raise BadInput(f"there is no file {source!r}")
-        near = difflib.get_close_matches(source, SETS, 1)
+        near = difflib.get_close_matches(source[:100], SETS, 1)
         hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(SETS)}, or give the path of a CSV file"
-        raise BadInput(f"there is no data set {source!r}: {hint}")
+        raise BadInput(f"there is no data set {quoted(source)}: {hint}")
     if options["noise"] is not None:
         raise BadInput("`--noise` is for sets that are drawn, not for files")
     column: str | int = -1
     if target is not None:
-        column = int(target) if target.lstrip("-").isdigit() else target
+        column = int(target) if INDEX.fullmatch(target) else target
     labels = True if options["task"] == "classes" else False if options["task"] != "auto" else "auto"
     try:
         return data.read_csv(source, column, labels=labels)
@@ -157,11 +171,17 @@ def load(options: dict[str, Any]) -> data.Dataset:
 def build(problem: Problem, options: dict[str, Any]) -> nn.MLP:
     """A network with the layers that were asked for."""
     sizes = [size.strip() for size in options["hidden"].split(",") if size.strip()]
-    if not all(size.isdigit() and int(size) > 0 for size in sizes):
-        raise BadInput(f"`--hidden` must be sizes of layers, as in 16,16; got {options['hidden']!r}")
+    if not all(size.isascii() and size.isdecimal() and size.strip("0") for size in sizes):
+        raise BadInput(f"`--hidden` must be sizes of layers, as in 16,16; got {quoted(options['hidden'])}")
+    shape = [*(int(size.lstrip("0")[:10]) for size in sizes), problem.outputs]  # ten digits are too many already
+    parameters = sum((before + 1) * after for before, after in pairwise([len(problem.columns), *shape]))
+    if parameters > MOST_PARAMETERS or len(shape) > MOST_LAYERS:
+        most = f"{MOST_PARAMETERS:,} parameters and {MOST_LAYERS:,} layers are the most"
+        raise BadInput(
+            f"`--hidden` {quoted(options['hidden'])} on {len(problem.columns):,} columns is too large: {most}"
+        )
     activation = options["activation"]
     init = "he" if activation in ("relu", "leaky_relu", "gelu", "silu", "softplus") else "xavier"
-    shape = [*map(int, sizes), problem.outputs]
     return nn.MLP(len(problem.columns), shape, activation=activation, init=init, rng=options["seed"])
 
 
@@ -186,7 +206,7 @@ def predictions(model: nn.MLP, problem: Problem, rows: list[list[float]]) -> lis
     """The model's answers to rows of numbers as they are in the data."""
     from chainrule.inference import answers
 
-    outputs = answers(model, problem.scaled(rows))
+    outputs = answers(model, rows)
     return [problem.answer(row) for row in outputs.reshape(len(rows), -1).tolist()]
 
 
@@ -200,10 +220,10 @@ def picture(model: nn.MLP, problem: Problem, examples: data.Dataset, history: Hi
     left, right = figure.subplots(1, 2)
     plot.loss(history, ax=left).set_xlabel("step")
     if len(problem.columns) == 2 and problem.task != "regression":
-        plot.boundary(lambda x: model(problem.scaled([x])[0]), examples, classes=problem.classes, ax=right)
+        plot.boundary(model, examples, classes=problem.classes, ax=right)
         right.set(xlabel=problem.columns[0], ylabel=problem.columns[1])
     else:
-        plot.activations(model, problem.scaled(examples.inputs), ax=right)
+        plot.activations(model, examples.inputs, ax=right)
     file = io.BytesIO()
     figure.savefig(file, format=os.path.splitext(path)[1][1:], dpi=150)
     return file.getvalue()
@@ -222,8 +242,8 @@ def _check_picture(path: str | None) -> None:
 
 
 def _print_training(result: dict[str, Any], model: nn.MLP) -> None:
-    names = ", ".join(result["inputs"][:6]) + (", …" if len(result["inputs"]) > 6 else "")
-    classes = f" ({', '.join(result['classes'][:6])})" if result["classes"] else ""
+    names = listed(result["inputs"])
+    classes = f" ({listed(result['classes'])})" if result["classes"] else ""
     click.echo(f"{result['data']}: {result['examples']} examples of {names}; task: {result['task']}{classes}")
     click.echo(f"{model!r}, {result['parameters']} parameters")
     click.echo(f"{result['optimizer']}, lr {result['lr']:g}, {result['steps']} steps in {result['seconds']:.2g} s")
@@ -266,11 +286,12 @@ def predict(model: str, file: str | None, at: tuple[str, ...], output: str | Non
     if as_json:
         print_json({"task": problem.task, "inputs": problem.columns, "predictions": found, **quality})
     elif at and not output:
-        click.echo("  ".join(f"{name} {_spelled(answer)}" for name, answer in found[0].items()))
+        click.echo("  ".join(f"{name} {shown(_spelled(answer), 200)}" for name, answer in found[0].items()))
     elif output:
         click.echo("  ".join([f"wrote {output}, {len(rows)} rows", *_qualities(quality)]))
     else:
-        click.echo(_csv(problem, rows, found), nl=False)
+        text = _csv(problem, rows, found)
+        click.echo(escaped(text, keep="\n") if sys.stdout.isatty() else text, nl=False, color=True)  # as it is
         if quality:
             click.echo("  ".join(_qualities(quality)), err=True)
 
@@ -286,8 +307,9 @@ def _problem(path: str, network: nn.MLP) -> Problem:
             )
         count = shape["nin"]
         columns = [f"x{k}" for k in range(count)]
-        return Problem("regression", columns, "target", [], [0.0] * count, [1.0] * count)
-    problem = Problem.from_json(described)
+        return Problem("regression", columns, "target", [])
+    with input_errors(f"{path!r}: "):
+        problem = Problem.from_json(described)
     if len(problem.columns) != shape["nin"] or problem.outputs != shape["nouts"][-1]:
         raise BadInput(f"{path!r} describes other data than its network takes; train it again")
     return problem
@@ -299,14 +321,14 @@ def _rows(problem: Problem, file: str | None, at: dict[str, float]) -> tuple[lis
         missing = [name for name in problem.columns if name not in at]
         unused = [name for name in at if name not in problem.columns]
         if missing or unused:
-            what = f"no number for {', '.join(missing)}" if missing else f"{', '.join(unused)}, which is not an input"
-            raise BadInput(f"`--at` has {what}: the model takes {', '.join(problem.columns)}")
+            what = f"no number for {listed(missing)}" if missing else f"{listed(unused)}, which is not an input"
+            raise BadInput(f"`--at` has {what}: the model takes {listed(problem.columns)}")
         return [[at[name] for name in problem.columns]], None
     table = read_table(file)
     if not table.header and len(table.names) != len(problem.columns):
         count, wanted = len(table.names), len(problem.columns)
         raise BadInput(
-            f"{file!r} has no header and {count} columns; the model takes {wanted}: {', '.join(problem.columns)}"
+            f"{file!r} has no header and {count} columns; the model takes {wanted}: {listed(problem.columns)}"
         )
     rows = table.numbers(problem.columns if table.header else range(len(problem.columns)))
     if not table.header or problem.target not in table.names:

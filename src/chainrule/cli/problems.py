@@ -10,11 +10,13 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from statistics import fmean, pstdev
 from typing import Any
 
-from chainrule import losses
+from chainrule import losses, nn
 from chainrule.data import CsvDataset, Dataset
+from chainrule.quoting import HALF_A_CHARACTER, MOST_OF_A_MESSAGE, listed, quoted, shown
 
 LOSSES: dict[str, Callable[..., Any]] = {
     "regression": losses.mean_square,
@@ -22,25 +24,21 @@ LOSSES: dict[str, Callable[..., Any]] = {
     "binary": losses.binary_cross_entropy,
     "classes": losses.cross_entropy,
 }
+LEAST_DEVIATION = 1e-290  # of a column, so that weights divided by it are finite
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A task, the names of its columns, and how numbers are scaled on their way in and out.
+    """A task, and the names of the columns and classes that the model's inputs and outputs stand for.
 
-    >>> problem = Problem("regression", ["x"], "y", [], [3.0], [2.0], 10.0, 5.0)
-    >>> problem.scaled([[5.0]]), problem.answer([2.0])
-    ([[1.0]], {'prediction': 20.0})
+    >>> Problem("classes", ["x"], "y", ["no", "yes"]).answer([0.0, 2.0])
+    {'prediction': 'yes', 'probability': 0.8807970779778823}
     """
 
     task: str
     columns: list[str]
     target: str
     classes: list[str]
-    means: list[float]
-    deviations: list[float]
-    target_mean: float = 0.0
-    target_deviation: float = 1.0
 
     @property
     def outputs(self) -> int:
@@ -52,23 +50,11 @@ class Problem:
         """What training makes small."""
         return LOSSES[self.task]
 
-    def scaled(self, rows: Sequence[Sequence[float]]) -> list[list[float]]:
-        """Inputs as the model gets them."""
-        scales = list(zip(self.means, self.deviations, strict=True))
-        return [[(x - mean) / deviation for x, (mean, deviation) in zip(row, scales, strict=True)] for row in rows]
-
-    def prepared(self, data: Dataset) -> Dataset:
-        """Examples as the model gets them."""
-        targets = data.targets
-        if self.task == "regression":
-            targets = [(y - self.target_mean) / self.target_deviation for y in targets]
-        return Dataset(self.scaled(data.inputs), targets)
-
     def answer(self, outputs: Sequence[float]) -> dict[str, Any]:
         """What the model's outputs say, in the words of the data: a prediction, and how sure it is."""
         score = outputs[0]
         if self.task == "regression":
-            return {"prediction": self.target_mean + self.target_deviation * score}
+            return {"prediction": score}
         if self.task == "margin":
             return {"prediction": 1 if score > 0.0 else -1, "score": score}
         if self.task == "binary":
@@ -83,8 +69,7 @@ class Problem:
         """How good predictions are: the share that is right, or the root mean square of the errors."""
         predictions = [answer["prediction"] for answer in answers]
         if self.task == "regression":
-            squares = [(p - y) ** 2 for p, y in zip(predictions, targets, strict=True)]
-            return {"rms error": math.sqrt(fmean(squares))}
+            return {"rms error": math.dist(predictions, targets) / math.sqrt(len(targets))}
         wanted = [self.classes[y] for y in targets] if self.task == "classes" else targets
         return {"accuracy": fmean([float(p == y) for p, y in zip(predictions, wanted, strict=True)])}
 
@@ -94,35 +79,90 @@ class Problem:
 
     @classmethod
     def from_json(cls, text: str) -> Problem:
-        """What `to_json` gave."""
+        """What `to_json` gave; a file can hold any text there."""
         try:
             problem = cls(**json.loads(text))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"the file's description of its data cannot be read: {error}") from None
-        if problem.task not in LOSSES or not len(problem.columns) == len(problem.means) == len(problem.deviations):
+        except (TypeError, ValueError, RecursionError) as error:
+            reason = shown(str(error), MOST_OF_A_MESSAGE)
+            raise ValueError(f"the file's description of its data cannot be read: {reason}") from None
+        if not problem._is_sound():
             raise ValueError("the file's description of its data does not fit together; train the model again")
         return problem
 
+    def _is_sound(self) -> bool:
+        """Whether all is of the kind that it should be, and text that can be written; no two names are the same."""
+        names = [self.columns, self.classes, [self.task], [self.target]]
+        if not all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in names):
+            return False
+        if HALF_A_CHARACTER.search("".join(chain.from_iterable(names))):
+            return False
+        if not all(len(set(part)) == len(part) for part in names):
+            return False
+        return self.task in LOSSES and (len(self.classes) > 1 if self.task == "classes" else not self.classes)
 
-def pose(data: Dataset, task: str, scaled_by: Dataset | None) -> Problem:
-    """The problem in some data; the task `auto` is recognised by the targets.
 
-    Columns are scaled to mean 0 and deviation 1 over `scaled_by`, the part that the model learns from, if it is given.
+@dataclass(frozen=True)
+class Scaling:
+    """How the columns of a table become numbers that are easy to learn from, of mean 0 and deviation 1 where it helps.
+
+    >>> scaling = Scaling([3.0], [2.0], 10.0, 5.0)
+    >>> prepared = scaling.prepared(Dataset([[5.0]], [20.0]))
+    >>> prepared.inputs, prepared.targets
+    ([[1.0]], [2.0])
     """
+
+    means: list[float]
+    deviations: list[float]
+    target_mean: float = 0.0
+    target_deviation: float = 1.0
+
+    def prepared(self, data: Dataset) -> Dataset:
+        """Examples to learn from."""
+        scales = list(zip(self.means, self.deviations, strict=True))
+        inputs = [
+            [(x - mean) / deviation for x, (mean, deviation) in zip(row, scales, strict=True)] for row in data.inputs
+        ]
+        if (self.target_mean, self.target_deviation) == (0.0, 1.0):
+            return Dataset(inputs, data.targets)
+        return Dataset(inputs, [(y - self.target_mean) / self.target_deviation for y in data.targets])
+
+    def move_into(self, model: nn.MLP) -> None:
+        """Change a model that learnt from such examples into one of the columns as they are, and of the target itself.
+
+        Scaling is linear, as the first sum of a neuron is: w·(x - mean)/deviation + b is (w/deviation)·x + b', and
+        rounding changes it by no more than a change of x in its last digit would.
+        """
+        for neuron in model.layers[0].neurons:
+            for w, deviation in zip(neuron.w, self.deviations, strict=True):
+                w.data /= deviation
+            neuron.b.data -= math.fsum(w.data * mean for w, mean in zip(neuron.w, self.means, strict=True))
+        if (self.target_mean, self.target_deviation) != (0.0, 1.0):
+            (neuron,) = model.layers[-1].neurons  # of a regression: it is linear
+            for parameter in neuron.parameters():
+                parameter.data *= self.target_deviation
+            neuron.b.data += self.target_mean
+        if not all(math.isfinite(parameter.data) for parameter in model.parameters()):
+            raise ValueError("the columns are too large or too small to be scaled: use other units, or --raw")
+
+
+def pose(data: Dataset, task: str) -> Problem:
+    """The problem in some data; the task `auto` is recognised by the targets."""
     classes = data.classes if isinstance(data, CsvDataset) else []
     columns = data.columns if isinstance(data, CsvDataset) else [f"x{k}" for k in range(len(data.inputs[0]))]
     target = data.target if isinstance(data, CsvDataset) else "target"
     if task == "auto":
         task = "classes" if classes else recognised(data.targets)
     _check(task, classes, data.targets, target)
-    means, deviations = [0.0] * len(columns), [1.0] * len(columns)
-    target_mean, target_deviation = 0.0, 1.0
-    if scaled_by is not None:
-        inputs = list(zip(*scaled_by.inputs, strict=True))
-        means, deviations = [fmean(column) for column in inputs], [_deviation(column) for column in inputs]
-        if task == "regression":
-            target_mean, target_deviation = fmean(scaled_by.targets), _deviation(scaled_by.targets)
-    return Problem(task, columns, target, list(classes), means, deviations, target_mean, target_deviation)
+    return Problem(task, columns, target, list(classes))
+
+
+def scale(data: Dataset, task: str) -> Scaling:
+    """The scaling to mean 0 and deviation 1 over `data`; of the target too if it is a number to predict."""
+    inputs = list(zip(*data.inputs, strict=True))
+    means, deviations = [fmean(column) for column in inputs], [_deviation(column) for column in inputs]
+    if task == "regression":
+        return Scaling(means, deviations, fmean(data.targets), _deviation(data.targets))
+    return Scaling(means, deviations)
 
 
 def recognised(targets: Sequence[float]) -> str:
@@ -137,25 +177,29 @@ def recognised(targets: Sequence[float]) -> str:
 
 def _check(task: str, classes: Sequence[str], targets: Sequence[Any], target: str) -> None:
     if classes and task != "classes":
-        shown = ", ".join(classes[:3])
-        raise ValueError(f"column {target!r} holds texts ({shown}), and the task {task!r} needs numbers: use classes")
+        raise ValueError(
+            f"column {quoted(target)} holds texts ({listed(classes, 3)}), and the task {task!r} needs numbers: "
+            "use classes"
+        )
     if task == "classes":
         if len(classes) < 2:
-            raise ValueError(f"column {target!r} holds {len(classes)} class, and two or more are needed")
+            raise ValueError(f"column {quoted(target)} holds {len(classes)} class, and two or more are needed")
         if len(classes) == len(targets) > 4:
             raise ValueError(
-                f"column {target!r} holds another text in every row, so it names no classes: choose another"
+                f"column {quoted(target)} holds another text in every row, so it names no classes: choose another"
             )
     needed = {"margin": {-1, 1}, "binary": {0, 1}}.get(task)
     if needed and not set(targets) <= needed:
         other = next(y for y in targets if y not in needed)
-        raise ValueError(f"column {target!r} holds {other!r}, and the task {task!r} has targets {sorted(needed)} only")
+        raise ValueError(
+            f"column {quoted(target)} holds {other!r}, and the task {task!r} has targets {sorted(needed)} only"
+        )
 
 
 def _deviation(column: Sequence[float]) -> float:
-    """The standard deviation; 1 for a column that is constant, which scaling cannot help."""
+    """The standard deviation; 1 for a column that is constant, or nearly so, which scaling cannot help."""
     deviation = pstdev(column)
-    return deviation if deviation > 0.0 and math.isfinite(deviation) else 1.0
+    return deviation if LEAST_DEVIATION < deviation < math.inf else 1.0
 
 
 def _sigmoid(score: float) -> float:
