@@ -283,7 +283,12 @@ def loops(name, engines=torture_engines.ENGINES):
     )
 
 
-ALL = {"blocks": blocks(), **{name: loops(name) for name in FAMILIES}}
+def families_of(names, engines=torture_engines.ENGINES):
+    """The families of these names, by name."""
+    return {name: blocks() if name == "blocks" else loops(name, engines) for name in names}
+
+
+ALL = families_of(["blocks", *FAMILIES])
 
 
 def shrunk(program, simpler, fails, most=2000):
@@ -342,11 +347,13 @@ def main():
     parser.add_argument("--seconds", type=float, default=math.inf, help="60 if no number of programs is given")
     parser.add_argument("--programs", type=int, default=math.inf, help="of each family, at most")
     parser.add_argument("--families", default=",".join(ALL), help="of " + ", ".join(ALL))
+    parser.add_argument("--engines", default=",".join(torture_engines.ENGINES), help="for all families but blocks")
     parser.add_argument("--seed", default=str(time.time_ns() % 10**9), help="a failure is found again by its seed")
     parser.add_argument("--first", type=int, default=0, help="the number of the first program")
     arguments = parser.parse_args()
     seconds = 60.0 if arguments.seconds == arguments.programs == math.inf else arguments.seconds
-    families = {name: ALL[name] for name in arguments.families.split(",")}
+    engines = {name: torture_engines.ENGINES[name] for name in arguments.engines.split(",")}
+    families = families_of(arguments.families.split(","), engines)
     tried = torture(arguments.seed, seconds, arguments.programs, arguments.first, families)
     if tried is None:
         return 1

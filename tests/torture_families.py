@@ -10,7 +10,7 @@ from itertools import pairwise
 
 
 class World:
-    """What the code of a family is written over; see `run`."""
+    """What the code of a family is written over. Its functions are those of the op table: `w.tanh(x)`."""
 
     def __init__(self, picks, leaf, functions, seed):
         self._picks = picks
@@ -48,13 +48,6 @@ class World:
             return [self.number()] * count
         return self.many([self.number, self.datum, self.parameter][kind - 1], count)
 
-    def squash(self, x):
-        """A function with small results, always the same one for the same picks."""
-        return self._functions[self._squashing](x)
-
-    def choose_squash(self):
-        self._squashing = self.one_of("tanh", "sin", "sigmoid", "atan", "relu", "abs")
-
     def __getattr__(self, name):
         return self._functions[name]
 
@@ -72,9 +65,13 @@ class Picks:
         if place < len(self.given):
             value = min(max(self.given[place], low), high)
         else:
-            value = self.rng.randint(low, high) if self.rng else low
+            value = self._drawn(low, high) if self.rng else low
         self.taken.append(value)
         return value
+
+    def _drawn(self, low, high):
+        """Of many, mostly small ones: more programs in the same time, and more edges."""
+        return self.rng.randint(low, high if high - low < 7 else self.rng.randint(low + 2, high))
 
 
 def dot(a, b):
@@ -104,9 +101,9 @@ def readout(w, state, history):
 
 
 def coupled(w):
-    """Recurrences of two to eight states that read one another."""
+    """Recurrences of two to eight states that read one another, and perhaps what they were; one step may be odd."""
     states, steps = w.pick(2, 8), w.pick(1, 9)
-    w.choose_squash()
+    squash = w.one_of(w.tanh, w.sin, w.sigmoid, w.atan, w.relu, w.abs)
     which = w.one_of(
         lambda i, j: (i + j) % states,
         lambda i, j: (i - j) % states,
@@ -125,15 +122,17 @@ def coupled(w):
     )()
     bias, forced = w.some(states), w.pick(0, 2)
     force = w.some(steps) if forced else []
-    in_place = w.pick(0, 1)
+    in_place, lag, odd = w.pick(0, 1), w.one_of(0, 0, 1, 2), w.one_of(None, None, steps // 2)
     state, history = list(start), []
     for t in range(steps):
         new = state if in_place else list(state)
+        before = history[-lag - 1] if lag < len(history) else start
         for i in range(states):
             total = dot([weights[which(i, j)] for j in neighbours[i]], [state[j] for j in neighbours[i]])
             if forced:
                 total = total + force[t] if forced == 1 else total + force[t] * bias[i]
-            new[i] = w.squash(total)
+            total = total - 0.5 * before[i] if lag else total
+            new[i] = squash(total) if t != odd else w.cos(total)
         state = new
         history.append(list(state))
     return readout(w, state, history)
@@ -541,18 +540,17 @@ def binomial_tree(w):
     return row[0]
 
 
-RECURRENCES = (coupled, recurrent_net, stencil_1d, integrator, scan, ragged)
+LOOPS = (scan, coupled, recurrent_net, stencil_1d, integrator, ragged, triangular)
 
 
 def batches(w):
-    """Recurrences that a function makes of its arguments, for many examples at once."""
-    return w.one_of(*RECURRENCES)(w) * w.datum()
+    """Loops that a function makes of its arguments, for many examples at once."""
+    return w.one_of(*LOOPS)(w) * w.datum()
 
 
 def one_after_another(w):
-    """Two programs of other families, the second of which reads what the first gave."""
-    first, second = w.one_of(*RECURRENCES, triangular), w.one_of(*RECURRENCES, stencil_2d)
-    return w.tanh(first(w)) * second(w)
+    """Two loops of other families, and the product of what they give."""
+    return w.tanh(w.one_of(*LOOPS)(w)) * w.one_of(*LOOPS)(w)
 
 
 FAMILIES = {
