@@ -22,6 +22,10 @@ class World:
         """A whole number in this range."""
         return self._picks.next(low, high)
 
+    def few(self, low, high):
+        """A whole number in this range, and rather a small one: a wide program takes long, and shows little more."""
+        return self._picks.next(low, high, small=True)
+
     def one_of(self, *options):
         """One of these, the first being the simplest."""
         return options[self.pick(0, len(options) - 1)]
@@ -60,18 +64,17 @@ class Picks:
         self.rng = rng
         self.taken = []
 
-    def next(self, low, high):
+    def next(self, low, high, small=False):
         place = len(self.taken)
         if place < len(self.given):
             value = min(max(self.given[place], low), high)
         else:
-            value = self._drawn(low, high) if self.rng else low
+            value = self._drawn(low, high, small) if self.rng else low
         self.taken.append(value)
         return value
 
-    def _drawn(self, low, high):
-        """Of many, mostly small ones: more programs in the same time, and more edges."""
-        return self.rng.randint(low, high if high - low < 7 else self.rng.randint(low + 2, high))
+    def _drawn(self, low, high, small):
+        return self.rng.randint(low, self.rng.randint(low, high) if small else high)
 
 
 def dot(a, b):
@@ -84,6 +87,11 @@ def sum_of(terms):
     for term in terms[1:]:
         total = total + term
     return total
+
+
+def chopped(things, size):
+    """In lists of this size; the last has what is left."""
+    return [things[k : k + size] for k in range(0, len(things), size)]
 
 
 def readout(w, state, history):
@@ -102,7 +110,7 @@ def readout(w, state, history):
 
 def coupled(w):
     """Recurrences of two to eight states that read one another, and perhaps what they were; one step may be odd."""
-    states, steps = w.pick(2, 8), w.pick(1, 9)
+    states, steps = w.few(2, 8), w.pick(1, 12)
     squash = w.one_of(w.tanh, w.sin, w.sigmoid, w.atan, w.relu, w.abs)
     which = w.one_of(
         lambda i, j: (i + j) % states,
@@ -140,9 +148,9 @@ def coupled(w):
 
 def recurrent_net(w):
     """Plain, gated and long short-term cells, in one direction or two."""
-    hidden, inputs, steps = w.pick(1, 4), w.pick(1, 2), w.pick(1, 6)
+    hidden, inputs, steps = w.few(1, 4), w.few(1, 2), w.pick(1, 9)
     cell = w.one_of(plain_cell, gated_cell, long_cell)
-    xs = [w.some(inputs) for _ in range(steps)] if w.pick(0, 1) else [w.many(w.datum, inputs) for _ in range(steps)]
+    xs = chopped(w.some(steps * inputs), inputs)
     directions = [xs, xs[::-1]] if w.pick(0, 2) == 2 else [xs]
     total = 0.0
     for sequence in directions:
@@ -204,7 +212,7 @@ def boundary(kind, at, size, edge):
 
 def stencil_1d(w):
     """A line of cells, each moved by its neighbours."""
-    cells, steps, kind = w.pick(2, 12), w.pick(1, 8), w.one_of("fixed", "periodic", "reflecting")
+    cells, steps, kind = w.few(2, 12), w.pick(1, 12), w.one_of("fixed", "periodic", "reflecting")
     law = w.one_of("heat", "advection", "burgers", "bistable", "wave", "wide")
     edges, u = w.some(2), w.some(cells)
     rate = w.many(w.parameter, cells) if w.pick(0, 1) else [w.parameter()] * cells
@@ -240,13 +248,12 @@ def stencil_1d(w):
 
 def stencil_2d(w):
     """A grid of cells."""
-    rows, columns, steps = w.pick(2, 5), w.pick(2, 5), w.pick(1, 4)
+    rows, columns, steps = w.few(2, 5), w.few(2, 5), w.pick(1, 8)
     kind = w.one_of("fixed", "periodic", "reflecting")
     law = w.one_of("heat", "reaction", "nine")
     edge, rate = w.some(1)[0], w.parameter()
     mix = w.many(w.parameter, 9)
-    flat = w.some(rows * columns)
-    u = [flat[r * columns : (r + 1) * columns] for r in range(rows)]
+    u = chopped(w.some(rows * columns), columns)
     checkered = w.pick(0, 1)  # red cells first, then the black ones, which read the new red ones
     history = []
 
@@ -276,7 +283,7 @@ def stencil_2d(w):
 def integrator(w):
     """Euler, midpoint, Runge and Kutta, leapfrog; forced by nothing, by a table, between its entries, or by a wave."""
     size, slope = w.one_of(decay, oscillator, van_der_pol, lotka_volterra, lorenz, springs)(w)
-    method, steps = w.one_of("euler", "midpoint", "rk4", "leapfrog"), w.pick(1, 6)
+    method, steps = w.one_of("euler", "leapfrog", "midpoint", "rk4"), w.pick(1, 9)
     forcing, dt = w.one_of("none", "table", "between", "wave"), w.one_of(0.05, 0.1, 0.02)
     table = w.some(steps + 2) if forcing in ("table", "between") else []
     amplitude = w.parameter() if forcing == "wave" else None
@@ -342,7 +349,7 @@ def lorenz(w):
 
 
 def springs(w):
-    count = w.pick(1, 4)
+    count = w.few(1, 4)
     stiffness = w.many(w.parameter, count + 1)
 
     def slope(y):
@@ -360,12 +367,12 @@ def ragged(w):
 
 def sequences(w):
     """Sequences of different lengths through one cell."""
-    hidden = w.pick(1, 3)
+    hidden = w.few(1, 3)
     step, start = plain_cell(w, hidden, 1)
     out, total = w.many(w.parameter, hidden), 0.0
     for _ in range(w.pick(1, 5)):
         state = start
-        for _ in range(w.pick(1, 6)):
+        for _ in range(w.pick(1, 7)):
             state = step(state, [w.datum()])
         total = total + (dot(out, state) - w.number()) ** 2
     return total
@@ -373,32 +380,31 @@ def sequences(w):
 
 def blocks_with_a_rest(w):
     """Numbers taken a block at a time; the last block has what is left."""
-    count, block = w.pick(1, 20), w.pick(1, 6)
-    xs, scale, carry = w.some(count), w.parameter(), w.parameter()
-    for first in range(0, count, block):
-        part = xs[first : first + block]
-        total = sum_of([scale * x for x in part]) if w.pick(0, 1) else sum_of([x * x for x in part])
+    count, block = w.pick(1, 30), w.few(1, 6)
+    xs, scale, carry, squares = w.some(count), w.parameter(), w.parameter(), w.pick(0, 1)
+    for part in chopped(xs, block):
+        total = sum_of([x * x for x in part]) if squares else sum_of([scale * x for x in part])
         carry = w.tanh(carry + total)
     return carry * scale
 
 
 def past_of_each_step(w):
     """A mean of all that came before, at each step, with weights that add up to one."""
-    steps, width = w.pick(1, 7), w.pick(1, 3)
-    keys, values = [w.some(width) for _ in range(steps)], [w.some(width) for _ in range(steps)]
-    query, total = w.many(w.parameter, width), 0.0
+    steps, width = w.pick(1, 8), w.few(1, 3)
+    keys, values = (chopped(w.some(steps * width), width) for _ in range(2))
+    query, total, moves = w.many(w.parameter, width), 0.0, w.pick(0, 1)
     for t in range(steps):
         scores = [w.exp(dot(query, keys[s])) for s in range(t + 1)]
         norm = sum_of(scores)
         mixed = [sum_of([scores[s] * values[s][k] for s in range(t + 1)]) / norm for k in range(width)]
-        query = [w.tanh(q + m) for q, m in zip(query, mixed, strict=True)] if w.pick(0, 1) else query
+        query = [w.tanh(q + m) for q, m in zip(query, mixed, strict=True)] if moves else query
         total = total + sum_of(mixed)
     return total + query[0]
 
 
 def unrolled_with_a_tail(w):
     """Turns taken so many at a time, and a tail one at a time."""
-    count, at_once = w.pick(1, 15), w.pick(1, 4)
+    count, at_once = w.pick(1, 24), w.few(1, 4)
     xs, a, state = w.some(count), w.parameter(), w.parameter()
     k = 0
     while k + at_once <= count:
@@ -412,12 +418,14 @@ def unrolled_with_a_tail(w):
 
 def scan(w):
     """Running sums, products and maxima, with numbers looked up in tables on the way."""
-    size, steps = w.pick(1, 8), w.pick(1, 16)
+    steps, shift = w.pick(1, 24), w.few(0, 7)
+    size = w.one_of(steps, 2 * steps, 1, 2, 3, 5)
     table = w.some(size) if w.pick(0, 1) else w.many(w.parameter, size)
-    a, shift = w.pick(0, 3), w.pick(0, 7)
     places = w.one_of(
         [(k + shift) % size for k in range(steps)],
-        [(a * k * k + shift) % size for k in range(steps)],
+        [(size - 1 - k) % size for k in range(steps)],
+        [(2 * k + shift) % size for k in range(steps)],
+        [(k * k + shift) % size for k in range(steps)],
         [random.Random(97 * shift + k).randrange(size) for k in range(steps)],
         [(steps - k) // 2 % size for k in range(steps)],
     )
@@ -449,19 +457,36 @@ def scan(w):
 def triangular(w):
     """Loops whose inner range follows the outer one."""
     return w.one_of(
-        pairs, forward_substitution, cholesky, de_casteljau, divided_differences, shortest_paths, binomial_tree
+        pairs,
+        growing_sums,
+        forward_substitution,
+        cholesky,
+        de_casteljau,
+        divided_differences,
+        shortest_paths,
+        binomial_tree,
     )(w)
 
 
 def pairs(w):
-    n = w.pick(1, 8)
+    n, first = w.pick(1, 9), w.pick(0, 1)
     x, scale = w.some(n), w.parameter()
-    terms = [w.tanh(scale * (x[i] - x[j])) for i in range(n) for j in range(i + w.pick(0, 1), n)]
+    terms = [w.tanh(scale * (x[i] - x[j])) for i in range(n) for j in range(i + first, n)]
     return sum_of([*terms, scale])
 
 
+def growing_sums(w):
+    """Each sum has a term more than the one before."""
+    n, layers = w.pick(1, 9), w.few(1, 4)
+    x, kernel, causal = w.some(n), w.many(w.parameter, n), w.pick(0, 1)
+    for _ in range(layers):
+        rows = [[kernel[i - j if causal else j] * x[j] for j in range(i + 1)] for i in range(n)]
+        x = [w.tanh(sum_of(row)) for row in rows]
+    return readout(w, x, [x])
+
+
 def forward_substitution(w):
-    n = w.pick(1, 6)
+    n = w.pick(1, 8)
     matrix = [w.many(w.parameter, i + 1) for i in range(n)]
     b, x = w.some(n), []
     for i in range(n):
@@ -471,8 +496,8 @@ def forward_substitution(w):
 
 
 def cholesky(w):
-    n = w.pick(1, 4)
-    root = [w.some(n) for _ in range(n)]
+    n = w.pick(1, 5)
+    root = chopped(w.some(n * n), n)
     a = [[dot(root[i], root[j]) + (3.0 if i == j else 0.0) for j in range(n)] for i in range(n)]
     scale = w.parameter(0.3, 0.9)
     lower = [[0.0] * n for _ in range(n)]
@@ -487,7 +512,7 @@ def cholesky(w):
 
 def de_casteljau(w):
     """A triangle that loses one number a step."""
-    row, t = w.some(w.pick(1, 9)), w.parameter()
+    row, t = w.some(w.pick(1, 10)), w.parameter()
     curved = w.pick(0, 1)
     while len(row) > 1:
         row = [(1 - t) * a + t * b for a, b in pairwise(row)]
@@ -496,7 +521,7 @@ def de_casteljau(w):
 
 
 def divided_differences(w):
-    n = w.pick(1, 7)
+    n = w.pick(1, 9)
     x, y = [k + w.number(0.1, 0.4) for k in range(n)], w.many(w.parameter, n)
     at = w.one_of(w.parameter, w.datum)()
     total, basis, row = y[0], 1.0, y
@@ -509,7 +534,7 @@ def divided_differences(w):
 
 def shortest_paths(w):
     """A soft alignment of two sequences, cell by cell."""
-    rows, columns = w.pick(1, 5), w.pick(1, 5)
+    rows, columns = w.few(1, 5), w.pick(1, 7)
     a, b, g = w.some(rows), w.some(columns), w.parameter(0.5, 0.9)
     best = {(r, -1): 0.3 * r for r in range(-1, rows)} | {(-1, c): 0.3 * c for c in range(columns)}
     soft = w.pick(0, 1)
@@ -526,7 +551,7 @@ def shortest_paths(w):
 
 def binomial_tree(w):
     """A price, backward from the leaves of a tree; early exercise or not."""
-    steps = w.pick(1, 7)
+    steps = w.pick(1, 9)
     start, rise, chance = w.parameter(0.5, 0.9), w.parameter(0.1, 0.3), w.parameter(0.3, 0.7)
     early = w.pick(0, 1)
 
