@@ -352,6 +352,9 @@ def main():
     parser.add_argument("--first", type=int, default=0, help="the number of the first program")
     arguments = parser.parse_args()
     seconds = 60.0 if arguments.seconds == arguments.programs == math.inf else arguments.seconds
+    for given, known in ((arguments.families, ALL), (arguments.engines, torture_engines.ENGINES)):
+        if unknown := set(given.split(",")) - set(known):
+            parser.error(f"{', '.join(sorted(unknown))} is not one of {', '.join(known)}")
     engines = {name: torture_engines.ENGINES[name] for name in arguments.engines.split(",")}
     families = families_of(arguments.families.split(","), engines)
     tried = torture(arguments.seed, seconds, arguments.programs, arguments.first, families)
