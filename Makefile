@@ -23,10 +23,10 @@ lint: $(VENV)/tests-installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Random programs on every engine: make torture SECONDS=3600 SEED=1
+# Random programs on every engine: make torture SECONDS=3600 SEED=1 FAMILIES=coupled,scan
 SECONDS ?= 60
 torture: $(VENV)/tests-installed
-	$(BIN)/python tests/torture.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/torture.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(FAMILIES),--families $(FAMILIES))
 
 # Hostile model files, CSV files and formulas, and a training run that is killed again and again: make fuzz INPUTS=1000
 INPUTS ?= 100000

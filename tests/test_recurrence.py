@@ -278,6 +278,19 @@ class TestEquality:
         assert "table" in program.describe()
         assert "repeat" in program.describe()
 
+    @pytest.mark.parametrize("backend", [*BACKENDS, "jax"])
+    @pytest.mark.parametrize("states", [2, 3, 5, 8])
+    def test_coupled_states_read_one_another_through_tables(self, states, backend):
+        """State i reads state j with weight (i + j) % states, so no nest of loops fits, and the first adjoints that
+        each time backward adds to lie where a table says."""
+        w = [Value(0.1 + 0.07 * k) for k in range(states)]
+        state = w
+        for _ in range(7):
+            state = [dot([w[(i + j) % states] for j in range(states)], state).tanh() for i in range(states)]
+        program = assert_equals_eager(sum(state), w, backend)
+        assert "table" in program.describe()
+        assert "repeat" in program.describe()
+
     @pytest.mark.parametrize("backend", BACKENDS)
     def test_leaves_read_backwards_and_with_gaps(self, backend):
         xs = [Value(math.sin(k)) for k in range(60)]

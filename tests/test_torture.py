@@ -1,9 +1,16 @@
 """The torture test can fail, and its failures are small."""
 
+import pkgutil
 import random
+import re
+
+import pytest
 
 import torture
-from chainrule import engine, ops
+import torture_engines
+from chainrule import Value, engine, ops
+from torture_engines import ENGINES
+from torture_families import FAMILIES, Picks, World
 
 
 def without_tanh(program):
@@ -13,15 +20,23 @@ def without_tanh(program):
     return [eager.numbers[0], *[0.0 if broken else grad for grad in eager.numbers[1:]]]
 
 
+def failure_of(families, seed):
+    """What is said about the first failure, which must come."""
+    said = []
+    assert torture.torture(seed, seconds=60.0, families=families, say=said.append) is None
+    return said[0]
+
+
+@pytest.mark.slow
 def test_all_engines_agree_for_a_moment():
-    assert torture.torture(3.0, "a moment") > 0
+    tried = torture.torture("a moment", programs=1)
+    assert tried == dict.fromkeys(["blocks", *FAMILIES], 1)
 
 
 def test_a_planted_fault_is_found_and_shrunk():
-    said = []
-    assert torture.torture(60.0, "planted", {"broken engine": without_tanh}, {}, said.append) is None
-    assert "broken engine gives" in said[0]
-    program = said[0].split("\n\n")[1].splitlines()
+    said = failure_of({"blocks": torture.blocks({"broken engine": without_tanh}, {})}, "planted")
+    assert "broken engine gives" in said
+    program = said.split("\n\n")[1].splitlines()
     assert any("tanh" in line for line in program)
     assert len(program) <= 12
 
@@ -31,10 +46,9 @@ def test_a_rounded_result_that_is_off_is_found():
         eager = torture.Eager(engine.Value, program)
         return [number * (1 + 1e-7) for number in eager.numbers]
 
-    said = []
-    assert torture.torture(60.0, "off", {}, {"sloppy": off}, said.append) is None
-    assert "sloppy gives" in said[0]
-    assert "to be equal within" in said[0]
+    said = failure_of({"blocks": torture.blocks({}, {"sloppy": off})}, "off")
+    assert "sloppy gives" in said
+    assert "to be equal within" in said
 
 
 def test_corners_where_rounding_decides_are_told_from_faults():
@@ -52,10 +66,116 @@ def test_an_engine_that_raises_is_a_failure():
     def raises(program):
         raise ZeroDivisionError("planted")
 
-    said = []
-    assert torture.torture(60.0, "raises", {"engine": raises}, {}, said.append) is None
-    assert "ZeroDivisionError: planted" in said[0]
+    for family in (
+        torture.blocks({"engine": raises}, {}),
+        torture.loops("scan", {"engine": ENGINES["llvm"]._replace(run=raises)}),
+    ):
+        assert "ZeroDivisionError: planted" in failure_of({"family": family}, "raises")
 
 
 def test_a_seed_gives_the_same_program():
     assert torture.random_program(random.Random("1/2")) == torture.random_program(random.Random("1/2"))
+    for name in FAMILIES:
+        program = torture_engines.random_program(name, "1/2")
+        assert program == torture_engines.random_program(name, "1/2")
+        first, again = (torture_engines.Eager(program, move=1) for _ in range(2))
+        assert (first.value, first.gradient) == (again.value, again.gradient)
+
+
+def test_families_are_as_large_as_they_are_picked():
+    """Two states and one step, or eight states and nine steps: the first two whole numbers of a coupled recurrence."""
+
+    def squashed(*given):
+        found = []
+        functions = ops.TABLE | {"tanh": lambda x: found.append(x) or ops.tanh(x)}
+        FAMILIES["coupled"](World(Picks(given), lambda kind, low, high: Value(0.5), functions, "seed"))
+        return len(found)
+
+    assert (squashed(), squashed(8, 9)) == (2 * 1, 8 * 9)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_is_compared_at_numbers_that_move(name):
+    """An engine that goes on giving the first numbers is found out, in values and in gradients alone."""
+
+    def stuck(contest, start):
+        moves = range(torture_engines.MOVES)
+        return [contest.expected(move)[:start] + contest.expected(0)[start:] for move in moves]
+
+    for start in (0, 1):
+        engines = {"stuck": ENGINES["llvm"]._replace(run=lambda contest, start=start: stuck(contest, start))}
+        found = first_failure([name], engines)
+        assert re.match(r"stuck gives .* at move [12], and eager code", found)
+
+
+def first_failure(families, engines, most=100):
+    """What the first program that fails is said to do wrong."""
+    engines = {name: engine._replace(share=1.0) for name, engine in engines.items()}
+    for number in range(most):
+        for family in families:
+            program = torture_engines.random_program(family, f"planted/{number}")
+            if failure := torture_engines.check(program, engines):
+                return failure
+    raise AssertionError(f"{most} programs of {', '.join(families)} do not show the fault")
+
+
+def signs_lost(found):
+    return {node: [(operand, 1) for operand, _ in terms] for node, terms in found.items()}
+
+
+def divided_the_other_way(found):
+    nodes, rules, operands = found
+    return (
+        nodes,
+        rules,
+        [places[::-1] if rule is ops.div else places for rule, places in zip(rules, operands, strict=True)],
+    )
+
+
+# A stage, a function of it, what that gives in place of what it gave, who finds it, and in which families.
+PLANTED = [
+    ("trace", "graph.lay_flat", divided_the_other_way, "interpreter", ["ragged", "triangular"]),
+    ("classify", "classes._sums", signs_lost, "interpreter", ["stencil_1d", "integrator"]),
+    ("recurrences", "recurrence._breaks", lambda found: [], "interpreter", list(FAMILIES)),
+    ("recurrences", "recurrence._breaks", lambda found: [], "verify", list(FAMILIES)),
+    ("lift", "lift._separable", lambda found: True, "interpreter", ["coupled", "triangular"]),
+    ("differentiate", "differentiate._partial", lambda found: found and -found, "interpreter", ["scan"]),
+    ("differentiate", "differentiate._fills_rows", lambda found: True, "verify", ["coupled", "recurrent_net"]),
+    ("batch", "batch._that_vary", lambda found: dict(list(found.items())[:-1]), "interpreter", ["batches"]),
+    ("lay out", "layout._Layout.fits", lambda found: True, "interpreter", list(FAMILIES)),
+    ("interpret", "interpret.is_injective", lambda found: True, "interpreter", ["coupled", "scan"]),
+    ("fuse", "fusion.is_same", lambda found: True, "llvm", ["batches"]),
+    ("fuse", "fusion._is_zero", lambda found: True, "llvm", list(FAMILIES)),
+    ("lanes", "lanes.is_injective", lambda found: True, "llvm", list(FAMILIES)),
+    ("llvm", "llvm._chunks", lambda found: found[:1], "llvm", ["stencil_1d"]),
+    ("strict", "strict.StrictMachine._seen", lambda found: -found, "strict", ["scan"]),
+    ("C", "c_header._Block.spell", lambda found: f"-({found})", "C", ["scan"]),
+    ("jax", "xla._factors", lambda found: found[:1], "jax", ["coupled"]),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("stage", "function", "change", "finder", "families"), PLANTED)
+def test_a_fault_in_any_stage_is_found(monkeypatch, stage, function, change, finder, families):
+    path, name = f"chainrule.compiler.{function}".rsplit(".", 1)
+    holder = pkgutil.resolve_name(path)
+    right = getattr(holder, name)
+    monkeypatch.setattr(holder, name, lambda *given: change(right(*given)))
+    assert first_failure(families, {finder: ENGINES[finder]}).startswith(finder)
+
+
+def test_a_failure_of_a_loop_is_shrunk_and_can_be_repeated(monkeypatch):
+    """A comparison of tables that raises, as NumPy's do, in a pass over what happens backward in time."""
+
+    stage = pkgutil.resolve_name("chainrule.compiler.differentiate")
+    right = stage._fills_rows
+
+    def compared(contributions, count):
+        return all((c.target.table,) == (None,) for c in contributions) and right(contributions, count)
+
+    monkeypatch.setattr(stage, "_fills_rows", compared)
+    said = failure_of({"coupled": torture.loops("coupled", {"interpreter": ENGINES["interpreter"]})}, "shrunk")
+    assert "interpreter raises ValueError: The truth value of an array" in said
+    assert len(said.split("\n\n")[1].splitlines()) <= 40
+    number = re.search(r"coupled, program (\d+) of seed shrunk", said)[1]
+    assert f"--seed shrunk --families coupled --first {number} --programs 1" in said

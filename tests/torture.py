@@ -1,31 +1,38 @@
 """Random programs on every engine, for as long as you like; a failure is shrunk to a minimal program and printed.
 
     python tests/torture.py --seconds 60 --seed 1
+    python tests/torture.py --programs 100 --families coupled,scan --seed 1
 
-A program is data: numbers to start from, and blocks that append vectors to a list of vectors, by elementwise ops,
-matrix products, stencils, running sums, gathers or loops in time. Indices wrap around, so a program stays valid
-whatever is taken out of it, and shrinking is taking out. Half of the programs are wild (any op, any number, infinities
-included): there the Python engine, the native one and `compile(strict=True)` must agree to the last bit. The others are
-tame: there compiled code, the reference interpreter and PyTorch must agree too, as far as rounding allows; at a corner
-of relu, clip and their like it allows anything.
+Programs come in families. Those of `torture_families` are the loops that people write: coupled recurrences, recurrent
+nets, stencils, integrators and so on; `torture_engines` runs them.
+
+The family `blocks`, here, is over the whole op table. A program is data: numbers to start from, and blocks that append
+vectors to a list of vectors, by elementwise ops, matrix products, stencils, running sums, gathers or loops in time.
+Indices wrap around, so a program stays valid whatever is taken out of it, and shrinking is taking out. Half of the
+programs are wild (any op, any number, infinities included): there the Python engine, the native one and
+`compile(strict=True)` must agree to the last bit. The others are tame: there compiled code, the reference interpreter
+and PyTorch must agree too, as far as rounding allows; at a corner of relu, clip and their like it allows anything.
 """
 
 import argparse
 import math
 import random
-import struct
 import sys
 import time
 import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import chainrule
+import torture_engines
 from chainrule import engine, ops
 from chainrule.compiler import compile
 from engines import ENGINES
 from expressions import CONTINUOUS, ROWS
+from torture_engines import LARGEST, TOLERANCE, bits, is_at_a_corner
+from torture_families import FAMILIES
 
 WILD_NUMBERS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, math.inf, -math.inf, math.nan, 1e308, 1e-308, 5e-324)
-LARGEST = 1e6  # beyond it, tame programs are not compared: rounding decides
 MOST_NODES = 3000
 
 
@@ -177,61 +184,24 @@ ROUNDED = {
 }
 
 
-def bits(number):
-    return "nan" if math.isnan(number) else struct.pack("<d", number)
-
-
 def check(program, exact=EXACT, rounded=ROUNDED):
     """None if all agree, else what does not, in words."""
     eager = Eager(engine.Value, program)
     for name, contender in exact.items():
         found = contender(program)
-        if list(map(bits, found)) != list(map(bits, eager.numbers)):
+        if bits(found) != bits(eager.numbers):
             return f"{name} gives {found}, and the Python engine {eager.numbers}"
     values = [x for node in eager.nodes for x in (node.data, node.grad)]
     if program[0] or not all(math.isfinite(x) and abs(x) < LARGEST for x in values + eager.numbers):
         return None
     reach = max(1.0, sum(abs(node.data * node.grad) for node in eager.nodes))
-    tolerance = 1e-12 * reach * max(1.0, *map(abs, values), *map(abs, eager.numbers))
+    tolerance = TOLERANCE * reach * max(1.0, *map(abs, values), *map(abs, eager.numbers))
     for name, contender in rounded.items():
         found = contender(program)
         close = all(abs(ours - theirs) <= tolerance for ours, theirs in zip(found, eager.numbers, strict=True))
         if not close and not any(map(is_at_a_corner, eager.nodes)):
             return f"{name} gives {found}, and the Python engine {eager.numbers}, to be equal within {tolerance:.1g}"
     return None
-
-
-def is_at_a_corner(node):
-    """Whether rounding of its operands decides on the node's slopes, as in relu(x - x * (1 / x) * x)."""
-    numbers = [operand.data for operand in node._operands]
-
-    def slopes(operands):
-        out = node._rule.forward(*operands)
-        return [partial(out, *operands) for partial in node._rule.partials]
-
-    here = slopes(numbers)
-    for k, number in enumerate(numbers):
-        for nudge in (-1e-9, 1e-9):
-            there = slopes([*numbers[:k], number + nudge * max(1.0, abs(number)), *numbers[k + 1 :]])
-            if any(abs(a - b) > 1e-3 * max(1.0, abs(a)) for a, b in zip(here, there, strict=True)):
-                return True
-    return False
-
-
-def shrunk(program, fails, most=2000):
-    """A smaller program that fails as well: blocks, leaves and numbers taken out or made simpler, while it does."""
-    tries = 0
-    changed = True
-    while changed and tries < most:
-        changed = False
-        for smaller in simpler(program):
-            tries += 1
-            if tries >= most:
-                break
-            if fails(smaller):
-                program, changed = smaller, True
-                break
-    return program
 
 
 def simpler(program):
@@ -276,7 +246,7 @@ def written_out(program):
     return "\n".join(lines if len(lines) <= 40 else [*lines[:40], f"… {len(lines) - 40} more"])
 
 
-def verdict(program, exact, rounded):
+def verdict(program, exact=EXACT, rounded=ROUNDED):
     """As `check`; an engine that raises is a failure too."""
     try:
         return check(program, exact, rounded)
@@ -284,36 +254,114 @@ def verdict(program, exact, rounded):
         return f"{type(error).__name__}: {error}"
 
 
-def minimal(program, culprit, exact, rounded):
-    """A program as small as can be on which the same engine fails, and how it does."""
-    least = shrunk(program, lambda smaller: (verdict(smaller, exact, rounded) or "").startswith(culprit))
-    return least, verdict(least, exact, rounded)
+class Family(NamedTuple):
+    """Programs of one kind: drawn by a seed, judged, made simpler and shown."""
+
+    draw: Callable[[str], Any]
+    verdict: Callable[..., str | None]
+    simpler: Callable[[Any], Any]
+    written_out: Callable[[Any], str]
 
 
-def torture(seconds, seed, exact=EXACT, rounded=ROUNDED, say=print):
-    """The number of programs tried, or None after a failure has been printed."""
-    stop, tried = time.monotonic() + seconds, 0
-    while time.monotonic() < stop:
-        program = random_program(random.Random(f"{seed}/{tried}"))
-        failure = verdict(program, exact, rounded)
+def blocks(exact=EXACT, rounded=ROUNDED):
+    """The family of this module, with those that are to agree."""
+    return Family(
+        lambda seed: random_program(random.Random(seed)),
+        lambda program, culprit=None: verdict(program, exact, rounded),
+        simpler,
+        lambda program: f"{written_out(program)}\n\nas data: {program!r}",
+    )
+
+
+def loops(name, engines=torture_engines.ENGINES):
+    """A family of `torture_families`. Of a failure only the engine that failed is asked again."""
+    return Family(
+        lambda seed: torture_engines.random_program(name, seed),
+        lambda program, culprit=None: torture_engines.check(program, engines, culprit),
+        torture_engines.simpler,
+        lambda program: f"{torture_engines.written_out(program)}\n\nas data: {program!r}",
+    )
+
+
+def families_of(names, engines=torture_engines.ENGINES):
+    """The families of these names, by name."""
+    return {name: blocks() if name == "blocks" else loops(name, engines) for name in names}
+
+
+ALL = families_of(["blocks", *FAMILIES])
+
+
+def shrunk(program, simpler, fails, most=2000):
+    """The program made simpler, step by step, while it fails."""
+    tries = 0
+    changed = True
+    while changed and tries < most:
+        changed = False
+        for smaller in simpler(program):
+            tries += 1
+            if tries >= most:
+                break
+            if fails(smaller):
+                program, changed = smaller, True
+                break
+    return program
+
+
+def minimal(family, program, failure):
+    """A program as small as can be on which the same engine fails in the same way, and how it does."""
+    who, how = failure.split(" ")[:2]
+
+    def fails(smaller):
+        found = (family.verdict(smaller, who) or "").split(" ")[:2]
+        return found == [who, how]
+
+    least = shrunk(program, family.simpler, fails)
+    return least, family.verdict(least, who)
+
+
+def torture(seed, seconds=math.inf, programs=math.inf, first=0, families=ALL, say=print):
+    """How many programs of each family were tried, so many of each at most; None after a failure has been printed.
+
+    Families take turns: the one that had the least time so far is the next.
+    """
+    stop, tried, spent = time.monotonic() + seconds, dict.fromkeys(families, 0), dict.fromkeys(families, 0.0)
+    while time.monotonic() < stop and (open_ := [name for name in families if tried[name] < programs]):
+        name = min(open_, key=spent.__getitem__)
+        started, number = time.monotonic(), first + tried[name]
+        family = families[name]
+        program = family.draw(f"{seed}/{name}/{number}")
+        failure = family.verdict(program)
         if failure:
-            least, failure = minimal(program, failure.split(" ")[0], exact, rounded)
-            say(f"program {tried} of seed {seed}: {failure}\n\n{written_out(least)}\n\nas data: {least!r}")
+            least, failure = minimal(family, program, failure)
+            again = f"python tests/torture.py --seed {seed} --families {name} --first {number} --programs 1"
+            say(f"{name}, program {number} of seed {seed}: {failure}\n\n{family.written_out(least)}\n\nagain: {again}")
             return None
-        tried += 1
+        tried[name] += 1
+        spent[name] += time.monotonic() - started
     return tried
 
 
 def main():
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="60 if no number of programs is given")
+    parser.add_argument("--programs", type=int, default=math.inf, help="of each family, at most")
+    parser.add_argument("--families", default=",".join(ALL), help="of " + ", ".join(ALL))
+    parser.add_argument("--engines", default=",".join(torture_engines.ENGINES), help="for all families but blocks")
     parser.add_argument("--seed", default=str(time.time_ns() % 10**9), help="a failure is found again by its seed")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first program")
     arguments = parser.parse_args()
-    tried = torture(arguments.seconds, arguments.seed)
+    seconds = 60.0 if arguments.seconds == arguments.programs == math.inf else arguments.seconds
+    for given, known in ((arguments.families, ALL), (arguments.engines, torture_engines.ENGINES)):
+        if unknown := set(given.split(",")) - set(known):
+            parser.error(f"{', '.join(sorted(unknown))} is not one of {', '.join(known)}")
+    engines = {name: torture_engines.ENGINES[name] for name in arguments.engines.split(",")}
+    families = families_of(arguments.families.split(","), engines)
+    tried = torture(arguments.seed, seconds, arguments.programs, arguments.first, families)
     if tried is None:
         return 1
-    print(f"{tried:,} programs of seed {arguments.seed}: all agree")
+    print(", ".join(f"{name} {count:,}" for name, count in tried.items()))
+    print(f"{sum(tried.values()):,} programs of seed {arguments.seed}: all agree")
     return 0
 
 

@@ -106,7 +106,7 @@ def _fills_rows(contributions: Sequence[Statement], count: int) -> bool:
     """Whether the first contribution writes a whole row of the array at each time, and the others add to that row."""
     first = contributions[0]
     target, size = first.target, first.target.repeat
-    same_row = all((c.target.base, c.target.repeat, c.target.table) == (0, size, None) for c in contributions)
+    same_row = all(c.target.table is None and (c.target.base, c.target.repeat) == (0, size) for c in contributions)
     whole = is_injective(first) and turns(first.loops) == size and size * count == target.array.size
     return same_row and whole and all(_reach(contribution) < size for contribution in contributions)
 

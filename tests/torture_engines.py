@@ -1,0 +1,370 @@
+"""How each engine runs a program of a family (`torture_families`), and what they must agree on.
+
+Eager code and PyTorch run the family's own lines at every move, which is a set of new numbers for the leaves. Whoever
+compiles does so once, at the first numbers, and is then called at all moves. `strict` programs must give eager's bits;
+the others what eager gives, within what rounding can do: the size of all nodes times their derivatives, as in
+`torture`. At a corner of relu and its like that is anything.
+"""
+
+import math
+import random
+import struct
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import chainrule
+from chainrule import Value, ops
+from chainrule.compiler import compile
+from chainrule.compiler.classes import classify
+from chainrule.compiler.differentiate import differentiate
+from chainrule.compiler.fusion import without_zeros
+from chainrule.compiler.graph import trace
+from chainrule.compiler.layout import lay_out
+from chainrule.compiler.lift import lift
+from chainrule.compiler.recurrence import find_recurrences
+from chainrule.recorded import lay_flat
+from torture_families import FAMILIES, Picks, World
+
+MOVES = 3
+LARGEST = 1e6  # beyond it, numbers are not compared: rounding decides
+TOLERANCE = 1e-12  # for each unit of what rounding is magnified by, in doubles
+SINGLE = 2.0**29  # how much coarser floats are
+EXAMPLES = (1, 2, 3, 7, 8, 9, 16, 17, 33)
+
+
+class Program(NamedTuple):
+    """A family, the whole numbers that it picked, and a seed for the leaves' numbers and the choice of engines."""
+
+    family: str
+    picks: tuple[int, ...]
+    seed: str
+
+
+def random_program(family, seed):
+    """A program of this family, always the same one for a seed."""
+    picks = Picks(rng=random.Random(f"{seed} picks"))
+    program = Program(family, (), seed)
+    written(program, Leaves(Value), ops.TABLE, picks=picks)
+    return Program(family, tuple(picks.taken), seed)
+
+
+def written(program, leaf, functions, move=0, example=0, picks=None):
+    """What the program's code gives, with `leaf(kind, number)` to make its leaves of the numbers at a move."""
+    numbers = {
+        "parameter": random.Random(f"{program.seed} parameter {move}"),
+        "datum": random.Random(f"{program.seed} datum {move} {example}"),
+    }
+    made = []
+
+    def make(kind, low, high):
+        made.append(leaf(kind, numbers[kind].uniform(low, high)))
+        return made[-1]
+
+    result = FAMILIES[program.family](World(picks or Picks(program.picks), make, functions, program.seed))
+    return made[0] + result if isinstance(result, float) else result  # so that there is something to compile
+
+
+def written_on(program, parameters, data, functions=ops.TABLE):
+    """The same with leaves that are there already."""
+    given = {"parameter": iter(parameters), "datum": iter(data)}
+    return written(program, lambda kind, _: next(given[kind]), functions)
+
+
+class Leaves:
+    """Makes leaves of some kind of number, and keeps them and the numbers."""
+
+    def __init__(self, make):
+        self.make = make
+        self.all = []
+        self.kinds = []
+        self.numbers = []
+
+    def __call__(self, kind, number):
+        self.all.append(self.make(number))
+        self.kinds.append(kind)
+        self.numbers.append(number)
+        return self.all[-1]
+
+
+class Eager:
+    """The program on Values at one move: its result, its gradients, and how far rounding may lead astray."""
+
+    def __init__(self, program, move, example=0):
+        made = Leaves(Value)
+        self.root = written(program, made, ops.TABLE, move, example)
+        self.leaves, self.kinds, self.numbers = made.all, made.kinds, made.numbers
+        self.root.backward()
+        self.value, self.gradient = self.root.data, [leaf.grad for leaf in self.leaves]
+        nodes, rules, _ = lay_flat(self.root)
+        self.nodes = [node for node, rule in zip(nodes, rules, strict=True) if rule is not None]
+        sizes = [abs(x) for node in nodes for x in (node.data, node.grad)]
+        self.is_tame = all(size < LARGEST for size in sizes)
+        reach = max(1.0, sum(abs(node.data * node.grad) for node in nodes))
+        self.tolerance = TOLERANCE * reach * max(1.0, *sizes)
+
+    def of(self, kind, things):
+        """Those of the leaves, or of their numbers, that belong to leaves of this kind."""
+        return [thing for thing, this in zip(things, self.kinds, strict=True) if this == kind]
+
+
+def is_at_a_corner(node):
+    """Whether rounding of its operands decides on the node's slopes, as in relu(x - x * (1 / x) * x)."""
+    numbers = [operand.data for operand in node._operands]
+
+    def slopes(operands):
+        out = node._rule.forward(*operands)
+        return [partial(out, *operands) for partial in node._rule.partials if partial]
+
+    here = slopes(numbers)
+    for k, number in enumerate(numbers):
+        for nudge in (-1e-9, 1e-9):
+            there = slopes([*numbers[:k], number + nudge * max(1.0, abs(number)), *numbers[k + 1 :]])
+            if any(abs(a - b) > 1e-3 * max(1.0, abs(a)) for a, b in zip(here, there, strict=True)):
+                return True
+    return False
+
+
+def bits(numbers):
+    return ["nan" if math.isnan(number) else struct.pack("<d", number) for number in numbers]
+
+
+class Contest:
+    """One program, how it is compiled (`mode`), and what eager code makes of it at every move."""
+
+    def __init__(self, program, engines):
+        self.program = program
+        rng = random.Random(f"{program.seed} contest")
+        self.known, self.wanted = {}, {}
+        start = self.eager(0)
+        self.mode = "batch" if program.family == "batches" else rng.choice(["graph", "graph", "function"])
+        self.wrt = start.of("parameter", range(len(start.leaves)))
+        if self.mode == "graph" and rng.random() < 0.5:
+            self.wrt = list(range(len(start.leaves)))
+        if rng.random() < 0.3:
+            rng.shuffle(self.wrt)
+        if rng.random() < 0.2:
+            self.wrt = self.wrt[: rng.randint(0, len(self.wrt))]
+        self.examples = rng.choice(EXAMPLES) if self.mode == "batch" else 1
+        self.reduce = rng.choice(["mean", "sum"])
+        self.each = self.mode == "batch" and rng.random() < 0.3  # whether single examples are looked at too
+        self.engines = [name for name, engine in engines.items() if rng.random() < engine.share]
+
+    def eager(self, move, example=0):
+        if (move, example) not in self.known:
+            self.known[move, example] = Eager(self.program, move, example)
+        return self.known[move, example]
+
+    def runs(self, move):
+        """Every example of a batch at a move; or the one run, if there is no batch."""
+        return [self.eager(move, example) for example in range(self.examples)]
+
+    def written(self, move, leaf, functions):
+        """The result of every example, and the leaves of the first one; parameters are the same for all of them."""
+        runs = self.runs(move)
+        parameters = [leaf(number) for number in runs[0].of("parameter", runs[0].numbers)]
+        data = [[leaf(number) for number in run.of("datum", run.numbers)] for run in runs]
+        of_kind = {"parameter": iter(parameters), "datum": iter(data[0])}
+        results = [written_on(self.program, parameters, row, functions) for row in data]
+        return results, [next(of_kind[kind]) for kind in runs[0].kinds]
+
+    def numbers(self, total, gradient, results):
+        """What is compared: the value, its derivatives by `wrt`, and what single examples gave."""
+        return [total, *[gradient[k] for k in self.wrt], *(results if self.each else [])]
+
+    def expected(self, move):
+        """Those of eager code; of a batch, as a `strict` program adds it up."""
+        if move not in self.wanted:
+            results, leaves = self.written(move, Value, ops.TABLE)
+            total = results[0]
+            if self.mode == "batch":
+                total = chainrule.mean(results) if self.reduce == "mean" else sum(results)
+            total.backward()
+            gradient, each = [leaf.grad for leaf in leaves], [result.data for result in results]
+            self.wanted[move] = self.numbers(total.data, gradient, each)
+        return self.wanted[move]
+
+    def tolerance(self, move):
+        """How far rounding may lead astray; there is no telling where numbers are not tame."""
+        runs = self.runs(move)
+        if not all(run.is_tame for run in runs):
+            return math.inf
+        return sum(run.tolerance for run in runs) / (len(runs) if self.reduce == "mean" else 1)
+
+    def is_at_a_corner(self, move):
+        return any(is_at_a_corner(node) for run in self.runs(move) for node in run.nodes)
+
+    def compiled(self, **options):
+        """The numbers of a compiled program at every move."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a function was compiled for many structures
+            return self.graph(**options) if self.mode == "graph" else self.function(**options)
+
+    def graph(self, **options):
+        start, found = Eager(self.program, 0), []
+        wrt = [start.leaves[k] for k in self.wrt]
+        program = compile(start.root, wrt, **options)
+        for move in range(MOVES):
+            for leaf, there in zip(start.leaves, self.eager(move).numbers, strict=True):
+                leaf.data, leaf.grad = there, 0.0
+            value, gradient = program.value_and_grad()
+            found.append([value, *gradient.tolist()])
+        called = [program(), *[leaf.grad for leaf in wrt]]
+        if bits(called) != bits([value, *[0.0 + grad for grad in gradient]]):  # 0.0 + -0.0 is 0.0
+            raise AssertionError(f"a call adds {called}, and value_and_grad gives {found[-1]}")
+        return found
+
+    def function(self, **options):
+        start, found = Eager(self.program, 0), []
+        parameters = start.of("parameter", start.leaves)
+        wrt = [start.leaves[k] for k in self.wrt]
+        program = compile(lambda data: written_on(self.program, parameters, data), wrt, **options)
+        for move in range(MOVES):
+            runs = self.runs(move)
+            for leaf, there in zip(parameters, runs[0].of("parameter", runs[0].numbers), strict=True):
+                leaf.data = there
+            rows = [run.of("datum", run.numbers) for run in runs]
+            if self.mode == "batch":
+                value, gradient = program.batch_value_and_grad(rows, reduce=self.reduce)
+            else:
+                value, gradient = program.value_and_grad(rows[0])
+            each = program.batch(rows, reduce=None).tolist() if self.each else []
+            found.append([value, *gradient.tolist(), *each])
+        return found
+
+
+def pytorch(contest):
+    """The program's own lines on tensors of one double: nothing of ours but the lines."""
+    import torch
+
+    import torch_ops
+
+    def on_tensors(name):
+        def function(*operands):
+            if not any(map(torch.is_tensor, operands)):
+                return ops.TABLE[name](*operands)
+            tensors = [torch.as_tensor(operand, dtype=torch.float64) for operand in operands]
+            return torch_ops.FUNCTIONS[name](*tensors)
+
+        return function
+
+    functions = {name: on_tensors(name) for name in torch_ops.FUNCTIONS}
+    found = []
+    for move in range(MOVES):
+        results, leaves = contest.written(move, torch_ops.leaf, functions)
+        total = sum(results) / (len(results) if contest.reduce == "mean" else 1)
+        total.backward()
+        gradient = [0.0 if leaf.grad is None else leaf.grad.item() for leaf in leaves]
+        found.append(contest.numbers(total.item(), gradient, [result.item() for result in results]))
+    return found
+
+
+def verified(contest):
+    """Every stage of the compiler looks at what it made."""
+    start = Eager(contest.program, 0)
+    graph = trace(start.root, [start.leaves[k] for k in contest.wrt]).verify()
+    classes = classify(graph).verify()
+    for recurrence in find_recurrences(classes):
+        recurrence.verify(classes)
+    program = differentiate(lift(graph).verify()).verify()
+    without_zeros(lay_out(program)[0].verify()).verify()
+
+
+def in_c(contest):
+    """The exported header of one example through a C compiler, with all leaves as parameters."""
+    from c_compiler import Compiled
+
+    if contest.mode == "batch":
+        return None
+    start, found = Eager(contest.program, 0), []
+    program = compile(start.root, start.leaves, backend="interpreter")
+    with tempfile.TemporaryDirectory() as folder:
+        compiled = Compiled(program.to_c("tortured"), Path(folder))
+        for move in range(MOVES):
+            given = compiled("tortured_gradient", parameters=contest.eager(move).numbers)
+            found.append(contest.numbers(float(given["outputs"][0]), given["gradient"].tolist(), []))
+    return found
+
+
+class Engine(NamedTuple):
+    """Gives the numbers of a contest at every move, to be eager's within a tolerance (0: to the bit)."""
+
+    run: Callable[[Contest], list[list[float]] | None]
+    coarser: float = 1.0  # than doubles
+    share: float = 1.0  # of the programs that it is asked to run
+
+
+ENGINES = {
+    "PyTorch": Engine(pytorch),
+    "verify": Engine(verified),
+    "strict": Engine(lambda contest: contest.compiled(strict=True), coarser=0.0),
+    "interpreter": Engine(lambda contest: contest.compiled(backend="interpreter")),
+    "llvm": Engine(lambda contest: contest.compiled()),
+    "float32": Engine(lambda contest: contest.compiled(dtype="float32"), coarser=SINGLE, share=0.05),
+    "C": Engine(in_c, share=0.03),
+    "jax": Engine(lambda contest: contest.compiled(backend="jax"), share=0.01),
+}
+
+
+def check(program, engines=ENGINES, only=None):
+    """None if all agree, else who does not, in words; `only` names the engine to ask."""
+    contest = Contest(program, engines)
+    for name in [only] if only else contest.engines:
+        try:
+            failure = disagreement(contest, engines[name])
+        except Exception as error:
+            failure = f"raises {type(error).__name__}: {error}"
+        if failure:
+            return f"{name} {failure}"
+    return None
+
+
+def disagreement(contest, engine):
+    """What is wrong with an engine's numbers, in words; None if nothing is."""
+    found = engine.run(contest)
+    for move, ours in enumerate(found or []):
+        wanted = contest.expected(move)
+        if engine.coarser == 0.0:
+            if bits(ours) != bits(wanted):
+                return f"gives {ours} at move {move}, and eager code {wanted}"
+            continue
+        tolerance = contest.tolerance(move) * engine.coarser
+        close = all(abs(a - b) <= tolerance for a, b in zip(ours, wanted, strict=True))
+        if tolerance < math.inf and not close and not contest.is_at_a_corner(move):
+            return f"gives {ours} at move {move}, and eager code {wanted}, to be equal within {tolerance:.1g}"
+    return None
+
+
+def simpler(program):
+    """Programs of the family with less picked, the boldest steps first."""
+    for halves in (False, True):
+        for k, number in enumerate(program.picks):
+            for less in {number // 2, number - 1} if halves else {0}:
+                if less < number:
+                    picks = Picks((*program.picks[:k], less, *program.picks[k + 1 :]))
+                    written(program, Leaves(Value), ops.TABLE, picks=picks)
+                    if tuple(picks.taken) != program.picks:
+                        yield program._replace(picks=tuple(picks.taken))
+
+
+def written_out(program, most=60):
+    """The program as code on Values, a line an op, and how it is compiled."""
+    contest = Contest(program, {})
+    start = contest.eager(0)
+    nodes, rules, operands = lay_flat(start.root)
+    leaf_of = {leaf: k for k, leaf in enumerate(start.leaves)}
+    leaves = enumerate(zip(start.numbers, start.kinds, strict=True))
+    lines = [f"x{k} = Value({number!r})  # {kind}" for k, (number, kind) in leaves]
+    names = []
+    for k, (node, rule, places) in enumerate(zip(nodes, rules, operands, strict=True)):
+        if rule is None:
+            names.append(f"x{leaf_of[node]}" if node in leaf_of else repr(node.data))
+        else:
+            names.append(f"v{k}")
+            lines.append(f"v{k} = {rule.name}({', '.join(names[place] for place in places)})")
+    shown = lines if len(lines) <= most else [*lines[:most], f"… {len(lines) - most} more"]
+    by = ", ".join(f"x{k}" for k in contest.wrt)
+    batch = f" of {contest.examples} examples, {contest.reduce}" if contest.mode == "batch" else ""
+    return "\n".join([*shown, f"compiled as a {contest.mode}{batch}, wrt=[{by}]"])

@@ -1,0 +1,595 @@
+"""Families of scalar code for the torture. Each is a function that writes one kind of program, on any kind of number.
+
+A family sees a `World`: whole numbers that decide on the structure, leaves, plain numbers, and functions by name. So
+the same code runs on Values, on symbols and on PyTorch's tensors, and a program is no more than the whole numbers that
+were picked. Smaller ones make smaller programs: a failure is shrunk by picking less.
+"""
+
+import random
+from itertools import pairwise
+
+
+class World:
+    """What the code of a family is written over. Its functions are those of the op table: `w.tanh(x)`."""
+
+    def __init__(self, picks, leaf, functions, seed):
+        self._picks = picks
+        self._leaf = leaf
+        self._functions = functions
+        self._numbers = random.Random(f"{seed} numbers")
+
+    def pick(self, low, high):
+        """A whole number in this range."""
+        return self._picks.next(low, high)
+
+    def few(self, low, high):
+        """A whole number in this range, and rather a small one: a wide program takes long, and shows little more."""
+        return self._picks.next(low, high, small=True)
+
+    def one_of(self, *options):
+        """One of these, the first being the simplest."""
+        return options[self.pick(0, len(options) - 1)]
+
+    def parameter(self, low=-0.9, high=0.9):
+        """A leaf that derivatives are wanted for."""
+        return self._leaf("parameter", low, high)
+
+    def datum(self, low=-0.9, high=0.9):
+        """A leaf that is an argument where the code is a function."""
+        return self._leaf("datum", low, high)
+
+    def number(self, low=-0.9, high=0.9):
+        """A plain number, the same at every run."""
+        return self._numbers.uniform(low, high)
+
+    def many(self, make, count):
+        return [make() for _ in range(count)]
+
+    def some(self, count):
+        """So many things that steps can read: plain numbers, all different or all alike, data, or parameters."""
+        kind = self.pick(0, 3)
+        if kind == 0:
+            return [self.number()] * count
+        return self.many([self.number, self.datum, self.parameter][kind - 1], count)
+
+    def __getattr__(self, name):
+        return self._functions[name]
+
+
+class Picks:
+    """Whole numbers: repeated from a list, and beyond its end drawn, or the least if there is nothing to draw from."""
+
+    def __init__(self, given=(), rng=None):
+        self.given = list(given)
+        self.rng = rng
+        self.taken = []
+
+    def next(self, low, high, small=False):
+        place = len(self.taken)
+        if place < len(self.given):
+            value = min(max(self.given[place], low), high)
+        else:
+            value = self._drawn(low, high, small) if self.rng else low
+        self.taken.append(value)
+        return value
+
+    def _drawn(self, low, high, small):
+        return self.rng.randint(low, self.rng.randint(low, high) if small else high)
+
+
+def dot(a, b):
+    return sum_of([x * y for x, y in zip(a, b, strict=True)])
+
+
+def sum_of(terms):
+    """Left to right, without a zero to start from."""
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def chopped(things, size):
+    """In lists of this size; the last has what is left."""
+    return [things[k : k + size] for k in range(0, len(things), size)]
+
+
+def readout(w, state, history):
+    """One number of the last state, or of all of them."""
+    kind = w.pick(0, 4)
+    if kind == 0:
+        return sum_of(state)
+    if kind == 1:
+        return state[0]
+    if kind == 2:
+        return sum_of([v * v for row in history for v in row])
+    if kind == 3:
+        return sum(row[-1] * w.number() for row in history)
+    return sum((v - w.number()) ** 2 for v in history[len(history) // 2])
+
+
+def coupled(w):
+    """Recurrences of two to eight states that read one another, and perhaps what they were; one step may be odd."""
+    states, steps = w.few(2, 8), w.pick(1, 12)
+    squash = w.one_of(w.tanh, w.sin, w.sigmoid, w.atan, w.relu, w.abs)
+    which = w.one_of(
+        lambda i, j: (i + j) % states,
+        lambda i, j: (i - j) % states,
+        lambda i, j: i * states + j,
+        lambda i, j: j,
+        lambda i, j: (i * j) % states,
+        lambda i, j: (2 * i + j) % 3,
+    )
+    reach = w.one_of(states, 1, 2, 3)  # how many states each reads, from its own on
+    neighbours = [[(i + d) % states for d in range(min(reach, states))] for i in range(states)]
+    weights = w.many(w.parameter, 1 + max(which(i, j) for i in range(states) for j in neighbours[i]))
+    start = w.one_of(
+        lambda: [weights[i % len(weights)] for i in range(states)],
+        lambda: w.some(states),
+        lambda: [w.parameter()] * states,
+    )()
+    bias, forced = w.some(states), w.pick(0, 2)
+    force = w.some(steps) if forced else []
+    in_place, lag, odd = w.pick(0, 1), w.one_of(0, 0, 1, 2), w.one_of(None, None, steps // 2)
+    state, history = list(start), []
+    for t in range(steps):
+        new = state if in_place else list(state)
+        before = history[-lag - 1] if lag < len(history) else start
+        for i in range(states):
+            total = dot([weights[which(i, j)] for j in neighbours[i]], [state[j] for j in neighbours[i]])
+            if forced:
+                total = total + force[t] if forced == 1 else total + force[t] * bias[i]
+            total = total - 0.5 * before[i] if lag else total
+            new[i] = squash(total) if t != odd else w.cos(total)
+        state = new
+        history.append(list(state))
+    return readout(w, state, history)
+
+
+def recurrent_net(w):
+    """Plain, gated and long short-term cells, in one direction or two."""
+    hidden, inputs, steps = w.few(1, 4), w.few(1, 2), w.pick(1, 9)
+    cell = w.one_of(plain_cell, gated_cell, long_cell)
+    xs = chopped(w.some(steps * inputs), inputs)
+    directions = [xs, xs[::-1]] if w.pick(0, 2) == 2 else [xs]
+    total = 0.0
+    for sequence in directions:
+        step, state = cell(w, hidden, inputs)
+        history = []
+        for x in sequence:
+            state = step(state, x)
+            history.append(state[:hidden])
+        total = total + readout(w, state[:hidden], history)
+    return total
+
+
+def layer(w, outs, ins):
+    rows, biases = [w.many(w.parameter, ins) for _ in range(outs)], w.many(w.parameter, outs)
+    return lambda x: [dot(row, x) + b for row, b in zip(rows, biases, strict=True)]
+
+
+def plain_cell(w, hidden, inputs):
+    weigh = layer(w, hidden, hidden + inputs)
+    return lambda state, x: [w.tanh(v) for v in weigh([*state, *x])], w.some(hidden)
+
+
+def gated_cell(w, hidden, inputs):
+    update, reset, candidate = (layer(w, hidden, hidden + inputs) for _ in range(3))
+
+    def step(state, x):
+        z = [w.sigmoid(v) for v in update([*state, *x])]
+        r = [w.sigmoid(v) for v in reset([*state, *x])]
+        c = [w.tanh(v) for v in candidate([*[ri * h for ri, h in zip(r, state, strict=True)], *x])]
+        return [(1 - zi) * h + zi * ci for zi, h, ci in zip(z, state, c, strict=True)]
+
+    return step, w.some(hidden)
+
+
+def long_cell(w, hidden, inputs):
+    gates = layer(w, 4 * hidden, hidden + inputs)
+
+    def step(state, x):
+        h, c = state[:hidden], state[hidden:]
+        a = gates([*h, *x])
+        c = [
+            w.sigmoid(a[k]) * c[k] + w.sigmoid(a[hidden + k]) * w.tanh(a[2 * hidden + k]) for k in range(hidden)
+        ]  # forget, input, candidate
+        return [*[w.sigmoid(a[3 * hidden + k]) * w.tanh(c[k]) for k in range(hidden)], *c]
+
+    return step, [*w.some(hidden), *w.some(hidden)]
+
+
+def boundary(kind, at, size, edge):
+    """Where a neighbour at `at` lies: wrapped around, reflected, or None for a number outside."""
+    if 0 <= at < size:
+        return at
+    if kind == "periodic":
+        return at % size
+    if kind == "reflecting":
+        return max(0, min(size - 1, -at if at < 0 else 2 * (size - 1) - at))
+    return edge
+
+
+def stencil_1d(w):
+    """A line of cells, each moved by its neighbours."""
+    cells, steps, kind = w.few(2, 12), w.pick(1, 12), w.one_of("fixed", "periodic", "reflecting")
+    law = w.one_of("heat", "advection", "burgers", "bistable", "wave", "wide")
+    edges, u = w.some(2), w.some(cells)
+    rate = w.many(w.parameter, cells) if w.pick(0, 1) else [w.parameter()] * cells
+    in_place = w.pick(0, 1)
+    before, history = u, []
+
+    def neighbour(u, i, d):
+        at = boundary(kind, i + d, cells, None)
+        return edges[d > 0] if at is None else u[at]
+
+    for _ in range(steps):
+        new = list(u)
+        for i in range(cells):
+            source = new if in_place else u
+            left, mid, right = neighbour(source, i, -1), source[i], neighbour(source, i, 1)
+            if law == "heat":
+                new[i] = mid + 0.2 * rate[i] * (left - 2 * mid + right)
+            elif law == "advection":
+                new[i] = mid - 0.3 * rate[i] * (mid - left)
+            elif law == "burgers":
+                new[i] = mid - 0.1 * mid * (right - left) + rate[i] * 0.05 * (left - 2 * mid + right)
+            elif law == "bistable":
+                new[i] = w.tanh(rate[i] * (left + right) - mid * mid * mid)
+            elif law == "wave":
+                new[i] = 2 * mid - before[i] + 0.1 * rate[i] * (left - 2 * mid + right)
+            else:
+                far = neighbour(source, i, -2), neighbour(source, i, 2)
+                new[i] = 0.25 * (rate[i] * far[0] + left + right + rate[i] * far[1])
+        before, u = u, new
+        history.append(u)
+    return readout(w, u, history)
+
+
+def stencil_2d(w):
+    """A grid of cells."""
+    rows, columns, steps = w.few(2, 5), w.few(2, 5), w.pick(1, 8)
+    kind = w.one_of("fixed", "periodic", "reflecting")
+    law = w.one_of("heat", "reaction", "nine")
+    edge, rate = w.some(1)[0], w.parameter()
+    mix = w.many(w.parameter, 9)
+    u = chopped(w.some(rows * columns), columns)
+    checkered = w.pick(0, 1)  # red cells first, then the black ones, which read the new red ones
+    history = []
+
+    def at(u, r, c):
+        r, c = boundary(kind, r, rows, None), boundary(kind, c, columns, None)
+        return edge if r is None or c is None else u[r][c]
+
+    def moved(u, r, c):
+        if law == "nine":
+            return w.tanh(sum_of([mix[3 * a + b] * at(u, r + a - 1, c + b - 1) for a in range(3) for b in range(3)]))
+        around = at(u, r - 1, c) + at(u, r + 1, c) + at(u, r, c - 1) + at(u, r, c + 1) - 4 * u[r][c]
+        out = u[r][c] + 0.1 * rate * around
+        return out if law == "heat" else out + 0.2 * u[r][c] * (1 - u[r][c])
+
+    for _ in range(steps):
+        if checkered:
+            for colour in (0, 1):
+                u = [
+                    [moved(u, r, c) if (r + c) % 2 == colour else u[r][c] for c in range(columns)] for r in range(rows)
+                ]
+        else:
+            u = [[moved(u, r, c) for c in range(columns)] for r in range(rows)]
+        history.append([v for row in u for v in row])
+    return readout(w, history[-1], history)
+
+
+def integrator(w):
+    """Euler, midpoint, Runge and Kutta, leapfrog; forced by nothing, by a table, between its entries, or by a wave."""
+    size, slope = w.one_of(decay, oscillator, van_der_pol, lotka_volterra, lorenz, springs)(w)
+    method, steps = w.one_of("euler", "leapfrog", "midpoint", "rk4"), w.pick(1, 9)
+    forcing, dt = w.one_of("none", "table", "between", "wave"), w.one_of(0.05, 0.1, 0.02)
+    table = w.some(steps + 2) if forcing in ("table", "between") else []
+    amplitude = w.parameter() if forcing == "wave" else None
+    y, history = w.some(size), []
+
+    def force(t):
+        if forcing == "table":
+            return table[int(t)]
+        if forcing == "between":
+            k = int(t)
+            return (1 - (t - k)) * table[k] + (t - k) * table[k + 1]
+        return amplitude * w.sin(w.number()) if forcing == "wave" else None
+
+    def f(y, t):
+        dy, push = slope(y), force(t)
+        return dy if push is None else [*dy[:-1], dy[-1] + push]
+
+    def ahead(y, k, h):
+        return [a + h * b for a, b in zip(y, k, strict=True)]
+
+    for t in range(steps):
+        a = f(y, t)
+        if method == "euler":
+            y = ahead(y, a, dt)
+        elif method == "midpoint":
+            y = ahead(y, f(ahead(y, a, dt / 2), t + 0.5), dt)
+        elif method == "rk4":
+            b = f(ahead(y, a, dt / 2), t + 0.5)
+            c = f(ahead(y, b, dt / 2), t + 0.5)
+            d = f(ahead(y, c, dt), t + 1)
+            y = [z + dt / 6 * (p + 2 * q + 2 * r + s) for z, p, q, r, s in zip(y, a, b, c, d, strict=True)]
+        else:  # the first half are positions, the rest moves with what they have become
+            half = len(y) // 2
+            y = [*ahead(y[:half], a[:half], dt), *y[half:]]
+            y = [*y[:half], *ahead(y[half:], f(y, t)[half:], dt)]
+        history.append(y)
+    return readout(w, y, history)
+
+
+def decay(w):
+    rate = w.parameter()
+    return 1, lambda y: [-rate * y[0]]
+
+
+def oscillator(w):
+    stiffness, friction = w.parameter(), w.parameter()
+    return 2, lambda y: [y[1], -stiffness * w.sin(y[0]) - friction * y[1]]
+
+
+def van_der_pol(w):
+    mu = w.parameter()
+    return 2, lambda y: [y[1], mu * (1 - y[0] * y[0]) * y[1] - y[0]]
+
+
+def lotka_volterra(w):
+    a, b, c, d = w.many(w.parameter, 4)
+    return 2, lambda y: [a * y[0] - b * y[0] * y[1], c * y[0] * y[1] - d * y[1]]
+
+
+def lorenz(w):
+    a, b, c = w.many(w.parameter, 3)
+    return 3, lambda y: [a * (y[1] - y[0]), y[0] * (b - y[2]) - y[1], y[0] * y[1] - c * y[2]]
+
+
+def springs(w):
+    count = w.few(1, 4)
+    stiffness = w.many(w.parameter, count + 1)
+
+    def slope(y):
+        x = [0.0, *y[:count], 0.0]
+        pull = [stiffness[k] * (x[k + 1] - x[k]) for k in range(count + 1)]
+        return [*y[count:], *[pull[k + 1] - pull[k] for k in range(count)]]
+
+    return 2 * count, slope
+
+
+def ragged(w):
+    """Loops whose last turns are shorter, and sequences of many lengths."""
+    return w.one_of(sequences, blocks_with_a_rest, past_of_each_step, unrolled_with_a_tail)(w)
+
+
+def sequences(w):
+    """Sequences of different lengths through one cell."""
+    hidden = w.few(1, 3)
+    step, start = plain_cell(w, hidden, 1)
+    out, total = w.many(w.parameter, hidden), 0.0
+    for _ in range(w.pick(1, 5)):
+        state = start
+        for _ in range(w.pick(1, 7)):
+            state = step(state, [w.datum()])
+        total = total + (dot(out, state) - w.number()) ** 2
+    return total
+
+
+def blocks_with_a_rest(w):
+    """Numbers taken a block at a time; the last block has what is left."""
+    count, block = w.pick(1, 30), w.few(1, 6)
+    xs, scale, carry, squares = w.some(count), w.parameter(), w.parameter(), w.pick(0, 1)
+    for part in chopped(xs, block):
+        total = sum_of([x * x for x in part]) if squares else sum_of([scale * x for x in part])
+        carry = w.tanh(carry + total)
+    return carry * scale
+
+
+def past_of_each_step(w):
+    """A mean of all that came before, at each step, with weights that add up to one."""
+    steps, width = w.pick(1, 8), w.few(1, 3)
+    keys, values = (chopped(w.some(steps * width), width) for _ in range(2))
+    query, total, moves = w.many(w.parameter, width), 0.0, w.pick(0, 1)
+    for t in range(steps):
+        scores = [w.exp(dot(query, keys[s])) for s in range(t + 1)]
+        norm = sum_of(scores)
+        mixed = [sum_of([scores[s] * values[s][k] for s in range(t + 1)]) / norm for k in range(width)]
+        query = [w.tanh(q + m) for q, m in zip(query, mixed, strict=True)] if moves else query
+        total = total + sum_of(mixed)
+    return total + query[0]
+
+
+def unrolled_with_a_tail(w):
+    """Turns taken so many at a time, and a tail one at a time."""
+    count, at_once = w.pick(1, 24), w.few(1, 4)
+    xs, a, state = w.some(count), w.parameter(), w.parameter()
+    k = 0
+    while k + at_once <= count:
+        part = xs[k : k + at_once]
+        state = w.tanh(a * state + sum_of([x * a for x in part]))
+        k += at_once
+    for x in xs[k:]:
+        state = w.sin(state * a + x)
+    return state * state
+
+
+def scan(w):
+    """Running sums, products and maxima, with numbers looked up in tables on the way."""
+    steps, shift = w.pick(1, 24), w.few(0, 7)
+    size = w.one_of(steps, 2 * steps, 1, 2, 3, 5)
+    table = w.some(size) if w.pick(0, 1) else w.many(w.parameter, size)
+    places = w.one_of(
+        [(k + shift) % size for k in range(steps)],
+        [(size - 1 - k) % size for k in range(steps)],
+        [(2 * k + shift) % size for k in range(steps)],
+        [(k * k + shift) % size for k in range(steps)],
+        [random.Random(97 * shift + k).randrange(size) for k in range(steps)],
+        [(steps - k) // 2 % size for k in range(steps)],
+    )
+    decay_, state, history = w.parameter(), w.one_of(w.parameter, w.number)(), []
+    law = w.one_of("sum", "decaying", "product", "maximum", "looked up twice", "logarithmic")
+    for k in range(steps):
+        x = table[places[k]]
+        if law == "sum":
+            state = state + x
+        elif law == "decaying":
+            state = decay_ * state + x
+        elif law == "product":
+            state = state * (1 + 0.3 * x)
+        elif law == "maximum":
+            state = w.maximum(state, x + 0.1 * k)
+        elif law == "looked up twice":
+            state = w.tanh(state * x + table[places[-1 - k]])
+        else:
+            state = w.log(w.exp(state) + w.exp(x))
+        history.append(state)
+    read = w.pick(0, 2)
+    if read == 0:
+        return history[-1]
+    if read == 1:
+        return sum_of([v * w.number() for v in history])
+    return sum_of([history[places[k] % steps] * table[places[k]] for k in range(steps)])
+
+
+def triangular(w):
+    """Loops whose inner range follows the outer one."""
+    return w.one_of(
+        pairs,
+        growing_sums,
+        forward_substitution,
+        cholesky,
+        de_casteljau,
+        divided_differences,
+        shortest_paths,
+        binomial_tree,
+    )(w)
+
+
+def pairs(w):
+    n, first = w.pick(1, 9), w.pick(0, 1)
+    x, scale = w.some(n), w.parameter()
+    terms = [w.tanh(scale * (x[i] - x[j])) for i in range(n) for j in range(i + first, n)]
+    return sum_of([*terms, scale])
+
+
+def growing_sums(w):
+    """Each sum has a term more than the one before."""
+    n, layers = w.pick(1, 9), w.few(1, 4)
+    x, kernel, causal = w.some(n), w.many(w.parameter, n), w.pick(0, 1)
+    for _ in range(layers):
+        rows = [[kernel[i - j if causal else j] * x[j] for j in range(i + 1)] for i in range(n)]
+        x = [w.tanh(sum_of(row)) for row in rows]
+    return readout(w, x, [x])
+
+
+def forward_substitution(w):
+    n = w.pick(1, 8)
+    matrix = [w.many(w.parameter, i + 1) for i in range(n)]
+    b, x = w.some(n), []
+    for i in range(n):
+        rest = b[i] - dot(matrix[i][:i], x) if i else b[i]
+        x.append(rest / (2.0 + matrix[i][i]))
+    return readout(w, x, [x])
+
+
+def cholesky(w):
+    n = w.pick(1, 5)
+    root = chopped(w.some(n * n), n)
+    a = [[dot(root[i], root[j]) + (3.0 if i == j else 0.0) for j in range(n)] for i in range(n)]
+    scale = w.parameter(0.3, 0.9)
+    lower = [[0.0] * n for _ in range(n)]
+    for i in range(n):
+        for j in range(i + 1):
+            rest = a[i][j]
+            for k in range(j):
+                rest = rest - lower[i][k] * lower[j][k]
+            lower[i][j] = w.sqrt(rest + scale) if i == j else rest / lower[j][j]
+    return sum_of([w.log(lower[i][i]) for i in range(n)]) + lower[n - 1][0] * scale
+
+
+def de_casteljau(w):
+    """A triangle that loses one number a step."""
+    row, t = w.some(w.pick(1, 10)), w.parameter()
+    curved = w.pick(0, 1)
+    while len(row) > 1:
+        row = [(1 - t) * a + t * b for a, b in pairwise(row)]
+        row = [w.sin(v) for v in row] if curved else row
+    return row[0] * t
+
+
+def divided_differences(w):
+    n = w.pick(1, 9)
+    x, y = [k + w.number(0.1, 0.4) for k in range(n)], w.many(w.parameter, n)
+    at = w.one_of(w.parameter, w.datum)()
+    total, basis, row = y[0], 1.0, y
+    for order in range(1, n):
+        row = [(row[k + 1] - row[k]) / (x[k + order] - x[k]) for k in range(n - order)]
+        basis = basis * (at - x[order - 1])
+        total = total + row[0] * basis
+    return total
+
+
+def shortest_paths(w):
+    """A soft alignment of two sequences, cell by cell."""
+    rows, columns = w.few(1, 5), w.pick(1, 7)
+    a, b, g = w.some(rows), w.some(columns), w.parameter(0.5, 0.9)
+    best = {(r, -1): 0.3 * r for r in range(-1, rows)} | {(-1, c): 0.3 * c for c in range(columns)}
+    soft = w.pick(0, 1)
+    for r in range(rows):
+        for c in range(columns):
+            three = best[r - 1, c], best[r, c - 1], best[r - 1, c - 1]
+            if soft:
+                least = -(w.log(sum_of([w.exp(-(g * v)) for v in three])) / g)
+            else:
+                least = w.minimum(w.minimum(three[0], three[1]), three[2])
+            best[r, c] = least + g * (a[r] - b[c]) ** 2
+    return best[rows - 1, columns - 1] * g
+
+
+def binomial_tree(w):
+    """A price, backward from the leaves of a tree; early exercise or not."""
+    steps = w.pick(1, 9)
+    start, rise, chance = w.parameter(0.5, 0.9), w.parameter(0.1, 0.3), w.parameter(0.3, 0.7)
+    early = w.pick(0, 1)
+
+    def price(t, ups):
+        return start * w.exp(rise * (2 * ups - t))
+
+    row = [w.relu(0.8 - price(steps, k)) for k in range(steps + 1)]
+    for t in reversed(range(steps)):
+        row = [chance * row[k + 1] + (1 - chance) * row[k] for k in range(t + 1)]
+        row = [w.maximum(v, 0.8 - price(t, k)) for k, v in enumerate(row)] if early else row
+    return row[0]
+
+
+LOOPS = (scan, coupled, recurrent_net, stencil_1d, integrator, ragged, triangular)
+
+
+def batches(w):
+    """Loops that a function makes of its arguments, for many examples at once."""
+    return w.one_of(*LOOPS)(w) * w.datum()
+
+
+def one_after_another(w):
+    """Two loops of other families, and the product of what they give."""
+    return w.tanh(w.one_of(*LOOPS)(w)) * w.one_of(*LOOPS)(w)
+
+
+FAMILIES = {
+    family.__name__: family
+    for family in (
+        coupled,
+        recurrent_net,
+        stencil_1d,
+        stencil_2d,
+        integrator,
+        ragged,
+        scan,
+        triangular,
+        batches,
+        one_after_another,
+    )
+}
