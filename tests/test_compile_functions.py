@@ -26,6 +26,7 @@ from chainrule.compiler.graph import trace
 from chainrule.compiler.lift import lift
 from chainrule.compiler.program import Access, Array, ArrayProgram, Statement, Term
 from chainrule.compiler.symbols import Symbol
+from chainrule.structure import NUMBER
 from expressions import CONTINUOUS, programs, run, tame_numbers
 
 BACKENDS = ["llvm", "interpreter"]
@@ -1339,7 +1340,7 @@ class TestWhatItShows:
         assert "v2[i] - y[i]" in text
 
     def test_a_function_that_keeps_its_arguments_names_to_itself(self):
-        assert list(naming.ArgumentNames(max, (function.NUMBER, (list, (function.NUMBER,))), [0, 1])) == [
+        assert list(naming.ArgumentNames(max, (NUMBER, (list, (NUMBER,))), [0, 1])) == [
             "input.0",
             "input.1.0",
         ]

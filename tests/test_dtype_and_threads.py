@@ -22,7 +22,8 @@ from chainrule.compiler.threads import threads_for
 TYPES = ("float32", "float64")
 EPSILON = 2.0**-23  # the distance from 1 to the next float32
 LARGEST = float(np.finfo(np.float32).max)
-ROUNDINGS = {"sigmoid": 3, "softplus": 3, "silu": 4, "gelu": 6}  # of an op's formula; one, if it has but one function
+# Of an op's formula, its constants included; one, if it has but one function.
+ROUNDINGS = {"sigmoid": 3, "softplus": 3, "silu": 4, "gelu": 6, "elu": 2, "degrees": 2, "radians": 2}
 
 backends = pytest.mark.parametrize("backend", ["llvm", "interpreter"])
 

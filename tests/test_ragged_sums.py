@@ -58,7 +58,7 @@ def program(loss, wrt):
 
 def test_running_sums_are_one_statement():
     assert str(program(*running_sums(8))) == (
-        "i<8: v0[i] = 0 + Σj<8 where(m1[8i+j], parameter[table[8i+j]]·parameter[table[8i+j]], 0)\n"
+        "i<8: v0[i] = 0 + Σj<8 where(m1[8i+j], parameter[table[8i+j]]·parameter[table[8i+j]], -0)\n"
         "i<8: v1[i] = tanh(v0[i])\n"
         "v2[0] = 0 + Σi<8 v1[i]\n"
         "dv2[0] = 1\n"
