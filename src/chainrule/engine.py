@@ -37,7 +37,7 @@ class _Thread(threading.local):
 
 
 _this_thread = _Thread()
-_counting = threading.Lock()
+_counting = threading.RLock()
 
 
 class Value(OpMethods):
