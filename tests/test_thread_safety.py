@@ -407,6 +407,21 @@ class TestTurns:
         assert in_threads(lambda: loss.train(optimizer, [1.0, 1.0]), add)[0] == [0.0, -1.0]
         assert (w.data, w.grad) == (-2.0, 100.0)
 
+    @pytest.mark.parametrize("threads", [1, 3])
+    def test_a_batch_has_the_parameters_of_one_moment(self, threads, monkeypatch):
+        """Also if it is run in parts, and they change while it runs."""
+        monkeypatch.setattr("chainrule.compiler.traced.CACHE", 0)  # 16 examples a run
+        w, offset, run_many = Value(1.0), Value(0.0), Native.run_many
+
+        def change(self, *arguments):
+            w.data = offset.data = 100.0
+            return run_many(self, *arguments)
+
+        function = compile(lambda x: w * x + offset, wrt=[w])
+        function.batch([1.0] * 420, threads=threads)
+        monkeypatch.setattr(Native, "run_many", change)
+        assert function.batch([1.0] * 420, threads=threads) == 1.0
+
     def test_a_turn_that_was_lost_is_over(self, monkeypatch):
         """As when Ctrl-C comes before its end is noted."""
         monkeypatch.setattr(turns, "PATIENCE", 0.01)

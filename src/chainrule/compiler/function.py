@@ -388,10 +388,9 @@ class CompiledFunction:
         machine's memory.
         """
         results = []
-        for firsts, code in plan:
-            team = [code.take() for _ in range(threads_for(firsts, threads, code.seconds_a_run))]
-            for member in team:
-                traced.load(member)
+        teams = [[code.take() for _ in range(threads_for(part, threads, code.seconds_a_run))] for part, code in plan]
+        traced.load(*[member for team in teams for member in team])
+        for (firsts, code), team in zip(plan, teams, strict=True):
             started = perf_counter()
             results += spread(firsts, team, read)
             seconds = (perf_counter() - started) * len(team) / len(firsts)

@@ -63,10 +63,12 @@ class Steps:
         if firsts.step == 1:
             rows = examples.matrix()[firsts.start :]
             return self.take(len(firsts), lambda machine: {"input": rows})
-        losses = []
-        for part in pieces(firsts, AT_ONCE):  # the rows are a copy
-            losses += self.take(len(part), lambda machine, part=part: {"input": examples.rows(part, machine)})  # type: ignore[misc]
-        return losses
+
+        def rows_of(part: range) -> Callable[[Machine], dict[str, np.ndarray]]:
+            return lambda machine: {"input": examples.rows(part, machine)}
+
+        parts = pieces(firsts, AT_ONCE)  # the rows are a copy
+        return [loss for part in parts for loss in self.take(len(part), rows_of(part))]
 
     def take(self, count: int, load: Callable[[Machine], dict[str, np.ndarray]]) -> list[float]:
         """Take so many steps; the losses before the updates.

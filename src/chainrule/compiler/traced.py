@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainrule._bulk import read_data
 from chainrule._value import Value
 from chainrule.compiler.batch import batched, size_of_an_example
 from chainrule.compiler.export import exported
@@ -82,6 +83,7 @@ class Traced:
         self.graph = graph
         self.scalar_nodes = len(graph) - 1  # without the one that packs the results
         self._read = [(kind, nodes) for kind, nodes in self.captured.items() if nodes]
+        self._every = [node for _, nodes in self._read for node in nodes]
         self._lifted: ArrayProgram | IrregularityError | None = None
         self._most_examples = 0
         self.runs: dict[tuple[int | None, bool], Run] = {}  # by how many examples, and whether they are summed up
@@ -138,10 +140,17 @@ class Traced:
         whole = most * (runs - 1 if runs and 0 < rest < most // 2 else runs)
         return [part for part in (range(0, whole, most), range(whole, count, count - whole or 1)) if part]
 
-    def load(self, machine: Machine | StrictMachine) -> None:
-        """Give the machine the captured Values' present data."""
+    def load(self, *machines: Machine | StrictMachine) -> None:
+        """Give machines the captured Values' present data: all of it that of one moment, whoever trains meanwhile."""
+        if len(machines) == len(self._read) == 1:
+            machines[0].load_data(*self._read[0])
+            return
+        numbers, start = np.empty(len(self._every)), 0
+        read_data(self._every, numbers)
         for kind, nodes in self._read:
-            machine.load_data(kind, nodes)
+            for machine in machines:
+                machine.load(kind, numbers[start : start + len(nodes)])
+            start += len(nodes)
 
     def code(self, examples: int | None, total: bool, backend: str) -> Code:
         """For one example, or so many; their sum with its gradient if `total`."""
