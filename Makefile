@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check torture fuzz kills sanitize lint build stubs pictures docs lessons wheels bench clean
+.PHONY: demo test check torture fuzz kills races sanitize lint build stubs pictures docs lessons wheels bench clean
 
 # Train micrograd's moons demo and show the result.
 demo: $(VENV)/installed
@@ -36,6 +36,11 @@ fuzz: $(VENV)/tests-installed
 
 kills: $(VENV)/installed
 	$(BIN)/python tools/kill_checkpoints.py --kills $(KILLS)
+
+# Every public call of compiled code, from eight threads at once: make races RESULTS=1000
+RESULTS ?= 10000
+races: $(VENV)/tests-installed
+	$(BIN)/python tests/racing.py --results $(RESULTS)
 
 # The tests with the native engine built to notice wrong memory accesses and undefined behaviour.
 SANITIZED := build/sanitized

@@ -470,7 +470,7 @@ class TestAStreamOfExamples:
         assert {parameter.grad for parameter in ours.parameters()} == {7.0}
 
     def test_some_batches_are_copied_at_a_time(self, monkeypatch):
-        monkeypatch.setattr("chainrule.compiler.function.AT_ONCE", 5)
+        monkeypatch.setattr("chainrule.compiler.steps.AT_ONCE", 5)
         model, _, curve = self.eager(OPTIMIZERS["Adam"], 3)
         ours = four_points_model()
         loss = compile(lambda x, y: (ours(x) - y) ** 2, wrt=ours.parameters())
@@ -478,7 +478,7 @@ class TestAStreamOfExamples:
         assert loss.train(optimizer, self.xs, self.ys, batch_size=3) == pytest.approx(curve, abs=1e-12)
         assert list(ours.state().values()) == pytest.approx(list(model.state().values()), abs=1e-12)
         [traced] = loss._traced.values()
-        copied = {steps.summands: steps.machine._room.size for steps in traced.steps.values()}
+        copied = {steps.summands: steps.code.take()._room.size for steps in traced.steps.values()}
         assert copied == {3: 5 * 4 * 8, 1: 0}
 
     @pytest.mark.parametrize("options", [{"backend": "jax"}, {"backend": "interpreter"}, {"strict": True}])

@@ -110,7 +110,7 @@ def test_an_array_that_is_changed_in_place():
 def test_the_update_of_an_optimizer_is_one_pass(optimizer):
     model = nn.MLP(2, [16, 1], rng=1)
     steps = CompiledSteps(lambda x: losses.hinge([model(x)], [1.0]), [0.1, 0.2], optimizer(model.parameters()))
-    *_, last = groups(steps.machine.arrays.steps)
+    *_, last = groups(steps.code.arrays.steps)
     assert {s.target.array.name for s in last} == {"parameter", *steps.optimizer.slots}
 
 

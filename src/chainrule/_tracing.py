@@ -6,6 +6,7 @@ the number is that of one moment, and the program that comes of it runs at other
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,8 +20,11 @@ class _Thread(threading.local):
 
 
 _this_thread = _Thread()
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler or a finalizer may start a trace in the middle of counting
 _traces = 0  # under way, in all threads
+
+if hasattr(os, "register_at_fork"):  # or another thread might hold it in the child for ever
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def is_tracing() -> bool:

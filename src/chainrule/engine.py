@@ -39,7 +39,7 @@ class _Thread(threading.local):
 
 
 _this_thread = _Thread()
-_counting = threading.Lock()
+_counting = threading.RLock()
 
 
 class Value(OpMethods):

@@ -14,6 +14,7 @@ Value that knows where it came from, so that no gradient is lost on the way.
 from __future__ import annotations
 
 import operator
+import os
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -388,8 +389,10 @@ class _Thread(threading.local):
 
 
 _this_thread = _Thread()
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler or a finalizer may call a transform in the middle of counting
 _calls = 0  # under way, in all threads
+if hasattr(os, "register_at_fork"):  # or another thread might hold it in the child for ever
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 @contextmanager

@@ -13,18 +13,18 @@ from typing import Any, NoReturn, overload
 
 import numpy as np
 
-from chainrule._bulk import add_to_grad
 from chainrule._value import Value
 from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.export import exported
 from chainrule.compiler.function import CompiledFunction
 from chainrule.compiler.graph import Graph, trace
 from chainrule.compiler.lift import IrregularityError, lift
-from chainrule.compiler.machine import BACKENDS, Clock, Machine, Order, check_dtype, load_xla
-from chainrule.compiler.naming import name_parameters
+from chainrule.compiler.machine import BACKENDS, Clock, Code, Order, check_dtype, load_xla
+from chainrule.compiler.naming import names_of_parameters
 from chainrule.compiler.program import ArrayProgram
-from chainrule.compiler.strict import StrictMachine
+from chainrule.compiler.strict import StrictCode
 from chainrule.compiler.symbols import TracingError, refuse_numbers
+from chainrule.compiler.turns import add_to_grad
 from chainrule.nn import Module
 
 __all__ = ["CompiledFunction", "Program", "TracingError", "compile"]
@@ -64,8 +64,8 @@ class Program:
         self._graph = graph
         self.target = target
         self.wrt = parameters if wrt is None else list(wrt)
-        self.machine = _machine(graph, bool(self.wrt), backend, strict, dtype, clock)
-        self.stats = self.machine.stats(len(graph), clock.seconds)
+        self.code = _code(graph, bool(self.wrt), backend, strict, dtype, clock)
+        self.stats = self.code.stats(len(graph), clock.seconds)
         kinds = [kind for kind in ("parameter", "input") if graph.leaves(kind)]
         self._leaves = [(kind, [graph.nodes[i] for i in graph.leaves(kind)]) for kind in kinds]
         self._order = Order(self.wrt, parameters)
@@ -91,10 +91,13 @@ class Program:
         (9.0, array([6.]))
         """
         refuse_numbers("runs a compiled Value", AS_A_VALUE)
+        machine = self.code.take()
         for kind, nodes in self._leaves:
-            self.machine.load_data(kind, nodes)
-        self.machine.run()
-        return float(self.machine.output[0]), self._order(self.machine.gradient)
+            machine.load_data(kind, nodes)
+        machine.run()
+        result, gradient = float(machine.output[0]), self._order(machine.gradient)
+        self.code.give_back(machine)
+        return result, gradient
 
     def describe(self, model: Module | None = None) -> str:
         """The program that was found, a statement a line; with a model's own names for its parameters, if given.
@@ -107,9 +110,9 @@ class Program:
         >>> print(compile(neuron([1.0, 2.0, 3.0]), wrt=neuron.w).describe(neuron).splitlines()[0])
         v0[0] = b + Σi<3 w[i]·c1[i]
         """
-        found = self.machine.found
+        found = self.code.found
         if isinstance(found, ArrayProgram):
-            name_parameters(found, self._leaves, model)
+            found = found.named(names_of_parameters(found, self._leaves, model))
         return str(found)
 
     def to_c(self, name: str, *, dtype: str = "float64", freeze: bool = False) -> str:
@@ -139,8 +142,8 @@ class Program:
         return load_xla().function(program, len(self.wrt))  # type: ignore[no-any-return]
 
     def _exported(self, freeze: bool = False) -> ArrayProgram:
-        machine = self.machine
-        lifted = machine.lifted if isinstance(machine, Machine) else lift(self._graph, math.inf)
+        code = self.code
+        lifted = code.lifted if isinstance(code, Code) else lift(self._graph, math.inf)
         return exported(lifted, self.wrt, dict(self._leaves), freeze=freeze)
 
     def __repr__(self) -> str:
@@ -244,17 +247,17 @@ def compile(
     return CompiledFunction(target, chosen, backend, dtype, strict)
 
 
-def _machine(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: str, clock: Clock) -> Any:
+def _code(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: str, clock: Clock) -> Any:
     """For arrays; node by node if that is asked for, or if nothing repeats and there are no arrays to be found."""
     if strict:
-        return StrictMachine(graph, gradient)
+        return StrictCode(graph, gradient)
     try:
         lifted = clock("lift", lambda: lift(graph))
-        return Machine(lifted, gradient, backend, clock, dtype=dtype)
+        return Code(lifted, gradient, backend, clock, dtype=dtype)
     except IrregularityError:
         if dtype != "float64":
             raise
-        return StrictMachine(graph, gradient)
+        return StrictCode(graph, gradient)
 
 
 def _check_numbers_were_not_read(graph: Graph) -> None:

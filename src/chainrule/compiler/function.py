@@ -1,13 +1,16 @@
 """Compiled functions: traced on symbols once for each structure of arguments, then run on numbers.
 
-function ──call on Symbols──► Graph ──lift──► ArrayProgram of one example ──(batched)──► Machine
-                                └──(strict, or nothing repeats)──► StrictMachine
+function ──call on Symbols──► Graph ──lift──► ArrayProgram of one example ──(batched)──► Code
+                                └──(strict, or nothing repeats)──► StrictCode
+
+Any number of threads may call one. What is traced and compiled stays as it is; each call takes a machine to run in.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
@@ -17,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from chainrule._arguments import whole_number
-from chainrule._bulk import add_to_grad, read_grad, write_grad
+from chainrule._bulk import read_grad, write_grad
 from chainrule._tracing import is_tracing
 from chainrule._value import Value
 from chainrule.compiler.batch import batched
@@ -25,13 +28,14 @@ from chainrule.compiler.differentiate import differentiate
 from chainrule.compiler.examples import Examples, rows_of
 from chainrule.compiler.export import frozen
 from chainrule.compiler.lift import IrregularityError
-from chainrule.compiler.machine import Machine, check_dtype, load_xla
-from chainrule.compiler.naming import ArgumentNames, argument_spans, name_parameters
+from chainrule.compiler.machine import Code, Machine, check_dtype, load_xla
+from chainrule.compiler.naming import ArgumentNames, argument_spans, names_of_parameters
 from chainrule.compiler.program import ArrayProgram
-from chainrule.compiler.strict import StrictMachine
+from chainrule.compiler.strict import StrictCode
 from chainrule.compiler.symbols import Symbol, refuse_numbers
-from chainrule.compiler.threads import AT_ONCE, check_threads, joined, pieces, spread, threads_for
-from chainrule.compiler.traced import First, Traced
+from chainrule.compiler.threads import check_threads, joined, spread, threads_for
+from chainrule.compiler.traced import Run, Traced
+from chainrule.compiler.turns import add_to_grad, borrowing_gradients, compiling, training
 from chainrule.nn import Module
 from chainrule.ops import as_float
 from chainrule.optim import Optimizer
@@ -45,6 +49,10 @@ if TYPE_CHECKING:
 STORM = 8  # programs of one function; more of them draw a warning
 
 T = TypeVar("T")
+
+
+class _Thread(threading.local):
+    latest: Run | None = None
 
 
 class CompiledFunction:
@@ -72,8 +80,9 @@ class CompiledFunction:
         self._dtype = dtype
         self._strict = strict
         self._traced: dict[Structure, Traced] = {}
-        self._latest: tuple[Traced, Machine | StrictMachine] | None = None
-        self._programs: list[tuple[Structure, int | None]] = []  # what machines were compiled for
+        self._this_thread = _Thread()
+        self._latest: Run | None = None  # of any thread
+        self._programs: list[tuple[Structure, int | None]] = []  # what was compiled
 
     def __reduce__(self) -> str:
         """As of any function: a copy is the function itself, a pickle is its name."""
@@ -92,8 +101,10 @@ class CompiledFunction:
             return self.function(*_nodes(inputs))
         traced, numbers = self._trace(inputs)
         if not is_one_number(traced.result):
-            output = self._run(traced, numbers, total=False).output
-            return build(traced.result, iter(output.tolist()), dtype=np.float64)
+            code, machine = self._run(traced, numbers, total=False)
+            output = machine.output.tolist()
+            code.give_back(machine)
+            return build(traced.result, iter(output), dtype=np.float64)
         value, gradient = self._value_and_grad(traced, numbers)
         add_to_grad(traced.wrt, gradient)
         return build(traced.result, iter([value]), dtype=np.float64)
@@ -164,16 +175,16 @@ class CompiledFunction:
     def describe(self, model: Module | None = None) -> str:
         """The program that the last call ran, a statement a line; with a model's names for its parameters, if given.
 
+        The last call is this thread's, or any thread's if this one has made none.
+
         >>> program = CompiledFunction(lambda xs: sum(x * x for x in xs))
         >>> _ = program([1.0, 2.0, 3.0])
         >>> print(program.describe())
         v0[0] = 0 + Σi<3 xs[i]·xs[i]
         """
-        traced, machine = self._last_run
-        found = machine.found
-        if isinstance(found, ArrayProgram):
-            self._name(found, traced, model)
-        return str(found)
+        traced, code = self._last_run
+        found = code.found
+        return str(self._named(found, traced, model) if isinstance(found, ArrayProgram) else found)
 
     def to_c(self, name: str, *like: Any, dtype: str = "float64", freeze: bool = False) -> str:
         """The program of one example as a C99 header: a function `name`, and `name_gradient` if the result is a number.
@@ -238,8 +249,8 @@ class CompiledFunction:
     @property
     def stats(self) -> dict[str, Any]:
         """Figures of the program that the last call ran: scalar nodes, array statements, bytes, seconds of a pass."""
-        traced, machine = self._last_run
-        return machine.stats(traced.scalar_nodes, traced.clock.seconds)
+        traced, code = self._last_run
+        return code.stats(traced.scalar_nodes, traced.clock.seconds)
 
     @property
     def wrt(self) -> list[Value]:
@@ -252,8 +263,7 @@ class CompiledFunction:
             return self
         bound = self.function.__get__(instance, owner)
         method = CompiledFunction(bound, self._wrt, self._backend, self._dtype, self._strict)
-        instance.__dict__[self.name] = method
-        return method
+        return instance.__dict__.setdefault(self.name, method)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return f"<CompiledFunction {self.name}: {len(self._traced)} structures traced>"
@@ -266,16 +276,18 @@ class CompiledFunction:
     # Details.
 
     @property
-    def _last_run(self) -> tuple[Traced, Machine | StrictMachine]:
-        if self._latest is None:
+    def _last_run(self) -> Run:
+        latest = self._this_thread.latest or self._latest
+        if latest is None:
             raise RuntimeError(f"`{self.name}` has not been traced yet, so there is no program: call it once first")
-        return self._latest
+        return latest
 
-    def _name(self, found: ArrayProgram, traced: Traced, model: Module | None) -> None:
+    def _named(self, found: ArrayProgram, traced: Traced, model: Module | None) -> ArrayProgram:
+        names = names_of_parameters(found, list(traced.captured.items()), model)
         if (leaf := found.leaves.get("input")) is not None:
             width = leaf.size // len(traced.used)  # of a batch, padded
-            leaf.names = ArgumentNames(self.function, traced.structure, traced.used, width if width > 1 else 0)
-        name_parameters(found, list(traced.captured.items()), model)
+            names[leaf] = ArgumentNames(self.function, traced.structure, traced.used, width if width > 1 else 0)
+        return found.named(names)
 
     def _trace(self, inputs: Sequence[Any]) -> tuple[Traced, list[float]]:
         numbers: list[float] = []
@@ -283,31 +295,54 @@ class CompiledFunction:
         return self._traced_for(structure, len(numbers)), numbers
 
     def _traced_for(self, structure: Structure, count: int) -> Traced:
-        traced = self._traced.get(structure)
-        if traced is None:
-            traced = Traced(
-                self.function, self.name, structure, count, self._wrt, self._dtype, self._strict, self._backend
-            )
-            self._traced[structure] = traced
-        return traced
+        return self._traced.get(structure) or self._newly_traced(structure, count)
 
-    def _machine(self, traced: Traced, examples: int | None, total: bool, first: First) -> Machine | StrictMachine:
-        """For one example or so many; for any number of them if it goes node by node, as asked or for want of loops."""
-        if traced.strict:
-            examples = None
-        machine = traced.machines.get((examples, total, traced.strict))
-        if machine is None:
-            self._count_program(traced, examples)
-            try:
-                machine = traced.machine(examples, total, self._backend, first)
-            except IrregularityError:
-                if self._dtype != "float64":
-                    raise
-                traced.strict = True
-                return self._machine(traced, None, total, first)
-            traced.machines[examples, total, traced.strict] = machine
-        self._latest = traced, machine
-        return machine
+    def _newly_traced(self, structure: Structure, count: int) -> Traced:
+        with compiling(self):
+            if structure not in self._traced:
+                self._traced[structure] = Traced(
+                    self.function, self.name, structure, count, self._wrt, self._dtype, self._strict, self._backend
+                )
+            return self._traced[structure]
+
+    def _code(
+        self, traced: Traced, examples: int | None, total: bool, first: Callable[[], np.ndarray]
+    ) -> Code | StrictCode:
+        """For one example or so many; for any number of them if it goes node by node, as asked or for want of loops.
+
+        `first` gives the numbers of one example.
+        """
+        run = traced.runs.get((examples, total)) or self._compiled(traced, examples, total, first)
+        if self._this_thread.latest is not run:
+            self._this_thread.latest = self._latest = run
+        return run[1]
+
+    def _compiled(self, traced: Traced, examples: int | None, total: bool, first: Callable[[], np.ndarray]) -> Run:
+        with compiling(self):
+            run = traced.runs.get((examples, total))
+            if run is None:
+                code = self._array_code(traced, examples, total) or self._strict_code(traced, total, first)
+                run = traced.runs[examples, total] = traced, code
+            return run
+
+    def _array_code(self, traced: Traced, examples: int | None, total: bool) -> Code | None:
+        kind = examples is None, total
+        if traced.strict or kind in traced.irregular:
+            return None
+        self._count_program(traced, examples)
+        try:
+            return traced.code(examples, total, self._backend)
+        except IrregularityError:
+            if self._dtype != "float64":
+                raise
+            traced.irregular.add(kind)
+            return None
+
+    def _strict_code(self, traced: Traced, total: bool, first: Callable[[], np.ndarray]) -> StrictCode:
+        if total not in traced.strict_codes:
+            self._count_program(traced, None)
+            traced.strict_codes[total] = traced.strict_code(total, first())
+        return traced.strict_codes[total]
 
     def _count_program(self, traced: Traced, examples: int | None) -> None:
         self._programs.append((traced.structure, examples))
@@ -330,66 +365,67 @@ class CompiledFunction:
             stacklevel=_depth_of_the_user(),
         )
 
-    def _run(self, traced: Traced, numbers: Any, total: bool) -> Machine | StrictMachine:
-        """The machine for one example, after a run on these numbers."""
+    def _run(self, traced: Traced, numbers: Any, total: bool) -> tuple[Any, Any]:
+        """Code for one example and one of its machines, after a run on these numbers; it is to be given back."""
         used = np.array(numbers, dtype=np.float64)[traced.used]
-        machine = self._machine(traced, None, total, lambda: used)
+        code = self._code(traced, None, total, lambda: used)
+        machine = code.take()
         traced.load(machine)
         machine.load("input", used)
         machine.run()
-        return machine
+        return code, machine
 
     def _runs(
         self,
         traced: Traced,
-        examples: Examples,
-        total: bool,
+        plan: list[tuple[range, Code]],
         threads: int | None,
         read: Callable[[Machine, list[range]], list[T]],
     ) -> list[T]:
         """What `read` returns for the sections of the batch, in order; it is given some of them and a machine to run.
 
-        A section is given as the numbers of the first example of each run. The runs are on as many examples as the
-        cache holds; what is left of the batch is one more run, on fewer.
+        A section is given as the numbers of the first example of each run. What `read` returns must not lie in the
+        machine's memory.
         """
         results = []
-        for firsts in traced.parts(examples.count):
-            machine = traced.machines[firsts.step, total, False]
-            assert isinstance(machine, Machine)
-            team = machine.team(threads_for(firsts, threads, machine.seconds_a_run))
-            for member in team:
-                traced.load(member)
+        teams = [[code.take() for _ in range(threads_for(part, threads, code.seconds_a_run))] for part, code in plan]
+        traced.load(*[member for team in teams for member in team])
+        for (firsts, code), team in zip(plan, teams, strict=True):
             started = perf_counter()
             results += spread(firsts, team, read)
             seconds = (perf_counter() - started) * len(team) / len(firsts)
-            machine.seconds_a_run = min(seconds, machine.seconds_a_run or seconds)
+            code.seconds_a_run = min(seconds, code.seconds_a_run or seconds)
+            for member in team:
+                code.give_back(member)
         return results
 
-    def _node_by_node(self, traced: Traced, examples: Examples, total: bool) -> StrictMachine | None:
-        """The machine for this batch if it is to run so; if not, all machines that it needs are there."""
+    def _plan(self, traced: Traced, examples: Examples, total: bool) -> StrictCode | list[tuple[range, Code]]:
+        """Code that runs the batch node by node, or else runs of code for arrays, by the first example of each.
+
+        Those are on as many examples as the cache holds; what is left of the batch is one more run, on fewer.
+        """
+        plan = []
         for firsts in [range(1)] if traced.strict else traced.parts(examples.count):
-            machine = self._machine(traced, firsts.step, total, lambda: examples.matrix()[0])
-            if isinstance(machine, StrictMachine):
-                traced.load(machine)
-                return machine
-        return None
+            code = self._code(traced, firsts.step, total, lambda: examples.matrix()[0])
+            if isinstance(code, StrictCode):
+                return code
+            plan.append((firsts, code))
+        return plan
 
     def _train(
         self, optimizer: Optimizer, traced: Traced, examples: Examples, size: int, threads: int | None
     ) -> list[float]:
         self._check_scalar(traced)
         whole, losses = examples.count // size * size, []
-        for firsts in (range(0, whole, size), range(whole, examples.count, examples.count - whole or 1)):
-            if not firsts:
-                continue
-            steps = self._steps(traced, optimizer, firsts.step)
-            if steps is None:
-                losses += self._large_steps(optimizer, traced, examples, firsts, threads)
-            elif firsts.step == 1:
-                losses += steps.take(len(firsts), examples.matrix()[firsts.start :])
-            else:
-                for part in pieces(firsts, AT_ONCE):  # the rows are a copy
-                    losses += steps.take(len(part), examples.rows(part, steps.machine))
+        with training(optimizer.parameters):
+            for firsts in (range(0, whole, size), range(whole, examples.count, examples.count - whole or 1)):
+                if not firsts:
+                    continue
+                steps = self._steps(traced, optimizer, firsts.step)
+                if steps is None:
+                    losses += self._large_steps(optimizer, traced, examples, firsts, threads)
+                else:
+                    losses += steps.run_through(examples, firsts)
         return losses
 
     def _large_steps(
@@ -399,14 +435,17 @@ class CompiledFunction:
         if not set(optimizer.parameters) <= set(traced.wrt):
             raise ValueError(f"`optimizer` has parameters that are not in the `wrt` of `{self.name}`: give it those")
         before, losses = np.empty(len(traced.wrt)), []
-        read_grad(traced.wrt, before)
-        for first in firsts:
-            batch = examples.chosen(range(first, first + firsts.step))
-            value, gradient = self._mean_and_grad(traced, batch, batch.count, threads)
-            write_grad(traced.wrt, gradient)
-            optimizer.step()
-            losses.append(value)
-        write_grad(traced.wrt, before)
+        with borrowing_gradients(traced.wrt):
+            read_grad(traced.wrt, before)
+            try:
+                for first in firsts:
+                    batch = examples.chosen(range(first, first + firsts.step))
+                    value, gradient = self._mean_and_grad(traced, batch, batch.count, threads)
+                    write_grad(traced.wrt, gradient)
+                    optimizer.step()
+                    losses.append(value)
+            finally:
+                write_grad(traced.wrt, before)
         return losses
 
     def _steps(self, traced: Traced, optimizer: Optimizer, size: int) -> Steps | None:
@@ -418,13 +457,14 @@ class CompiledFunction:
         if key not in traced.steps:
             if traced.strict or size > traced.most_examples or not trains_what_is_used(optimizer, traced):
                 return None
-            try:
-                traced.steps[key] = Steps(traced, optimizer, self._backend, self._dtype, size if size > 1 else None)
-            except IrregularityError:
-                if self._dtype != "float64":
-                    raise
-                traced.strict = True
-        return traced.steps.get(key)
+            with compiling(self):
+                try:
+                    traced.steps[key] = Steps(traced, optimizer, self._backend, self._dtype, size if size > 1 else None)
+                except IrregularityError:
+                    if self._dtype != "float64":
+                        raise
+                    traced.steps[key] = None
+        return traced.steps[key]
 
     def _check_scalar(self, traced: Traced) -> None:
         if not is_one_number(traced.result):
@@ -434,8 +474,10 @@ class CompiledFunction:
             )
 
     def _value_and_grad(self, traced: Traced, numbers: Any) -> tuple[float, np.ndarray]:
-        machine = self._run(traced, numbers, total=True)
-        return float(machine.output[0]), traced.order(machine.gradient)
+        code, machine = self._run(traced, numbers, total=True)
+        value, gradient = float(machine.output[0]), traced.order(machine.gradient)
+        code.give_back(machine)
+        return value, gradient
 
     def _batch_value_and_grad(
         self, arrays: Sequence[Any], reduce: str, threads: int | None
@@ -450,9 +492,13 @@ class CompiledFunction:
         self, traced: Traced, examples: Examples, count: int, threads: int | None
     ) -> tuple[float, np.ndarray]:
         """The sum of the results over the examples, divided by `count`; and its gradient."""
-        if machine := self._node_by_node(traced, examples, True):
-            value = machine.total(examples.matrix(), seed=1.0 / count)
-            return value / count, traced.order(machine.gradient)
+        plan = self._plan(traced, examples, True)
+        if isinstance(plan, StrictCode):
+            strict = plan.take()
+            traced.load(strict)
+            value, gradient = strict.total(examples.matrix(), seed=1.0 / count), traced.order(strict.gradient)
+            plan.give_back(strict)
+            return value / count, gradient
 
         def add_up(machine: Machine, sections: list[range]) -> list[tuple[float, np.ndarray]]:
             rows, section = {"input": examples.rows(joined(sections), machine)}, len(sections[0])
@@ -460,15 +506,20 @@ class CompiledFunction:
             totals = np.add.reduceat(values[:, 0], range(0, len(values), section), dtype=np.float64)
             return list(zip(totals.tolist(), gradients, strict=True))
 
-        (value, gradient), *others = self._runs(traced, examples, True, threads, add_up)
+        (value, gradient), *others = self._runs(traced, plan, threads, add_up)
         for more in others:
             value, gradient = value + more[0], gradient + more[1]
         return value / count, traced.order(gradient, count)
 
     def _batch_results(self, arrays: Sequence[Any], threads: int | None) -> Any:
         traced, examples = self._examples(arrays)
-        if strict := self._node_by_node(traced, examples, False):
-            return batch_of(traced.result, iter(strict.run_many(examples.matrix()).T))
+        plan = self._plan(traced, examples, False)
+        if isinstance(plan, StrictCode):
+            strict = plan.take()
+            traced.load(strict)
+            rows = strict.run_many(examples.matrix())
+            plan.give_back(strict)
+            return batch_of(traced.result, iter(rows.T))
         results = np.empty((examples.count, traced.outputs))
 
         def keep(machine: Machine, sections: list[range]) -> list[None]:
@@ -478,7 +529,7 @@ class CompiledFunction:
             by_run[:] = values.reshape(len(firsts), -1, traced.outputs)  # one row, if all examples have the same
             return []
 
-        self._runs(traced, examples, False, threads, keep)
+        self._runs(traced, plan, threads, keep)
         return batch_of(traced.result, iter(results.T))
 
     def _examples(self, arrays: Sequence[Any], names: Sequence[str] = ()) -> tuple[Traced, Examples]:

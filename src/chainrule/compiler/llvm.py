@@ -119,13 +119,13 @@ class Native:
         given = {leaf: np.ascontiguousarray(matrix, dtype=self.element.dtype) for leaf, matrix in rows.items()}
         copied = {leaf: m for leaf, m in given.items() if not np.may_share_memory(m, self.views[leaf])}
         results = np.empty((count, output.size), dtype=self.element.dtype)
-        size = summed.size if summed and count > 1 else 0  # those of one run lie in the memory already
+        size = summed.size if summed and count > 1 else 0  # those of one run are in the memory
         sums = np.zeros((-(-count // section), _padded(size, self.element)))
         places = [*self._matrices(copied), *self._matrices({output: results})[:3]]
         places += [sums.ctypes.data, sums.shape[1], self.offsets[summed] if summed else 0]
         self.drive(self.address, count, *places, section)
         if summed and count == 1:
-            return results, self.views[summed].reshape(1, -1).astype(np.float64, copy=False)
+            return results, self.views[summed].reshape(1, -1).astype(np.float64)
         return results, sums[:, :size]
 
     def _matrices(self, matrices: Mapping[Array, np.ndarray]) -> list[int | None]:

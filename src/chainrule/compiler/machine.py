@@ -1,13 +1,17 @@
-"""A machine: an array program taken through the last passes, compiled, and with memory to run in."""
+"""Code and machines: an array program taken through the last passes and compiled, and the memory that it runs in.
+
+Code does not change once it is there, and any number of threads may run it. A machine is memory, and belongs to one
+call at a time.
+"""
 
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from importlib import import_module
 from time import perf_counter
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -19,6 +23,9 @@ from chainrule.compiler.layout import lay_out
 from chainrule.compiler.lift import MOST_STATEMENTS, IrregularityError
 from chainrule.compiler.program import Array, ArrayProgram
 
+M = TypeVar("M")
+
+KEPT = max(8, os.cpu_count() or 1)  # machines of one program that wait for a call; more of them are freed
 BACKENDS = ("llvm", "jax", "interpreter")
 DTYPES = ("float64", "float32")
 
@@ -46,8 +53,8 @@ class Clock:
 
     def __call__(self, stage: str, work: Callable[[], Any]) -> Any:
         started, collecting = perf_counter(), gc.isenabled()
-        gc.disable()
         try:
+            gc.disable()
             return work()
         finally:
             if collecting:
@@ -55,8 +62,35 @@ class Clock:
             self.seconds[stage] = perf_counter() - started
 
 
-class Machine:
-    """Runs `lifted`, and its derivative by the parameters if `gradient` is wanted, in numbers of type `dtype`."""
+class Pool(Generic[M]):
+    """Machines that no call is using: a call takes one, and gives it back when it has read its results.
+
+    Whoever comes in between, be it another thread, a signal handler or a finalizer, takes another. A call that fails
+    gives nothing back, for its machine may still be running in some thread; the next one is made new.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[M] = []
+
+    def make(self) -> M:
+        """A machine of its own for this program."""
+        raise NotImplementedError
+
+    def take(self) -> M:
+        """A machine that is the caller's until it is given back."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self.make()
+
+    def give_back(self, machine: M) -> None:
+        """For others to use: of what lies in its memory, the caller must have made copies."""
+        if len(self._free) < KEPT:
+            self._free.append(machine)
+
+
+class Code(Pool["Machine"]):
+    """`lifted`, and its derivative by the parameters if `gradient` is wanted, compiled for numbers of type `dtype`."""
 
     def __init__(
         self,
@@ -67,48 +101,81 @@ class Machine:
         then: Callable[[ArrayProgram], ArrayProgram] = lambda program: program,
         dtype: str = "float64",
     ) -> None:
+        super().__init__()
         self.lifted = lifted
         whole = clock("differentiate", lambda: differentiate(lifted)) if gradient else lifted
         self.found: ArrayProgram = then(whole)  # for people to read: that which runs, but for the layout
         self.arrays: ArrayProgram
-        self.arrays, self._places = (
+        self.arrays, self.places = (
             (self.found, {}) if backend == "jax" else clock("lay out", lambda: lay_out(self.found))  # XLA has its own
         )
         if len(self.arrays.statements) > MOST_STATEMENTS:
             raise IrregularityError(len(self.arrays.statements))
+        self.dtype = np.dtype(dtype)
+        self._runner: Any
         if backend == "llvm":
             from chainrule.compiler.llvm import Native
 
-            self._use(clock("llvm", lambda: Native(self.arrays, dtype)))
+            self._runner = clock("llvm", lambda: Native(self.arrays, dtype))
         elif backend == "jax":
-            self._use(load_xla().Xla(self.arrays, dtype))
+            self._runner = load_xla().Xla(self.arrays, dtype)
         else:
-            self._use(Interpreted(self.arrays, dtype))
-        self._twins: list[Machine] = []
+            self._runner = Interpreted(self.arrays, dtype)
         self.seconds_a_run: float | None = None  # the least so far, in batches
+        self.give_back(Machine(self, self._runner))
 
-    def _use(self, runner: Any) -> None:
+    def make(self) -> Machine:
+        """The same code with memory of its own."""
+        return Machine(self, self._runner.twin())
+
+    def stats(self, scalar_nodes: int, seconds: dict[str, float]) -> dict[str, Any]:
+        """What was found, in numbers."""
+        statements = self.arrays.statements
+        return {
+            "scalar nodes": scalar_nodes,
+            "array statements": len(statements),
+            "not affine": sum(not statement.affine for statement in statements),
+            "bytes": self._runner.size * self.dtype.itemsize,
+            "seconds": seconds,
+        }
+
+
+class Machine:
+    """Memory for one run of `code` at a time. `output` and `gradient` are the results of the last one."""
+
+    def __init__(self, code: Code, runner: Any) -> None:
+        self.arrays = code.arrays
+        self.run: Callable[[], None] = runner.run
+        self.views: dict[Any, np.ndarray] = runner.views
+        self.output = self.views[self.arrays.output]
+        self.gradient = np.zeros(0) if self.arrays.gradient is None else self.views[self.arrays.gradient]
+        self._places = code.places
         self._runner = runner
         self._room = np.zeros(0)
-        self.views: dict[Any, np.ndarray] = runner.views
-        self.run: Callable[[], None] = runner.run
+        self._plain = {  # leaves that lie in memory as they are given
+            kind: self.views[array]
+            for kind, array in self.arrays.leaves.items()
+            if array not in code.places and code.dtype == np.float64
+        }
         for array, view in self.views.items():
             if array.numbers is not None:
                 _assign(view, slice(None), array.numbers)
 
-    def team(self, count: int) -> list[Machine]:
-        """This machine and others with the same code and memory of their own: so many, for as many threads."""
-        while len(self._twins) < count - 1:
-            twin = copy(self)
-            twin._use(self._runner.twin())
-            self._twins.append(twin)
-        return [self, *self._twins[: count - 1]]
-
     def load(self, kind: str, numbers: Sequence[float] | np.ndarray) -> None:
         """Set the leaves of one kind, given in the order of the lifted program."""
-        array = self.arrays.leaves.get(kind)
-        if array is not None:
+        if (plain := self._plain.get(kind)) is not None:
+            plain[: len(numbers)] = numbers
+        elif (array := self.arrays.leaves.get(kind)) is not None:
             _assign(self.views[array], self._places.get(array, slice(0, len(numbers))), numbers)
+
+    def load_data(self, kind: str, values: list[Value]) -> None:
+        """Set the leaves of one kind to the present data of these Values."""
+        if (plain := self._plain.get(kind)) is not None:
+            read_data(values, plain)
+        elif kind in self.arrays.leaves:
+            numbers = np.empty(len(values))
+            read_data(values, numbers)
+            self.load(kind, numbers)
 
     def run_many(self, rows: Mapping[str, np.ndarray], section: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Run once for each row of matrices, which leaves by kind are set to before; a row a run of the results.
@@ -142,46 +209,16 @@ class Machine:
             moved = np.zeros((len(rows), leaf.size))
             moved[:, self._places[leaf]] = rows
             rows = moved
+        if rows.dtype == self.output.dtype:
+            return rows
         with np.errstate(over="ignore"):
-            return rows.astype(self.output.dtype, copy=False)
+            return rows.astype(self.output.dtype)
 
     def read(self, kind: str) -> np.ndarray:
         """The leaves of one kind as they are in memory, in the order of the lifted program."""
         array = self.arrays.leaves[kind]
         numbers = self.views[array][self._places[array]] if array in self._places else self.views[array]
         return numbers.astype(np.float64, copy=False)
-
-    def load_data(self, kind: str, values: list[Value]) -> None:
-        """Set the leaves of one kind to the present data of these Values."""
-        array = self.arrays.leaves.get(kind)
-        if array is None:
-            return
-        direct = array not in self._places and self.views[array].itemsize == 8
-        numbers = self.views[array] if direct else np.empty(len(values))
-        read_data(values, numbers)
-        if not direct:
-            self.load(kind, numbers)
-
-    @property
-    def output(self) -> np.ndarray:
-        """The results of the last run."""
-        return self.views[self.arrays.output]
-
-    @property
-    def gradient(self) -> np.ndarray:
-        """The derivatives of the last run by the parameters."""
-        return np.zeros(0) if self.arrays.gradient is None else self.views[self.arrays.gradient]
-
-    def stats(self, scalar_nodes: int, seconds: dict[str, float]) -> dict[str, Any]:
-        """What was found, in numbers."""
-        statements = self.arrays.statements
-        return {
-            "scalar nodes": scalar_nodes,
-            "array statements": len(statements),
-            "not affine": sum(not statement.affine for statement in statements),
-            "bytes": self._runner.size * self.output.itemsize,
-            "seconds": seconds,
-        }
 
 
 def _assign(view: np.ndarray, where: Any, numbers: Any) -> None:

@@ -16,19 +16,25 @@ from chainrule.structure import ARRAY, NUMBER, Keys, Structure
 
 if TYPE_CHECKING:
     from chainrule._value import Value
-    from chainrule.compiler.program import ArrayProgram
+    from chainrule.compiler.program import Array, ArrayProgram
     from chainrule.nn import Module
 
 
-def name_parameters(program: ArrayProgram, leaves: Sequence[tuple[str, list[Value]]], model: Module | None) -> None:
-    """Give the elements of the parameters and of their gradient the names that they have in the model, if any."""
-    known = {parameter: name for name, parameter in model.named_parameters()} if model is not None else None
+def names_of_parameters(
+    program: ArrayProgram, leaves: Sequence[tuple[str, list[Value]]], model: Module | None
+) -> dict[Array, Sequence[str]]:
+    """The names that the elements of the parameters and of their gradient have in the model, if any: by array."""
+    if model is None:
+        return {}
+    known = {parameter: name for name, parameter in model.named_parameters()}
+    found: dict[Array, Sequence[str]] = {}
     for kind, nodes in leaves:
-        names = [] if known is None else [known.get(node, f"{kind}.{k}") for k, node in enumerate(nodes)]
+        names = [known.get(node, f"{kind}.{k}") for k, node in enumerate(nodes)]
         if kind in program.leaves:
-            program.leaves[kind].names = names
+            found[program.leaves[kind]] = names
         if kind == "parameter" and program.gradient is not None:
-            program.gradient.names = [f"∂{name}" for name in names]
+            found[program.gradient] = [f"∂{name}" for name in names]
+    return found
 
 
 class ArgumentNames(Sequence[str]):

@@ -14,7 +14,7 @@ A recurrence is a `Repeat`: statements that run in order, time after time, on ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -37,6 +37,12 @@ class Array:
         self.kind = kind
         self.numbers = numbers
         self.names: Sequence[str] = ()  # of its elements, where they have any
+
+    def named(self, names: Sequence[str]) -> Array:
+        """An array like this one, whose elements have names."""
+        array = Array(self.name, self.size, self.kind, self.numbers)
+        array.names = names
+        return array
 
     def __repr__(self) -> str:
         return f"{self.name}[{self.size}]"
@@ -264,6 +270,25 @@ class ArrayProgram:
             seen.update(dict.fromkeys(access.array for access in statement.accesses()))
             seen[statement.target.array] = None
         return list(seen)
+
+    def named(self, names: Mapping[Array, Sequence[str]]) -> ArrayProgram:
+        """The same program, with names for the elements of these arrays."""
+        arrays = {array: array.named(names[array]) for array in names}
+
+        def change(access: Access) -> Access:
+            array = arrays.get(access.array, access.array)
+            return Access(array, access.base, access.strides, access.table, access.repeat)
+
+        steps = [
+            step.with_body([statement.map(change) for statement in step.body])
+            if isinstance(step, Repeat)
+            else step.map(change)
+            for step in self.steps
+        ]
+        leaves = {kind: arrays.get(array, array) for kind, array in self.leaves.items()}
+        found = ArrayProgram(steps, leaves, arrays.get(self.output, self.output))
+        found.gradient = arrays.get(self.gradient, self.gradient) if self.gradient is not None else None
+        return found
 
     def verify(self) -> ArrayProgram:
         """This program, if it is well formed: accesses inside their arrays, nothing read before it is written."""

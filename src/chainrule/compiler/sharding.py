@@ -23,7 +23,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from chainrule._bulk import add_to_grad, read_data, write_data
+from chainrule._bulk import read_data, write_data
 from chainrule._value import Value
 from chainrule.compiler.batch import batched, padded
 from chainrule.compiler.differentiate import differentiate
@@ -32,6 +32,7 @@ from chainrule.compiler.function import CompiledFunction
 from chainrule.compiler.machine import places
 from chainrule.compiler.program import ArrayProgram
 from chainrule.compiler.traced import Traced
+from chainrule.compiler.turns import Turn, add_to_grad, compiling
 from chainrule.compiler.xla import Numbers, computation, precision
 from chainrule.optim import Optimizer
 from chainrule.structure import batch_of
@@ -105,8 +106,10 @@ class ShardedFunction:
         devices, layout = self.devices, Layout.of(examples.count, self.devices.count, traced.most_examples)
         key = make, traced, layout
         if key not in self._programs:
-            self.function._count_program(traced, examples.count)
-            self._programs[key] = Executable(make(traced, layout, devices))
+            with compiling(self.function):
+                if key not in self._programs:
+                    self.function._count_program(traced, examples.count)
+                    self._programs[key] = Executable(make(traced, layout, devices))
         with precision(self.dtype):
             leaves = {k: devices.everywhere(_narrowed(_data(v), self.dtype)) for k, v in traced.captured.items()}
             rows, mask = layout.placed(examples.matrix(), np.arange(examples.count), devices, self.dtype)
@@ -290,13 +293,14 @@ class Devices:
 
     def run(self, program: Executable, *given: Any) -> Any:
         """What a program gives, once it is there."""
-        execute = program.for_arguments(*given)
-        try:
-            return jax.block_until_ready(execute(*given))
-        except Exception as error:
-            if self.processes == 1 or "RESOURCE_EXHAUSTED" in str(error):  # this device's memory, not another process
-                raise
-            raise ConnectionError(LOST.format(str(error).partition("\n")[0])) from error
+        with Turn("run", list(self.mesh.devices.flat)):  # of two programs at once, devices wait for each other for ever
+            execute = program.for_arguments(*given)
+            try:
+                return jax.block_until_ready(execute(*given))
+            except Exception as error:
+                if self.processes == 1 or "RESOURCE_EXHAUSTED" in str(error):  # this device's memory
+                    raise
+                raise ConnectionError(LOST.format(str(error).partition("\n")[0])) from error
 
     def __repr__(self) -> str:
         return f"{_some(self.count, 'device')} of {_some(self.processes, 'process')}"

@@ -15,10 +15,13 @@ from chainrule import ops
 from chainrule._bulk import write_data
 from chainrule._value import Value
 from chainrule.compiler.batch import batched
+from chainrule.compiler.examples import Examples
 from chainrule.compiler.function import CompiledFunction
-from chainrule.compiler.machine import Clock, Machine
+from chainrule.compiler.machine import Clock, Code, Machine
 from chainrule.compiler.program import Access, Array, ArrayProgram, Expression, Number, Statement, Term
+from chainrule.compiler.threads import AT_ONCE, pieces
 from chainrule.compiler.traced import Traced
+from chainrule.compiler.turns import training
 from chainrule.optim import Optimizer
 
 
@@ -52,20 +55,41 @@ class Steps:
         self.names = list(optimizer.scalars())
         clock = Clock()
         program = traced.lifted if examples is None else batched(traced.lifted, examples, total=True)
-        self.machine = Machine(program, True, backend, clock, then=self._with_update, dtype=dtype)
-        self.stats = self.machine.stats(traced.scalar_nodes, {**traced.clock.seconds, **clock.seconds})
+        self.code = Code(program, True, backend, clock, then=self._with_update, dtype=dtype)
+        self.stats = self.code.stats(traced.scalar_nodes, {**traced.clock.seconds, **clock.seconds})
 
-    def take(self, count: int, inputs: np.ndarray | None = None) -> list[float]:
-        """Take so many steps, on a row of `inputs` each or on what was loaded; the losses before the updates."""
-        optimizer = self.optimizer
-        self.traced.load(self.machine)
+    def run_through(self, examples: Examples, firsts: range) -> list[float]:
+        """Take a step on each batch, which begins at one of `firsts`; the losses before the updates."""
+        if firsts.step == 1:
+            rows = examples.matrix()[firsts.start :]
+            return self.take(len(firsts), lambda machine: {"input": rows})
+
+        def rows_of(part: range) -> Callable[[Machine], dict[str, np.ndarray]]:
+            return lambda machine: {"input": examples.rows(part, machine)}
+
+        parts = pieces(firsts, AT_ONCE)  # the rows are a copy
+        return [loss for part in parts for loss in self.take(len(part), rows_of(part))]
+
+    def take(self, count: int, load: Callable[[Machine], dict[str, np.ndarray]]) -> list[float]:
+        """Take so many steps; the losses before the updates.
+
+        `load` gives the machine its inputs, or returns a row of them for each step. It is the caller who sees to it
+        that no other thread trains these parameters.
+        """
+        optimizer, steps = self.optimizer, self.optimizer.steps
+        machine = self.code.take()
+        self.traced.load(machine)
         for slot in optimizer.slots:
-            self.machine.load(slot, np.array(optimizer.buffers[slot])[self.order])
-        rows = {"scalars": self._scalars(count)}
-        losses, _ = self.machine.run_many(rows if inputs is None else {**rows, "input": inputs})
-        write_data(self.parameters, np.ascontiguousarray(self.machine.read("parameter")))
+            machine.load(slot, np.array(optimizer.buffers[slot])[self.order])
+        try:
+            losses, _ = machine.run_many({"scalars": self._scalars(count), **load(machine)})
+        except BaseException:
+            optimizer.steps = steps  # none was taken
+            raise
+        write_data(self.parameters, np.ascontiguousarray(machine.read("parameter")))
         for slot in optimizer.slots:
-            np.asarray(optimizer.buffers[slot])[self.order] = self.machine.read(slot)
+            np.asarray(optimizer.buffers[slot])[self.order] = machine.read(slot)
+        self.code.give_back(machine)
         return [float(loss) / self.summands for loss in losses[:, 0]]
 
     def _scalars(self, count: int) -> np.ndarray:
@@ -135,13 +159,18 @@ class CompiledSteps(Steps):
         traced, numbers = function._trace([inputs])
         function._check_scalar(traced)
         super().__init__(traced, optimizer, backend, dtype)
-        self.machine.load("input", np.array(numbers)[traced.used])
+        self.inputs = np.array(numbers)[traced.used]
 
     def run(self, count: int) -> list[float]:
         """Take so many steps; the loss of each, before its update."""
         if not all(parameter.requires_grad for parameter in self.parameters):
             raise ValueError("a parameter was frozen after its steps were compiled: compile the function again")
-        return self.take(count)
+        with training(self.optimizer.parameters):
+            return self.take(count, self._load)
+
+    def _load(self, machine: Machine) -> dict[str, np.ndarray]:
+        machine.load("input", self.inputs)
+        return {}
 
 
 class BatchSteps:

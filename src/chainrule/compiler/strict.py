@@ -14,12 +14,13 @@ import numpy as np
 from chainrule._bulk import read_data, read_grad, replay, write_data, write_grad
 from chainrule._value import Value
 from chainrule.compiler.graph import KINDS, Graph
+from chainrule.compiler.machine import Pool
 from chainrule.recorded import number_of
 from chainrule.recording import recording
 
 
-class StrictMachine:
-    """A graph with nodes of its own to run in; what a `Machine` does, node by node.
+class StrictCode(Pool["StrictMachine"]):
+    """A graph to be computed again node by node; what `Code` is for arrays.
 
     `results` are the nodes to compute (default: the last), `inputs` numbers for the inputs to begin with. Nodes made
     before serial number `since` are the *surroundings* of a function: the eager code of a batch would compute its own
@@ -33,6 +34,31 @@ class StrictMachine:
         results: Sequence[int] | None = None,
         inputs: Sequence[float] = (),
         since: int = 0,
+    ) -> None:
+        super().__init__()
+        self.found = graph  # for people to read
+        self._recipe = graph, gradient, results, inputs, since
+        self.give_back(self.make())
+
+    def make(self) -> StrictMachine:
+        """Nodes of its own for the same graph."""
+        return StrictMachine(*self._recipe)
+
+    def stats(self, scalar_nodes: int, seconds: dict[str, float]) -> dict[str, Any]:
+        """There are no arrays here."""
+        return {"scalar nodes": scalar_nodes, "array statements": 0, "not affine": 0, "bytes": 0, "seconds": seconds}
+
+
+class StrictMachine:
+    """The nodes of a graph made once more, to run in; what a `Machine` does, node by node."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        gradient: bool,
+        results: Sequence[int] | None,
+        inputs: Sequence[float],
+        since: int,
     ) -> None:
         self.graph = graph
         self.wants_gradient = gradient
@@ -95,15 +121,6 @@ class StrictMachine:
         for value in reversed(values):
             total += value
         return total
-
-    @property
-    def found(self) -> Graph:
-        """The graph, for people to read."""
-        return self.graph
-
-    def stats(self, scalar_nodes: int, seconds: dict[str, float]) -> dict[str, Any]:
-        """There are no arrays here."""
-        return {"scalar nodes": scalar_nodes, "array statements": 0, "not affine": 0, "bytes": 0, "seconds": seconds}
 
     # Details.
 

@@ -10,7 +10,6 @@ import operator
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import cache
 from typing import Any, TypeVar
 
 A = TypeVar("A")
@@ -85,18 +84,20 @@ def _in_threads(function: Callable[[A, B], T], first: Sequence[A], second: Seque
     mine, *others = zip(first, second, strict=True)
     if not others:
         return [function(*mine)]
-    results = [_workers().submit(function, *pair) for pair in others]  # compiled code runs without the GIL
+    results = [_workers.submit(function, *pair) for pair in others]  # compiled code runs without the GIL
     try:
         return [function(*mine), *(result.result() for result in results)]
     finally:
         wait(results)
 
 
-@cache
-def _workers() -> ThreadPoolExecutor:
-    """Threads that are kept: to start one takes as long as thousands of examples."""
-    return ThreadPoolExecutor(SECTIONS, "chainrule")
+def _start_afresh() -> None:
+    """Have threads that are kept: to start one takes as long as thousands of examples. None is started as yet."""
+    global _workers
+    _workers = ThreadPoolExecutor(SECTIONS, "chainrule")
 
 
+_workers: ThreadPoolExecutor
+_start_afresh()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_workers.cache_clear)  # a child process has none of its parent's threads
+    os.register_at_fork(after_in_child=_start_afresh)  # a child process has none of its parent's threads

@@ -1,22 +1,22 @@
-"""A function traced once: the graph of one example, the program that it is lifted to, and machines that run it."""
+"""A function traced once: the graph of one example, the program that it is lifted to, and code that runs it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainrule._bulk import read_data
 from chainrule._value import Value
 from chainrule.compiler.batch import batched, size_of_an_example
 from chainrule.compiler.export import exported
 from chainrule.compiler.graph import Graph, trace
 from chainrule.compiler.lift import IrregularityError, lift
-from chainrule.compiler.machine import Clock, Machine, Order, load_xla
+from chainrule.compiler.machine import Clock, Code, Machine, Order, load_xla
 from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Expression, Statement, Term
-from chainrule.compiler.strict import StrictMachine
+from chainrule.compiler.strict import StrictCode, StrictMachine
 from chainrule.compiler.symbols import Constant, Symbol, TracingError, next_serial, tracing
 from chainrule.ops import Op
 from chainrule.optim import Optimizer
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 CACHE = 2**18  # bytes that a batch may keep at a time: of 2**17 to 2**20, the fastest where L1 has 48 KiB and L2 2 MiB
 LARGE_CACHE = 2**21  # the same where parameters are many: each run reads all of them, and their derivatives
 
-First = Callable[[], np.ndarray]
+Run = tuple["Traced", Code | StrictCode]
 
 
 class Traced:
-    """A function traced for one structure of arguments: the graph of one example, and machines for it."""
+    """A function traced for one structure of arguments: the graph of one example, and code for it."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Traced:
         self.backend = backend
         self.count = count
         self.dtype = dtype
-        self.strict = strict  # as asked, or because nothing repeats
+        self.strict = strict
         self.clock = Clock()
         self.started = next_serial()
         arguments = [Symbol.argument(k) for k in range(count)]
@@ -82,14 +82,26 @@ class Traced:
         self.order = Order(self.wrt, parameters)
         self.graph = graph
         self.scalar_nodes = len(graph) - 1  # without the one that packs the results
-        self.machines: dict[tuple[int | None, bool, bool], Machine | StrictMachine] = {}
-        self.steps: dict[tuple[Optimizer, str, tuple[bool, ...], int], Steps] = {}  # by all that is part of them
+        self._read = [(kind, nodes) for kind, nodes in self.captured.items() if nodes]
+        self._every = [node for _, nodes in self._read for node in nodes]
+        self._lifted: ArrayProgram | IrregularityError | None = None
+        self._most_examples = 0
+        self.runs: dict[tuple[int | None, bool], Run] = {}  # by how many examples, and whether they are summed up
+        self.irregular: set[tuple[bool, bool]] = set()  # whether it is one example, and as above: no loops were found
+        self.strict_codes: dict[bool, StrictCode] = {}
+        self.steps: dict[tuple[Optimizer, str, tuple[bool, ...], int], Steps | None] = {}  # by all that is part of them
 
-    @cached_property
+    @property
     def lifted(self) -> ArrayProgram:
         """The program of one example."""
-        program: ArrayProgram = self.clock("lift", lambda: _unpacked(lift(self.graph), self.outputs))
-        return program
+        if self._lifted is None:
+            try:
+                self._lifted = self.clock("lift", lambda: _unpacked(lift(self.graph), self.outputs))
+            except IrregularityError as error:
+                self._lifted = error
+        if isinstance(self._lifted, IrregularityError):
+            raise self._lifted.with_traceback(None)  # which would keep the frames of all that it was raised in
+        return self._lifted
 
     def exported(self, freeze: bool = False, whole: bool = True) -> ArrayProgram:
         """The program of one example, as others call it; with the `whole` arguments, or with what is used of them."""
@@ -100,9 +112,13 @@ class Traced:
         arguments = (self.used.tolist(), self.count) if whole else None
         return exported(lifted, self.wrt, self.captured, arguments, freeze)
 
-    @cached_property
+    @property
     def most_examples(self) -> int:
         """How many examples the cache holds at a time, or the device that JAX runs on."""
+        self._most_examples = self._most_examples or self._count_what_fits()
+        return self._most_examples
+
+    def _count_what_fits(self) -> int:
         try:
             numbers = size_of_an_example(self.lifted)
         except IrregularityError:  # examples then run node by node, one at a time
@@ -124,24 +140,33 @@ class Traced:
         whole = most * (runs - 1 if runs and 0 < rest < most // 2 else runs)
         return [part for part in (range(0, whole, most), range(whole, count, count - whole or 1)) if part]
 
-    def load(self, machine: Machine | StrictMachine) -> None:
-        """Give the machine the captured Values' present data."""
-        for kind, nodes in self.captured.items():
-            machine.load_data(kind, nodes)
+    def load(self, *machines: Machine | StrictMachine) -> None:
+        """Give machines the captured Values' present data: all of it that of one moment, whoever trains meanwhile."""
+        if len(machines) == len(self._read) == 1:
+            machines[0].load_data(*self._read[0])
+            return
+        numbers, start = np.empty(len(self._every)), 0
+        read_data(self._every, numbers)
+        for kind, nodes in self._read:
+            for machine in machines:
+                machine.load(kind, numbers[start : start + len(nodes)])
+            start += len(nodes)
 
-    def machine(self, examples: int | None, total: bool, backend: str, first: First) -> Machine | StrictMachine:
-        """For one example, or so many; their sum with its gradient if `total`. `first` gives one example's numbers."""
-        if self.strict:
-            return self.clock("nodes", lambda: self._nodes(total, first()))  # type: ignore[no-any-return]
+    def code(self, examples: int | None, total: bool, backend: str) -> Code:
+        """For one example, or so many; their sum with its gradient if `total`."""
         program = self.lifted
         if examples is not None:
             program = self.clock("batch", lambda: batched(self.lifted, examples, total))
-        return Machine(program, total and bool(self.wrt), backend, self.clock, dtype=self.dtype)
+        return Code(program, total and bool(self.wrt), backend, self.clock, dtype=self.dtype)
 
-    def _nodes(self, total: bool, numbers: Any) -> StrictMachine:
+    def strict_code(self, total: bool, numbers: np.ndarray) -> StrictCode:
+        """For any number of examples, node by node; `numbers` are those of one, to begin with."""
         graph, results = self.graph, self.graph.operands[-1]
         own = Graph(graph.rules[:-1], graph.operands[:-1], graph.nodes[:-1])
-        return StrictMachine(own, total and bool(self.wrt), results, numbers.tolist(), self.started)
+        return self.clock(  # type: ignore[no-any-return]
+            "nodes",
+            lambda: StrictCode(own, total and bool(self.wrt), results, numbers.tolist(), self.started),
+        )
 
 
 def _node(leaf: Any, name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from chainrule.compiler import CompiledFunction, Program
-from chainrule.compiler.naming import name_parameters
+from chainrule.compiler.naming import names_of_parameters
 from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Repeat, Shape, Statement
 from chainrule.drawing.picture import Edge, Group, Node, Picture, TooLargeError
 from chainrule.drawing.values import SYMBOLS
@@ -17,15 +17,13 @@ LEAVES = {"parameter": "parameter", "input": "leaf", "captured": "leaf", "consta
 def found_by(program: Program | CompiledFunction, model: Module | None) -> ArrayProgram | None:
     """The array program that the compiler found, with the model's names for its parameters; None if it found none."""
     if isinstance(program, Program):
-        found, leaves = program.machine.found, program._leaves
+        found, leaves = program.code.found, program._leaves
     else:
-        traced, machine = program._last_run
-        found, leaves = machine.found, [(kind, nodes) for kind, nodes in traced.captured.items() if nodes]
+        traced, code = program._last_run
+        found, leaves = code.found, [(kind, nodes) for kind, nodes in traced.captured.items() if nodes]
     if not isinstance(found, ArrayProgram):
         return None
-    if model is not None:
-        name_parameters(found, leaves, model)
-    return found
+    return found.named(names_of_parameters(found, leaves, model))
 
 
 def picture_of_program(program: ArrayProgram, limit: int, backward: bool = True) -> Picture:
