@@ -1391,11 +1391,28 @@ def test_what_cannot_be_joined_is_told_with_the_remedy(written, advice):
         compile(written)(1.0)
 
 
-def test_a_class_that_does_not_exist_has_no_cross_entropy():
+@pytest.mark.parametrize("label", [3, 7, -1, 1.5, math.nan, math.inf])
+def test_a_class_that_does_not_exist_is_refused_at_every_call(label):
+    logits = [1.0, 2.0, 3.0]
     program = compile(lambda logits, label: losses.cross_entropy([logits], [label]))
-    assert program([1.0, 2.0, 3.0], 2) == pytest.approx(losses.cross_entropy([[1.0, 2.0, 3.0]], [2]))
-    for label in (3, 7, -1, 1.5, math.nan):
-        assert math.isnan(program([1.0, 2.0, 3.0], label))
+    assert program(logits, 2) == pytest.approx(losses.cross_entropy([logits], [2]))
+    message = r"`arguments\[1\]` must be a class index below 3"
+    for call in (
+        lambda: program(logits, label),
+        lambda: program.value_and_grad(logits, label),
+        lambda: program.batch([logits, logits], [0, label]),
+        lambda: program.batch_value_and_grad([logits] * 3, [0, label, 1]),
+        lambda: program.batch(np.ones((2, 3)), np.array([2.0, label]), reduce=None),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+@pytest.mark.parametrize("label", [3, -1, 1.5])
+def test_a_class_that_is_computed_and_does_not_exist_has_no_cross_entropy(label):
+    program = compile(lambda logits, label: losses.cross_entropy([logits], [label - 1.0]))
+    assert program([1.0, 2.0, 3.0], 3) == pytest.approx(losses.cross_entropy([[1.0, 2.0, 3.0]], [2]))
+    assert math.isnan(program([1.0, 2.0, 3.0], label + 1))
 
 
 def test_a_leaf_that_is_frozen_later_collects_no_gradient():

@@ -187,6 +187,8 @@ def _rows(rows: Sequence[Any], targets: Sequence[Any], name: str = "logits") -> 
     for i, (row, target) in enumerate(_aligned(rows, targets, name)):
         if not _is_list(row):
             raise TypeError(f"`{name}[{i}]` must be a list with a number for each class, got {_shape(row)}")
+        if _is_symbol(target):
+            target.must_be_class(len(row))
         pairs.append((row, target if _is_symbol(target) else _class_index(target, len(row), i)))
     return pairs
 

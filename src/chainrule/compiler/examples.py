@@ -55,6 +55,14 @@ class Examples:
         other.count = len(other.pieces[0][0])
         return other
 
+    def column(self, place: int) -> np.ndarray:
+        """The number at one place of the arguments, of all examples."""
+        for matrix, *_ in self.pieces:
+            if place < matrix.shape[1]:
+                return matrix[:, place]
+            place -= matrix.shape[1]
+        raise IndexError(f"the arguments have fewer numbers than {place + 1}")
+
     def matrix(self) -> np.ndarray:
         """For each example a row of the numbers that are used."""
         return np.concatenate([matrix for matrix, *_ in self.pieces], axis=1)[:, self.used]

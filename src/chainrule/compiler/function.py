@@ -292,7 +292,10 @@ class CompiledFunction:
     def _trace(self, inputs: Sequence[Any]) -> tuple[Traced, list[float]]:
         numbers: list[float] = []
         structure = tuple([flatten(given, numbers, partial(_number, k), True) for k, given in enumerate(inputs)])
-        return self._traced_for(structure, len(numbers)), numbers
+        traced = self._traced_for(structure, len(numbers))
+        if traced.classes:
+            traced.check_classes(lambda place: np.array(numbers[place : place + 1]))
+        return traced, numbers
 
     def _traced_for(self, structure: Structure, count: int) -> Traced:
         return self._traced.get(structure) or self._newly_traced(structure, count)
@@ -546,7 +549,9 @@ class CompiledFunction:
         matrices = [rows for _, rows in parts]
         width = sum(rows.shape[1] for rows in matrices)
         traced = self._traced_for(tuple(structure for structure, _ in parts), width)
-        return traced, Examples(matrices, traced)
+        examples = Examples(matrices, traced)
+        traced.check_classes(examples.column)
+        return traced, examples
 
 
 def _nodes(inputs: Sequence[Any]) -> list[Any]:

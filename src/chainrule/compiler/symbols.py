@@ -11,6 +11,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
@@ -241,6 +242,11 @@ class Symbol:
         """Not known while tracing."""
         _refuse("reads `.grad` of a traced number", "call the compiled function first; it fills in the gradients")
 
+    def must_be_class(self, classes: int) -> None:
+        """Every call is to check that this number, if it is an argument, is the index of one of so many classes."""
+        if self.place >= 0:
+            _this_thread.classes[self.place] = min(classes, _this_thread.classes.get(self.place, classes))
+
     def detach(self) -> Symbol:
         """The same number, through which no gradient passes."""
         return detach(self)  # type: ignore[no-any-return]
@@ -275,18 +281,31 @@ class Constant:
         """Passes nothing on."""
 
 
+class _Thread(threading.local):
+    classes: dict[int, int] = {}  # noqa: RUF012  # replaced at the start of a trace
+
+
+_this_thread = _Thread()
+
+
 @contextmanager
-def tracing() -> Iterator[None]:
-    """While a function is traced, errors about Symbols and captured Values name the user's line."""
+def tracing() -> Iterator[dict[int, int]]:
+    """While a function is traced, errors about Symbols and captured Values name the user's line.
+
+    Gives a dict that will hold the arguments that must be indices of classes, by place, and how many classes there are.
+    """
+    before, _this_thread.classes = _this_thread.classes, {}
     try:
         with traced(_look):
-            yield
+            yield _this_thread.classes
     except TracingError:
         raise
     except TypeError as error:
         if "Symbol" not in str(error) or (place := _users_place(error.__traceback__)) is None:
             raise
         raise TracingError(f"{_line(*place)} does not accept a traced number ({error}): {AS_IT_IS}") from error
+    finally:
+        _this_thread.classes = before
 
 
 def refuse_numbers(deed: str, remedy: str = NUMBERS) -> None:

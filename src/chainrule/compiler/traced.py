@@ -20,7 +20,7 @@ from chainrule.compiler.strict import StrictCode, StrictMachine
 from chainrule.compiler.symbols import Constant, Symbol, TracingError, next_serial, tracing
 from chainrule.ops import Op
 from chainrule.optim import Optimizer
-from chainrule.structure import Structure, build, flatten
+from chainrule.structure import Structure, build, flatten, places
 
 if TYPE_CHECKING:
     from chainrule.compiler.steps import Steps
@@ -51,13 +51,14 @@ class Traced:
         self.dtype = dtype
         self.strict = strict
         self.clock = Clock()
+        self.classes: dict[int, int]  # arguments that are indices of so many classes, by place
         self.started = next_serial()
         arguments = [Symbol.argument(k) for k in range(count)]
         leaves: list[Any] = []
 
         def call() -> Structure:
             supply = iter(arguments)
-            with tracing():
+            with tracing() as self.classes:
                 result = function(*[build(part, supply) for part in structure])
             return flatten(result, leaves, lambda leaf: _node(leaf, name))
 
@@ -111,6 +112,18 @@ class Traced:
             lifted = _unpacked(lift(self.graph, math.inf), self.outputs)
         arguments = (self.used.tolist(), self.count) if whole else None
         return exported(lifted, self.wrt, self.captured, arguments, freeze)
+
+    def check_classes(self, column: Callable[[int], np.ndarray]) -> None:
+        """Refuse arguments that should be the index of a class and are not; `column` gives those at a place."""
+        for place, count in self.classes.items():
+            indices = column(place)
+            wrong = ~((indices >= 0) & (indices < count) & (indices == np.floor(indices)))
+            if wrong.any():
+                name = places((tuple, self.structure), "arguments")[place]
+                raise ValueError(
+                    f"`{name}` must be a class index below {count}, got {float(indices[wrong][0]):g}: "
+                    "count classes from 0, and give the model one output for each"
+                )
 
     @property
     def most_examples(self) -> int:
