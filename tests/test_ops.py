@@ -91,6 +91,12 @@ def test_tails_are_accurate_to_a_relative_error(Value, name, x):
         assert grad == pytest.approx(float(mpmath.diff(MPMATH[name], mpmath.mpf(x))), rel=1e-11)
 
 
+def test_nan_stays_nan_after_a_call_that_failed(Value):
+    Value(1.0).atanh()  # C's `errno` is set now, which Python's own functions may stumble over
+    assert math.isnan(Value(math.nan).hypot(1.0).data)
+    assert Value(math.nan).hypot(-math.inf).data == math.inf
+
+
 def test_ops_are_functions_of_plain_numbers_too():
     assert chainrule.exp(0) == 1.0
     assert chainrule.maximum(1, 2.0) == 2.0

@@ -226,6 +226,8 @@ def _floor_of_quotient(a: Any, b: Any, rest: Any) -> Any:
 
 
 def _hypot(x: float, y: float) -> float:
+    if x != x or y != y:  # where Python's `abs` may report an overflow that some earlier call left behind
+        return INF if INF in (abs(x), abs(y)) else NAN
     try:
         return abs(complex(x, y))  # C's own hypot, which `math.hypot` is not: the engines agree to the last bit
     except OverflowError:
