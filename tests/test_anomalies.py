@@ -138,6 +138,30 @@ def test_a_gradient_left_from_before_and_a_seed():
     assert "starts with a gradient of inf" in str(caught(lambda: (x * x).backward(math.inf)))
 
 
+def test_a_frozen_leaf_takes_no_gradient_and_no_blame():
+    """Neither for what it would be passed, nor for what it holds from before it was frozen."""
+    base, frozen, x = Value(0.0), Value(0.5, label="frozen"), Value(2.0, label="x")
+    base.requires_grad = frozen.requires_grad = False
+    frozen.grad = math.nan
+    with detect_anomaly():
+        (base**x + frozen * x).backward()  # the slope by the base is infinite, and so is log(0)
+    assert (frozen.requires_grad, x.grad) == (False, 0.5)
+    x.grad = 0.0
+
+    def program():
+        (base.sqrt() * x + frozen * x + (x - 2.0).sqrt()).backward()
+
+    error = caught(program)
+    assert (error.op, error.path[-1]) == ("sqrt", "`-`")
+    tiny = Value(1e-300, label="tiny")
+    frozen.grad = math.inf
+
+    def adds_up():
+        (frozen * tiny * 1e308 + frozen + tiny * 1e308 + tiny * 1e308).backward()
+
+    assert "the contributions to the gradient of tiny add up to inf" in str(caught(adds_up))
+
+
 def test_parameters_have_their_names_if_the_model_is_known():
     model = nn.MLP(2, [3, 1], rng=1)
     error = caught(lambda: model([1.0, math.nan]), model)

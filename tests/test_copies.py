@@ -1,4 +1,4 @@
-"""Copies and pickles: leaves and what holds them can be copied, graphs cannot; an engine reads what the other wrote."""
+"""Copies and pickles: of leaves and what holds them; `deepcopy` copies graphs; an engine reads what the other wrote."""
 
 import copy
 import multiprocessing
@@ -26,6 +26,30 @@ class Named(ActiveValue):
     def __init__(self, name):
         super().__init__(1.5)
         self.name = name
+
+
+class Slotted(ActiveValue):
+    __slots__ = ("__private", "name", "never")
+
+    def __init__(self, name):
+        super().__init__(2.5)
+        self.name = name
+        self.__private = [name]
+        self.note = "in the dict"
+
+    def private(self):
+        return self.__private
+
+
+class Deciding(ActiveValue):
+    """Says itself how it is pickled."""
+
+    def __init__(self, name, steps=0):
+        super().__init__(1.5)
+        self.name, self.steps = name, steps
+
+    def __reduce__(self):
+        return Deciding, (self.name, self.steps + 1)
 
 
 class Tied(nn.Module):
@@ -80,6 +104,45 @@ def test_a_subclass_keeps_its_attributes(way):
     assert (type(twin), twin.name, twin.data) == (Named, "w", 1.5)
 
 
+@every_way
+def test_the_slots_of_a_subclass_are_copied_too(way):
+    original = Slotted("w")
+    twin = way(original)
+    assert (type(twin), twin.data, twin.name, twin.private(), twin.note) == (Slotted, 2.5, "w", ["w"], "in the dict")
+    assert not hasattr(twin, "never")
+    assert (twin.private() is original.private()) == (way is copy.copy)
+    twin.name = "other"
+    assert original.name == "w"
+
+
+@every_way
+def test_a_subclass_may_say_how_it_is_copied(way):
+    twin = way(Deciding("w"))
+    assert (type(twin), twin.name, twin.steps) == (Deciding, "w", 1)
+
+
+@every_way
+def test_attributes_are_copied(Value, way):
+    leaf = Value(2.0)
+    leaf.m, leaf.history = 0.5, [1.0]
+    twin = way(leaf)
+    assert vars(twin) == {"m": 0.5, "history": [1.0]}
+    twin.m = 1.0
+    assert leaf.m == 0.5
+    assert (twin.history is leaf.history) == (way is copy.copy)
+    assert vars(way(Value(1.0))) == {}
+
+
+@deep_ways
+def test_leaves_that_refer_to_each_other_stay_together(Value, way):
+    a, b = Value(1.0), Value(2.0)
+    a.other, b.other = b, [a]
+    twin = way(a)
+    assert twin.other is not b
+    assert twin.other.data == 2.0
+    assert twin.other.other[0] is twin
+
+
 @deep_ways
 def test_what_is_shared_stays_shared(way):
     model = way(Tied())
@@ -106,22 +169,113 @@ def test_a_copied_network_is_the_same_function_and_another_network(way):
     assert any(parameter.grad != 0.0 for parameter in twin.parameters())
 
 
-@every_way
-def test_a_computed_value_is_refused_whatever_its_size(Value, way):
+@pytest.mark.parametrize("way", [WAYS["copy"], WAYS["pickle"]], ids=["copy", "pickle"])
+def test_a_computed_value_is_not_copied_without_its_graph_nor_pickled(Value, way):
     node = Value(1.0)
     for _ in range(100_000):
         node = node + 1.0
-    with pytest.raises(TypeError, match=r"a Value that was computed cannot be copied or pickled.*take its \.data"):
+    with pytest.raises(TypeError, match=r"computed cannot be pickled or copied by itself.*copy\.deepcopy.*its \.data"):
         way(node)
     assert way(Value(node.data)).data == 100_001.0
 
 
+def test_deepcopy_copies_a_graph_of_any_depth(Value):
+    x, y = Value(0.5, label="x"), Value(1.5)
+    y.requires_grad = False
+    node = x
+    for k in range(25_000):
+        node = (node * y + x).tanh() - 0.25
+        node.label = f"step {k}"
+    node.backward()
+    twin_x, twin = copy.deepcopy((x, node))
+    assert (twin.data, twin.label, twin_x.grad, twin_x.label) == (node.data, "step 24999", x.grad, "x")
+    pairs = [(node, twin)]
+    for _ in range(100_000):
+        old, new = pairs[-1]
+        assert old is not new
+        for name in ("data", "grad", "label", "requires_grad", "_op", "_rule", "_constant"):
+            assert getattr(new, name) == getattr(old, name)
+        assert [o._constant for o in new._operands] == [o._constant for o in old._operands]
+        pairs.append((old._operands[0], new._operands[0]))
+    assert pairs[-1] == (x, twin_x)
+    before = x.grad
+    twin_x.grad = 0.0
+    twin.backward()
+    assert (twin_x.grad, x.grad) == (before, before)
+
+
+def test_a_copied_graph_computes_with_the_copied_leaves(Value):
+    a, b = Value(2.0), Value(-3.0)
+    cube = chainrule.ops.Op("cube", lambda x: x * x * x, (lambda out, x: 3.0 * x * x,))
+    out = Value._apply(cube, (a,)) + a.clip(b, 5.0) * b + Value(7.0, (a, b, a), "by hand", "made")
+    memo = {}
+    leaves, twin = copy.deepcopy(([a, b], out), memo)
+    assert copy.deepcopy(out, memo) is twin
+    twin.backward()
+    assert [leaf.grad for leaf in leaves] == [12.0 - 3.0, 2.0]
+    assert [a.grad, b.grad, out.grad] == [0.0, 0.0, 0.0]
+    leaves[0].data = 4.0  # partial derivatives are taken where the leaves are
+    for leaf in leaves:
+        leaf.grad = 0.0
+    twin.backward()
+    assert leaves[0].grad == 48.0 - 3.0
+    assert (twin * 2.0)._operands[0] is twin
+
+
+def test_attributes_of_a_graph_refer_to_its_copy(Value):
+    parameters = [Value(float(k)) for k in range(1000)]
+    loss = sum(parameters, Value(0.0))
+    for parameter in parameters:
+        parameter.loss = loss
+    loss.parameters = parameters
+    twin = copy.deepcopy(loss)
+    assert all(parameter.loss is twin for parameter in twin.parameters)
+    assert twin.parameters[7] is not parameters[7]
+    twin.backward()
+    assert {parameter.grad for parameter in twin.parameters} == {1.0}
+    assert {parameter.grad for parameter in parameters} == {0.0}
+
+
+def test_nodes_of_a_subclass_are_copied_with_their_graph(Value):
+    class Square(Value):
+        def __init__(self, x):
+            super().__init__(x.data**2, (x,), "square")
+            self.x = x
+
+        def _backward(self):
+            self.x.grad += 2 * self.x.data * self.grad
+
+    class Counted(Value):
+        copies = 0
+
+        def __reduce__(self):
+            Counted.copies += 1
+            return Counted, (self.data,)
+
+    x, w = Value(3.0), Counted(2.0)
+    x, w, twin = copy.deepcopy((x, w, Square(x) * w + w))
+    assert (type(w), Counted.copies, type(twin._operands[0]._operands[0])) == (Counted, 1, Square)
+    twin.backward()
+    assert (x.grad, w.grad) == (12.0, 10.0)
+
+
+def test_a_graph_is_copied_inside_no_grad_and_unseen_by_detect_anomaly():
+    x = ActiveValue(0.0)
+    out = x.log() * 2.0
+    with chainrule.no_grad(), chainrule.detect_anomaly():
+        twin = copy.deepcopy(out)
+    assert [node._op for node in (twin, *twin._operands)] == ["*", "log", ""]
+
+
 @every_way
-def test_a_hand_written_op_is_refused_too(Value, way):
-    node = Value(1.0)
-    node._backward = lambda: None
-    with pytest.raises(TypeError, match="a Value that was computed cannot be copied or pickled"):
-        way(node)
+def test_a_hand_written_op_is_refused(Value, way):
+    x = Value(1.0)
+    for node in (Value(1.0), Value(2.0, (x,), "by hand")):
+        node._backward = lambda: None
+        with pytest.raises(TypeError, match=r"a Value (that was computed|with a `_backward` of its own) cannot be"):
+            way(node)
+    with pytest.raises(TypeError, match="a Value with a `_backward` of its own cannot be copied, because that"):
+        copy.deepcopy(node * 2.0)
 
 
 @deep_ways
@@ -130,12 +284,18 @@ def test_many_leaves_are_no_depth(Value, way):
     assert [leaf.data for leaf in leaves[:: 10**4]] == [1e4 * k for k in range(10)]
 
 
-@deep_ways
-def test_a_model_that_keeps_a_result_says_so(way):
-    model = nn.Neuron(1)
-    model.latest = model([1.0])
-    with pytest.raises(TypeError, match="a Value that was computed cannot be copied or pickled"):
-        way(model)
+def test_a_model_that_keeps_a_result_is_copied_with_its_graph_and_not_pickled():
+    model = nn.Neuron(2, activation="tanh", rng=1)
+    model.out = model([1.0, 2.0])
+    twin = copy.deepcopy(model)
+    assert twin.out.data == model.out.data
+    twin.out.backward()
+    assert all(parameter.grad == 0.0 for parameter in model.parameters())
+    model.out.backward()
+    assert [p.grad for p in twin.parameters()] == [p.grad for p in model.parameters()]
+    assert twin.b.grad == pytest.approx(1.0 - twin.out.data**2)
+    with pytest.raises(TypeError, match="a Value that was computed cannot be pickled"):
+        pickle.dumps(model)
 
 
 def test_a_pickle_does_not_name_the_engine():
@@ -200,7 +360,7 @@ def test_a_model_goes_to_another_process():
     inputs = [[0.5, -1.0], [2.0, 0.0]]
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         answers = pool.starmap(answer, [(model, x) for x in inputs])
-        with pytest.raises(multiprocessing.pool.MaybeEncodingError, match="a Value that was computed cannot be"):
+        with pytest.raises(multiprocessing.pool.MaybeEncodingError, match="that was computed cannot be pickled"):
             pool.map(model, inputs)
         pool.close()
         pool.join()

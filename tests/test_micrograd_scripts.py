@@ -160,3 +160,46 @@ def test_the_lecture_trains_with_plain_loops():
             p.data += -0.1 * p.grad
         losses.append(loss.data)
     assert losses[-1] < 0.1 * losses[0]
+
+
+def test_adam_by_hand_keeps_its_moments_on_the_parameters():
+    random.seed(5)
+    model, parameter = MLP(2, [3, 1]), torch.nn.Parameter(torch.zeros(13, dtype=torch.float64))
+    parameter.data = torch.tensor([p.data for p in model.parameters()], dtype=torch.float64)
+    theirs = torch.optim.Adam([parameter], lr=0.1)
+    for p in model.parameters():
+        p.m = 0
+        p.v = 0
+    for t in range(1, 21):
+        loss = sum((model(x) - y) ** 2 for x, y in data.xor())
+        model.zero_grad()
+        loss.backward()
+        parameter.grad = torch.tensor([p.grad for p in model.parameters()], dtype=torch.float64)
+        for p in model.parameters():
+            p.m = 0.9 * p.m + 0.1 * p.grad
+            p.v = 0.999 * p.v + 0.001 * p.grad**2
+            p.data -= 0.1 * (p.m / (1 - 0.9**t)) / ((p.v / (1 - 0.999**t)) ** 0.5 + 1e-8)
+        theirs.step()
+        assert [p.data for p in model.parameters()] == pytest.approx(parameter.tolist(), rel=1e-9, abs=1e-12)
+
+
+def test_a_drawing_marks_the_nodes_it_has_seen():
+    def mark(node, depth=0):
+        if getattr(node, "_vis_depth", -1) < depth:
+            node._vis_depth, node._vis_color = depth, "red" if node._op else "blue"
+            for child in node._prev:
+                mark(child, depth + 1)
+
+    a, b = Value(2.0), Value(-3.0)
+    out = (a * b + a).relu()
+    out.backward()
+    mark(out)
+    assert vars(out) == {"_vis_depth": 0, "_vis_color": "red"}
+    assert vars(a) == {"_vis_depth": 3, "_vis_color": "blue"}
+
+
+def test_a_neuron_is_made_linear_after_the_fact():
+    n = Neuron(2)
+    n.b.data = -5.0
+    n.nonlin = False
+    assert n([1.0, 1.0]).data == pytest.approx(sum(w.data for w in n.w) - 5.0)

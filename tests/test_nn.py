@@ -29,6 +29,39 @@ class TestMicrogradDefaults:
         assert nn.Neuron(2, nonlin=True, rng=0).activation == "relu"
         assert nn.Layer(2, 3, nonlin=False, rng=0).neurons[0].activation == "linear"
 
+    def test_nonlin_and_activation_are_assignable(self):
+        for name in ("relu", "tanh"):
+            neuron = nn.Neuron(2, activation=name, rng=0)
+            neuron.b.data = -3.0
+            straight = sum(w.data for w in neuron.w) - 3.0
+            bent = neuron([1.0, 1.0]).data
+            neuron.nonlin = False
+            assert (neuron([1.0, 1.0]).data, neuron.activation) == (pytest.approx(straight), "linear")
+            neuron.nonlin = True
+            assert (neuron([1.0, 1.0]).data, neuron.activation) == (bent, name)
+        neuron.activation = "sigmoid"
+        assert neuron([1.0, 1.0]).data == pytest.approx(1.0 / (1.0 + math.exp(-straight)))
+        with pytest.raises(ValueError, match="`activation` must be a function, 'linear' or one of"):
+            neuron.activation = "bent"
+        assert neuron.activation == "sigmoid"
+        neuron = nn.Neuron(2, False, activation="tanh")
+        neuron.nonlin = True
+        assert neuron.activation == "tanh"
+
+    def test_a_network_with_a_neuron_changed_is_not_described_by_its_shape(self, tmp_path):
+        model = nn.MLP(2, [3, 1], rng=0)
+        model.layers[0].neurons[1].nonlin = False
+        assert repr(model) == "MLP(2, [3, 1], activation='relu', output='linear')"
+        for describe in (model.config, lambda: chainrule.save(model, tmp_path / "model")):
+            with pytest.raises(ValueError, match="neurons in layer 1 whose activation is not 'relu'"):
+                describe()
+        chainrule.fit(model, chainrule.losses.mean_square, chainrule.data.xor(), epochs=2, progress=False,
+                      checkpoint=tmp_path / "run", every=1)  # fmt: skip
+        with pytest.raises(ValueError, match="holds a MLP, whose shape only you know"):
+            chainrule.load(tmp_path / "run")
+        model.layers[0].neurons[1].nonlin = True
+        assert model.config()["activation"] == "relu"
+
     def test_parameters_are_weights_then_bias(self):
         neuron = nn.Neuron(2, rng=0)
         assert neuron.parameters() == [*neuron.w, neuron.b]

@@ -1,11 +1,13 @@
 """Optimizers, schedules and clipping do what PyTorch's do."""
 
+import functools
 import math
 import random
 
 import pytest
 import torch
 
+import chainrule
 from chainrule import Value, detect_anomaly, no_grad, optim
 
 START = [-1.2, 1.0, 0.5, -0.3]
@@ -305,16 +307,73 @@ def test_a_rule_for_numbers_only_is_called_with_numbers(kind):
     )
 
 
-def test_a_rule_with_noise_draws_for_every_parameter():
-    rng = random.Random(0)
+class Noisy(optim.Adam):
+    """Adam whose steps are noisy from the third on."""
 
-    class Noisy(optim.Optimizer):
-        def update(self, data, grad, *, lr):
-            return (data - lr * grad + rng.random(),)
+    def __init__(self, parameters, rng):
+        super().__init__(parameters, lr=0.1)
+        self.rng, self.calls = rng, 0
 
-    parameters = [Value(1.0) for _ in range(100)]
-    Noisy(parameters, lr=0.1).step()
-    assert len({parameter.data for parameter in parameters}) == 100
+    def update(self, *numbers, **scalars):
+        self.calls += 1
+        data, *moments = super().update(*numbers, **scalars)
+        return data + (self.rng.gauss(0.0, 0.1) if self.steps >= 2 else 0.0), *moments
+
+
+class NoisyDescent(optim.AdamW):
+    """Puts its noise where Adam computes."""
+
+    def __init__(self, parameters, rng):
+        super().__init__(parameters, lr=0.1)
+        self.rng, self.calls = rng, 0
+
+    def descend(self, data, *numbers):
+        self.calls += 1
+        return super().descend(data + self.rng.random(), *numbers)
+
+
+@pytest.mark.parametrize("kind", [Noisy, NoisyDescent])
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_rule_with_noise_is_called_once_for_every_parameter(kind, count):
+    """So every engine draws the same numbers."""
+    rng, made = random.Random(0), []
+
+    def make(parameters):
+        made.append(kind(parameters, rng))
+        return made[-1]
+
+    gradients = [math.sin(k) for k in range(count)]
+    found = after_steps(make, gradients, steps=4)
+    drawn, rng = rng.random(), random.Random(0)
+    assert found == after_steps(number_by_number(make), gradients, steps=4)
+    assert drawn == rng.random()
+    assert [optimizer.calls for optimizer in made] == [4 * count, 4 * count]
+    assert len(set(found[0])) == count
+
+
+def test_a_rule_that_was_put_on_the_instance_is_called():
+    v, w = Value(1.0), Value(2.0)
+    optimizer = optim.SGD([v, w], lr=1.0)
+    optimizer.update = lambda data, grad, velocity, *, lr: (data + 1.0, velocity)
+    optimizer.step()
+    assert (v.data, w.data) == (2.0, 3.0)
+
+
+@pytest.mark.skipif(chainrule.ENGINE != "native", reason="about the native engine")
+@pytest.mark.parametrize("name", RICH)
+def test_a_rule_of_the_packages_own_is_asked_once_a_step(name, monkeypatch):
+    optimizer = rich(optim, name, [Value(float(k)) for k in range(100)])
+    calls, update = [], type(optimizer).update
+
+    @functools.wraps(update)
+    def counted(*given, **named):
+        calls.append(1)
+        return update(*given, **named)
+
+    monkeypatch.setattr(type(optimizer), "update", counted)
+    optimizer.step()
+    optimizer.step()
+    assert len(calls) == 2
 
 
 def test_settings_may_change_between_steps():

@@ -4,13 +4,14 @@
    knows nodes: how they are made, walked and freed.
 
    - Operands are references from a node to older nodes, so the graph has no cycles and reference counting
-     frees it. Only a user's closure can close one: nodes are untracked by the garbage collector until a
-     closure, or an operand that is tracked, hangs on them.
+     frees it. Only what a user hangs on a node can close one, a closure or an attribute: nodes are untracked by
+     the garbage collector until such a thing, or an operand that is tracked, hangs on them.
    - Building, walking and freeing never recurse: a chain of a million nodes is nothing special.
    - Every node has a serial number, younger than its operands'. Newest first is a reverse topological order. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <structmember.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,10 +20,18 @@
 
 enum { NO_RULE = UINT16_MAX, USER_RULE = UINT16_MAX - 1 };    /* beside the table's codes: Node.op */
 enum { CONSTANT = 1, VISITED = 2, TRACKED = 4, COUNTED = 8, READ = 16, FROZEN = 32, FOLLOWS_READ = 64 }; /* Node.flags */
+enum { APART = 1 << 15 }; /* Node.flags: the operands, or what few nodes have, are not in the node itself */
 enum { INLINE_OPERANDS = 2 };
 
-typedef struct { /* what few nodes have */
+#ifdef _MSC_VER
+#define PER_THREAD __declspec(thread)
+#else
+#define PER_THREAD _Thread_local
+#endif
+
+typedef struct { /* what few nodes have, and their operands if they are few: the pointer to it takes their place */
     PyObject *label, *tag, *closure, *rule;
+    struct Node *operands[INLINE_OPERANDS];
 } Extra;
 
 typedef struct Node {
@@ -38,16 +47,20 @@ typedef struct Node {
     uint32_t count; /* of operands */
     union {
         struct Node *few[INLINE_OPERANDS];
-        struct Node **many;
+        struct {
+            struct Node **many;
+            Extra *extra; /* or NULL */
+        } apart;
     } operands;
-    Extra *extra;
-    uint64_t read_at; /* the number of nodes there were when READ was set; takes the room that alignment leaves */
+    PyObject *attributes; /* `__dict__`, or NULL */
+    PyObject *weak_references;
 } Node;
 
 static PyTypeObject *ValueType;
 static uint64_t next_serial;
 static PyObject *table;     /* the rows of the op table, by code */
 static PyObject *as_float;  /* ops.as_float, for numbers that are neither float nor int */
+static PyObject *hang;      /* _copies.hang, which gives a copy its attributes */
 static PyObject *op_type, *call_in_python; /* ops.Op, and its __call__ as ops.py has it */
 static PyObject *code_name; /* "code", the attribute of a row that says its place in the table */
 static PyObject *backward_name; /* "_backward" */
@@ -55,11 +68,7 @@ static PyObject *watcher;   /* while a function is traced: told of every look at
 static PyObject *equality;  /* while a function is transformed: asked whether two Values are equal; else NULL */
 static int threads_without_graph; /* inside no_grad() */
 
-#ifdef _MSC_VER
-static __declspec(thread) int without_graph; /* this thread is one of them */
-#else
-static _Thread_local int without_graph;
-#endif
+static PER_THREAD int without_graph;      /* this thread is one of them */
 
 static inline int forgets(void) /* whether an op gives a mere number; asks the thread only if some thread does */
 {
@@ -69,7 +78,12 @@ static PyObject *node_observer, *pass_observer; /* told of every node that is ma
 
 static inline Node **operands_of(Node *node)
 {
-    return node->count > INLINE_OPERANDS ? node->operands.many : node->operands.few;
+    return node->flags & APART ? node->operands.apart.many : node->operands.few;
+}
+
+static inline Extra *extra_of(const Node *node) /* or NULL */
+{
+    return node->flags & APART ? node->operands.apart.extra : NULL;
 }
 
 static inline int takes_gradient(const Node *node)
@@ -169,6 +183,16 @@ static inline void release(Node *node)
     else if (node->serial % 1024 || !becomes_pin(node))
         PyObject_Free((CollectorHead *)node - 1);
     Py_DECREF(type);
+#ifdef PLANTED_USE_AFTER_FREE /* in one build of `make sanitize`, which must notice it */
+    (void)((volatile Node *)node)->serial;
+#endif
+}
+
+static inline void keep_apart(Node *node, Node **operands, Extra *extra)
+{
+    node->operands.apart.many = operands;
+    node->operands.apart.extra = extra;
+    node->flags |= APART;
 }
 
 static Node *new_node(double data, int op, uint32_t count)
@@ -187,8 +211,9 @@ static Node *new_node(double data, int op, uint32_t count)
     node->op = (uint16_t)op;
     node->count = count;
     if (many)
-        node->operands.many = many;
-    node->extra = NULL;
+        keep_apart(node, many, NULL);
+    node->attributes = NULL;
+    node->weak_references = NULL;
     return node;
 }
 
@@ -206,10 +231,16 @@ static inline void track(Node *node)
    only. READ says that somebody has read the number of this node, or of a node made of it; a new number takes the flag
    off a leaf. FOLLOWS_READ says that a node was made of operands that were read before, or of such nodes. */
 
+static inline uint64_t *read_at(Node *leaf) /* how many nodes there were then; in the room for operands, which it has not */
+{
+    return (uint64_t *)operands_of(leaf);
+}
+
 static inline void mark_read(Node *node)
 {
     node->flags |= READ;
-    node->read_at = next_serial;
+    if (node->count == 0)
+        *read_at(node) = next_serial;
 }
 
 static int read_operands(Node *node) /* the same for all that the node was made of */
@@ -363,11 +394,18 @@ static inline Node *to_operand(PyObject *object) /* a new reference; a plain num
     return node;
 }
 
-static Extra *extra_of(Node *node)
+static Extra *with_extra(Node *node) /* its extra, made if it has none yet */
 {
-    if (node->extra == NULL && (node->extra = PyMem_Calloc(1, sizeof(Extra))) == NULL)
-        PyErr_NoMemory();
-    return node->extra;
+    Extra *extra = extra_of(node);
+    if (extra)
+        return extra;
+    if ((extra = PyMem_Calloc(1, sizeof(Extra))) == NULL)
+        return (Extra *)PyErr_NoMemory();
+    Node **operands = operands_of(node);
+    if (node->count <= INLINE_OPERANDS)
+        operands = memcpy(extra->operands, operands, sizeof extra->operands); /* or what a leaf has there */
+    keep_apart(node, operands, extra);
+    return extra;
 }
 
 static PyObject *call_rule(PyObject *function, const double *numbers, Py_ssize_t count)
@@ -437,9 +475,10 @@ static PyObject *apply(PyObject *rule, int op, PyObject *const *operands, Py_ssi
     node->data = data;
     node->serial = next_serial++; /* younger than the constants made above */
     if (op == USER_RULE) {
-        if (extra_of(node) == NULL)
+        Extra *extra = with_extra(node);
+        if (extra == NULL)
             goto failed;
-        node->extra->rule = Py_NewRef(rule);
+        extra->rule = Py_NewRef(rule);
         flags |= TRACKED; /* a user's rule can refer to anything */
     }
     if (flags & INHERITED)
@@ -508,7 +547,11 @@ static PyObject *call_op(PyObject *rule, PyObject *const *args, Py_ssize_t count
     PyObject *code = names == NULL ? PyObject_GetAttr(rule, code_name) : NULL;
     long op = code && PyLong_CheckExact(code) ? PyLong_AsLong(code) : -1;
     Py_XDECREF(code);
-    PyErr_Clear();
+    if (op == -1 && PyErr_Occurred()) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError) && !PyErr_ExceptionMatches(PyExc_OverflowError))
+            return NULL;
+        PyErr_Clear(); /* not a row of the table */
+    }
     if (op >= 0 && op < BUILTIN_OPS && PyList_GET_ITEM(table, op) == rule && count == arities[op]) {
         Py_ssize_t floats = 0, values = 0;
         double numbers[MOST_OPERANDS];
@@ -544,10 +587,10 @@ static PyObject *value_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObje
 {
     if (type == ValueType)
         return (PyObject *)new_node(0.0, NO_RULE, 0);
-    Node *node = (Node *)type->tp_alloc(type, 0); /* a subclass has a dictionary, so it is tracked from birth */
+    Node *node = (Node *)type->tp_alloc(type, 0); /* its slots may hold anything, so it is tracked from birth */
     if (node) {
         node->op = NO_RULE;
-        node->flags = TRACKED;
+        node->flags = TRACKED | COUNTED;
         tracked_nodes++;
         node->serial = next_serial++;
     }
@@ -562,14 +605,14 @@ typedef struct { /* what a node lets go of; dropped when the node is whole again
 
 static Remains detach(Node *node)
 {
-    Remains remains = {.many = NULL, .count = node->count, .extra = node->extra};
+    Remains remains = {.many = NULL, .count = node->count, .extra = extra_of(node)};
     if (node->count > INLINE_OPERANDS)
-        remains.many = node->operands.many;
+        remains.many = operands_of(node);
     else
-        memcpy(remains.few, node->operands.few, sizeof remains.few);
+        memcpy(remains.few, operands_of(node), node->count * sizeof(Node *));
     node->op = NO_RULE;
     node->count = 0;
-    node->extra = NULL;
+    node->flags &= (uint16_t)~APART;
     return remains;
 }
 
@@ -617,12 +660,36 @@ static int check_text(PyObject *text, const char *argument)
 
 static int set_text(Node *node, PyObject *text, const char *argument, size_t field)
 {
-    if (check_text(text, argument) < 0 || extra_of(node) == NULL)
+    if (check_text(text, argument) < 0 || with_extra(node) == NULL)
         return -1;
     PyObject *plain = PyUnicode_FromObject(text); /* of a subclass, the text alone: an instance could refer to the node */
     if (plain == NULL)
         return -1;
-    Py_XSETREF(*(PyObject **)((char *)node->extra + field), plain);
+    Py_XSETREF(*(PyObject **)((char *)extra_of(node) + field), plain);
+    return 0;
+}
+
+/* The first of the children are a node's operands from here on. What it had before, maybe from a first __init__, is to be
+   dropped when it is complete. */
+static int take_operands(Node *node, PyObject *children, Py_ssize_t count, Remains *before)
+{
+    if (check_children(children) < 0 || too_many(count))
+        return -1;
+    Node **many = count > INLINE_OPERANDS ? PyMem_New(Node *, count) : NULL;
+    if (count > INLINE_OPERANDS && many == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    *before = detach(node);
+    if (many)
+        keep_apart(node, many, NULL);
+    node->count = (uint32_t)count;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        Node *child = (Node *)Py_NewRef(PyTuple_GET_ITEM(children, k));
+        operands_of(node)[k] = child;
+        if (child->flags & TRACKED)
+            track(node);
+    }
     return 0;
 }
 
@@ -642,24 +709,14 @@ static int value_init(PyObject *self, PyObject *args, PyObject *names)
         return -1;
     int forgetful = PyTuple_GET_SIZE(children) && forgets();
     Py_ssize_t count = forgetful ? 0 : PyTuple_GET_SIZE(children);
-    Node **many = count > INLINE_OPERANDS ? PyMem_New(Node *, count) : NULL;
-    if (check_children(children) < 0 || too_many(count) || (count > INLINE_OPERANDS && many == NULL)) {
-        if (!PyErr_Occurred())
-            PyErr_NoMemory();
-        PyMem_Free(many);
+    Remains remains;
+    if (take_operands(node, children, count, &remains) < 0) {
         Py_DECREF(children);
         return -1;
     }
-    Remains remains = detach(node); /* from a first __init__ */
-    if (many)
-        node->operands.many = many;
-    node->count = (uint32_t)count;
     int flags = 0;
-    for (Py_ssize_t k = 0; k < count; k++) {
-        Node *child = (Node *)Py_NewRef(PyTuple_GET_ITEM(children, k));
-        operands_of(node)[k] = child;
-        flags |= child->flags;
-    }
+    for (Py_ssize_t k = 0; k < count; k++)
+        flags |= operands_of(node)[k]->flags;
     node->data = data;
     node->grad = 0.0;
     node->flags &= (uint16_t)~(CONSTANT | FROZEN | READ | FOLLOWS_READ);
@@ -674,43 +731,109 @@ static int value_init(PyObject *self, PyObject *args, PyObject *names)
     return failed || (count && node_observer && objected(node)) ? -1 : 0;
 }
 
-/* Freeing: the dead wait in a list, so that a long chain is not a deep recursion. */
+/* Freeing never recurses: the dead wait in a list, and a long chain is no deep recursion.
+
+   Mere nodes are freed in one go, in which no Python code runs and no other thread. What may run Python code, by a
+   finalizer or the callback of a weak reference, is done afterwards: attributes, closures, operands of a subclass. Such
+   code may wait for another thread, fork or train a network; nodes that die meanwhile are freed all the same. Beyond
+   some depth of finalizers that free what has finalizers, the nodes that have them wait for those before. */
+
+enum { MOST_NESTED = 50 };
+
+static Node *dead, *dead_with_code;
+
+static inline int dies_without_code(const Node *operand) /* when one reference less is held */
+{
+    return Py_REFCNT(operand) > 1 || (Py_IS_TYPE(operand, ValueType) && operand->weak_references == NULL);
+}
+
+static void release_all(Node *node) /* what it holds may run Python code, but nobody can reach the node any more */
+{
+    Node **operands = operands_of(node);
+    for (uint32_t k = 0; k < node->count; k++)
+        Py_XDECREF(operands[k]);
+    if (node->count > INLINE_OPERANDS)
+        PyMem_Free(operands);
+    Py_XDECREF(node->attributes);
+    drop_extra(extra_of(node));
+    release(node);
+}
+
+static void free_without_code(void)
+{
+    Node *node;
+    while ((node = dead) != NULL) {
+        dead = node->next_dead;
+        Extra *extra = extra_of(node);
+        int may_run_code = node->attributes || (extra && (extra->closure || extra->rule));
+        Node **operands = operands_of(node);
+        for (uint32_t k = 0; k < node->count; k++) {
+            Node *operand = operands[k];
+            if (operand == NULL)
+                continue;
+            if (dies_without_code(operand)) {
+                operands[k] = NULL;
+                Py_DECREF(operand);
+            } else
+                may_run_code = 1;
+        }
+        if (may_run_code) {
+            node->next_dead = dead_with_code;
+            dead_with_code = node;
+            continue;
+        }
+        if (node->count > INLINE_OPERANDS)
+            PyMem_Free(operands);
+        drop_extra(extra);
+        release(node);
+    }
+}
+
+static void free_with_code(void)
+{
+    static PER_THREAD int depth;
+    Node *node;
+    if (depth == MOST_NESTED)
+        return;
+    depth++;
+    while ((node = dead_with_code) != NULL) {
+        dead_with_code = node->next_dead;
+        release_all(node);
+    }
+    depth--;
+}
 
 static void value_dealloc(PyObject *self)
 {
-    static Node *dead;
-    static int burying;
+    static int freeing;
     Node *node = (Node *)self;
     PyObject_GC_UnTrack(self); /* whatever the flag says: a change of __class__ may have tracked it */
     if (node->flags & TRACKED)
         tracked_nodes--;
+    if (node->weak_references)
+        PyObject_ClearWeakRefs(self);
     node->next_dead = dead;
     dead = node;
-    if (burying)
+    if (freeing)
         return;
-    burying = 1;
-    while ((node = dead) != NULL) {
-        dead = node->next_dead;
-        Node **operands = operands_of(node); /* nobody can reach the node any more, so drop in place */
-        for (uint32_t k = 0; k < node->count; k++)
-            Py_XDECREF(operands[k]);
-        if (node->count > INLINE_OPERANDS)
-            PyMem_Free(operands);
-        drop_extra(node->extra);
-        release(node);
-    }
-    burying = 0;
+    freeing = 1;
+    free_without_code();
+    freeing = 0;
+    if (dead_with_code)
+        free_with_code();
 }
 
 static int value_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Node *node = (Node *)self;
+    Extra *extra = extra_of(node);
     Py_VISIT(Py_TYPE(self));
     for (uint32_t k = 0; k < node->count; k++)
         Py_VISIT(operands_of(node)[k]);
-    if (node->extra) {
-        Py_VISIT(node->extra->closure);
-        Py_VISIT(node->extra->rule);
+    Py_VISIT(node->attributes);
+    if (extra) {
+        Py_VISIT(extra->closure);
+        Py_VISIT(extra->rule);
     }
     return 0;
 }
@@ -718,8 +841,9 @@ static int value_traverse(PyObject *self, visitproc visit, void *arg)
 static int value_clear(PyObject *self) /* operands form no cycle; what a user hung on the node may */
 {
     Node *node = (Node *)self;
-    if (node->extra)
-        Py_CLEAR(node->extra->closure);
+    if (extra_of(node))
+        Py_CLEAR(extra_of(node)->closure);
+    Py_CLEAR(node->attributes);
     return 0;
 }
 
@@ -727,10 +851,16 @@ static int value_clear(PyObject *self) /* operands form no cycle; what a user hu
 
 static PyObject *get_operands(PyObject *self, void *unused);
 
+static PyObject *user_rule_of(const Node *node) /* a new reference: Python code may give the node another __init__ */
+{
+    return Py_NewRef(extra_of(node)->rule);
+}
+
 static int push_user_rule(Node *node)
 {
-    PyObject *partials = PyObject_GetAttrString(node->extra->rule, "partials");
-    PyObject *operands = get_operands((PyObject *)node, NULL); /* held: a rule can do anything to the node */
+    PyObject *row = user_rule_of(node); /* held, as the operands are: a rule can do anything to the node */
+    PyObject *operands = get_operands((PyObject *)node, NULL);
+    PyObject *partials = operands ? PyObject_GetAttrString(row, "partials") : NULL;
     Py_ssize_t count = operands ? PyTuple_GET_SIZE(operands) : 0;
     double grad = node->grad, few_numbers[5], *numbers = few_numbers;
     int failed = -1;
@@ -765,12 +895,14 @@ done:
         PyMem_Free(numbers);
     Py_XDECREF(operands);
     Py_XDECREF(partials);
+    Py_DECREF(row);
     return failed;
 }
 
 static inline PyObject *closure_of(const Node *node)
 {
-    return node->extra ? node->extra->closure : NULL;
+    Extra *extra = extra_of(node);
+    return extra ? extra->closure : NULL;
 }
 
 static int overrides_backward(const Node *node) /* a subclass may define `_backward` as a method */
@@ -1174,7 +1306,7 @@ static PyObject *value_repr(PyObject *self)
 {
     Node *node = (Node *)self;
     PyObject *data = PyFloat_FromDouble(node->data), *grad = PyFloat_FromDouble(node->grad), *text = NULL;
-    PyObject *label = node->extra ? node->extra->label : NULL;
+    PyObject *label = extra_of(node) ? extra_of(node)->label : NULL;
     if (data && grad && label && PyUnicode_GET_LENGTH(label))
         text = PyUnicode_FromFormat("Value(data=%R, grad=%R, label=%R)", data, grad, label);
     else if (data && grad)
@@ -1235,8 +1367,8 @@ static int set_grad(PyObject *self, PyObject *number, void *Py_UNUSED(unused))
 
 static PyObject *get_label(PyObject *self, void *Py_UNUSED(unused))
 {
-    Node *node = (Node *)self;
-    return node->extra && node->extra->label ? Py_NewRef(node->extra->label) : PyUnicode_FromString("");
+    Extra *extra = extra_of((Node *)self);
+    return extra && extra->label ? Py_NewRef(extra->label) : PyUnicode_FromString("");
 }
 
 static int set_label(PyObject *self, PyObject *text, void *Py_UNUSED(unused))
@@ -1249,14 +1381,14 @@ static PyObject *get_rule(PyObject *self, void *Py_UNUSED(unused))
     Node *node = (Node *)self;
     if (node->op == NO_RULE)
         Py_RETURN_NONE;
-    return Py_NewRef(node->op == USER_RULE ? node->extra->rule : PyList_GET_ITEM(table, node->op));
+    return node->op == USER_RULE ? user_rule_of(node) : Py_NewRef(PyList_GET_ITEM(table, node->op));
 }
 
 static PyObject *get_op(PyObject *self, void *Py_UNUSED(unused))
 {
     Node *node = (Node *)self;
-    if (node->extra && node->extra->tag)
-        return Py_NewRef(node->extra->tag);
+    if (extra_of(node) && extra_of(node)->tag)
+        return Py_NewRef(extra_of(node)->tag);
     if (node->op == NO_RULE)
         return PyUnicode_FromString("");
     PyObject *rule = get_rule(self, NULL), *symbol = rule ? PyObject_GetAttrString(rule, "symbol") : NULL;
@@ -1292,9 +1424,9 @@ static PyObject *get_backward(PyObject *self, void *Py_UNUSED(unused))
     return closure ? Py_NewRef(closure) : PyObject_GetAttrString(self, "_push");
 }
 
-/* A closure that is assigned late may hold nodes that were made of this one meanwhile. These are not tracked, and the
-   collector would not see that the circle is closed. So look what the closure holds, or what it holds does, nearest
-   first, and track all nodes from there down to this one. */
+/* A closure or an attribute that is assigned late may hold nodes that were made of this one meanwhile. These are not
+   tracked, and the collector would not see that the circle is closed. So look what it holds, or what it holds does,
+   nearest first, and track all nodes from there down to this one. */
 enum { NEARBY = 1024 };
 
 typedef struct {
@@ -1325,11 +1457,14 @@ static int meet_held(PyObject *object, Search *search)
            meet(function->func_kwdefaults, search) || meet(function->func_dict, search);
 }
 
-static int track_made_since(const Node *node, PyObject *closure)
+static int track_made_since(const Node *node, PyObject *held)
 {
-    Search search = {.count = 0, .nodes = {NULL, 0, 0}, .oldest = node->serial};
+    Search search; /* most of it is filled as needed */
+    search.count = 0;
+    search.nodes = (Pending){NULL, 0, 0};
+    search.oldest = node->serial;
     Pending *nodes = &search.nodes;
-    int failed = meet(closure, &search);
+    int failed = meet(held, &search);
     for (int k = 0; k < search.count && !failed; k++)
         failed = meet_held(search.near[k], &search);
     for (size_t done = 0; done < nodes->count && !failed; done++)
@@ -1342,6 +1477,14 @@ static int track_made_since(const Node *node, PyObject *closure)
     return failed ? -1 : 0;
 }
 
+static int let_hold(Node *node, PyObject *held) /* before something is hung on it that may refer to it */
+{
+    if (node->serial + 1 != next_serial && track_made_since(node, held) < 0)
+        return -1;
+    track(node);
+    return 0;
+}
+
 static int set_backward(PyObject *self, PyObject *closure, void *Py_UNUSED(unused))
 {
     Node *node = (Node *)self;
@@ -1352,12 +1495,37 @@ static int set_backward(PyObject *self, PyObject *closure, void *Py_UNUSED(unuse
     }
     if (!takes_gradient(node))
         return 0; /* made inside no_grad(): it has nothing to pass on */
-    if (extra_of(node) == NULL || (node->serial + 1 != next_serial && track_made_since(node, closure) < 0))
+    if (with_extra(node) == NULL || let_hold(node, closure) < 0)
         return -1;
-    track(node);
     Py_INCREF(closure);
-    Py_XSETREF(node->extra->closure, closure);
+    Py_XSETREF(extra_of(node)->closure, closure);
     return 0;
+}
+
+/* Attributes of the user's own. A node whose attributes are numbers and texts closes no circle and stays untracked. */
+
+static int value_setattr(PyObject *self, PyObject *name, PyObject *value)
+{
+    if (value && PyObject_IS_GC(value)) {
+        PyObject *known = PyUnicode_Check(name) ? _PyType_Lookup(Py_TYPE(self), name) : NULL;
+        int has_setter = known && Py_TYPE(known)->tp_descr_set;
+        if (!has_setter && let_hold((Node *)self, value) < 0)
+            return -1;
+    }
+    return PyObject_GenericSetAttr(self, name, value);
+}
+
+static PyObject *get_attributes(PyObject *self, void *Py_UNUSED(unused))
+{
+    track((Node *)self); /* whoever has the dictionary can put anything into it */
+    return PyObject_GenericGetDict(self, NULL);
+}
+
+static int set_attributes(PyObject *self, PyObject *attributes, void *Py_UNUSED(unused))
+{
+    if (attributes && let_hold((Node *)self, attributes) < 0)
+        return -1;
+    return PyObject_GenericSetDict(self, attributes, NULL);
 }
 
 static PyObject *get_serial(PyObject *self, void *Py_UNUSED(unused))
@@ -1370,24 +1538,23 @@ static PyObject *get_constant(PyObject *self, void *Py_UNUSED(unused))
     return PyBool_FromLong(((Node *)self)->flags & CONSTANT);
 }
 
-/* Copies and pickles: of leaves. A computed node stands for its graph, which a copy would silently double. */
+/* Copies and pickles. A computed node stands for its graph: `_copies.py` walks it, and has each node copied here. */
 
 static PyObject *value_reduce(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     Node *node = (Node *)self;
-    if (passes_on(node)) {
-        PyErr_SetString(PyExc_TypeError, "a Value that was computed cannot be copied or pickled, for its graph would "
-                                         "have to be too; copy the leaves, or take its .data");
+    if (node->count || closure_of(node)) {
+        PyErr_SetString(PyExc_TypeError, "a Value that was computed cannot be pickled or copied by itself, because it "
+                                         "stands for its graph: use copy.deepcopy, or take its .data");
         return NULL;
     }
     if (refused("copies a Value"))
         return NULL;
     PyObject *copyreg = PyImport_ImportModule("copyreg");
     PyObject *new = copyreg ? PyObject_GetAttrString(copyreg, "__newobj__") : NULL;
-    PyObject *attributes = PyObject_HasAttrString(self, "__dict__") ? PyObject_GetAttrString(self, "__dict__")
-                                                                     : Py_NewRef(Py_None);
-    PyObject *label = get_label(self, NULL), *result = NULL;
-    if (new && attributes && label)
+    PyObject *attributes = new ? PyObject_CallMethod((PyObject *)&PyBaseObject_Type, "__getstate__", "O", self) : NULL;
+    PyObject *label = attributes ? get_label(self, NULL) : NULL, *result = NULL;
+    if (label)
         result = Py_BuildValue("O(O)(ddOOi)", new, Py_TYPE(self), node->data, node->grad, label, attributes,
                                takes_gradient(node));
     Py_XDECREF(copyreg);
@@ -1401,23 +1568,57 @@ static PyObject *value_setstate(PyObject *self, PyObject *state)
 {
     Node *node = (Node *)self;
     PyObject *label, *attributes;
+    double data, grad;
     int takes_gradient;
     if (!PyTuple_Check(state))
         return PyErr_Format(PyExc_TypeError, "the state of a Value is a tuple, got %s", Py_TYPE(state)->tp_name);
-    if (!PyArg_ParseTuple(state, "ddOOi:__setstate__", &node->data, &node->grad, &label, &attributes, &takes_gradient))
-        return NULL;
-    if (!takes_gradient)
-        node->flags |= FROZEN;
-    if (check_text(label, "label") < 0 ||
+    if (!PyArg_ParseTuple(state, "ddOOi:__setstate__", &data, &grad, &label, &attributes, &takes_gradient) ||
+        check_text(label, "label") < 0 ||
         (PyUnicode_GET_LENGTH(label) && set_text(node, label, "label", offsetof(Extra, label)) < 0))
         return NULL;
-    if (attributes != Py_None) {
-        PyObject *own = PyObject_GetAttrString(self, "__dict__");
-        int failed = own == NULL || PyDict_Update(own, attributes) < 0;
-        Py_XDECREF(own);
-        if (failed)
-            return NULL;
+    node->data = data;
+    node->grad = grad;
+    if (!takes_gradient)
+        node->flags |= FROZEN;
+    return PyObject_CallFunctionObjArgs(hang, self, attributes, NULL);
+}
+
+static PyObject *value_copy_to(PyObject *self, PyObject *args)
+{
+    enum { OF_ITS_PLACE = VISITED | TRACKED | COUNTED | APART };
+    Node *node = (Node *)self, *twin;
+    PyObject *operands;
+    if (!PyArg_ParseTuple(args, "O!O!:_copy_to", ValueType, &twin, &PyTuple_Type, &operands) ||
+        refused("copies a Value"))
+        return NULL;
+    if (closure_of(node)) {
+        PyErr_SetString(PyExc_TypeError, "a Value with a `_backward` of its own cannot be copied, because that function "
+                                         "would go on with the Values it knows: build the graph again from copied leaves");
+        return NULL;
     }
+    if (PyTuple_GET_SIZE(operands) != node->count)
+        return PyErr_Format(PyExc_TypeError, "the node has %u operands, got %zd", node->count, PyTuple_GET_SIZE(operands));
+    Remains remains;
+    if (take_operands(twin, operands, node->count, &remains) < 0)
+        return NULL;
+    Extra *extra = extra_of(node), *copied = extra ? with_extra(twin) : NULL;
+    if (copied) {
+        copied->label = Py_XNewRef(extra->label);
+        copied->tag = Py_XNewRef(extra->tag);
+        copied->rule = Py_XNewRef(extra->rule);
+        if (copied->rule)
+            track(twin); /* a user's rule can refer to anything */
+    }
+    if (copied || !extra) {
+        twin->op = node->op;
+        twin->data = node->data;
+        twin->grad = node->grad;
+        twin->serial = next_serial++;
+        twin->flags = (uint16_t)((twin->flags & OF_ITS_PLACE) | (node->flags & ~OF_ITS_PLACE));
+    }
+    drop(remains);
+    if (extra && !copied)
+        return NULL;
     Py_RETURN_NONE;
 }
 
@@ -1443,10 +1644,15 @@ static int set_requires_grad(PyObject *self, PyObject *wanted, void *Py_UNUSED(u
     return 0;
 }
 
+static PyObject *get_read(PyObject *self, void *Py_UNUSED(unused))
+{
+    return PyBool_FromLong(((Node *)self)->flags & READ);
+}
+
 static PyObject *get_read_at(PyObject *self, void *Py_UNUSED(unused))
 {
     Node *node = (Node *)self;
-    return node->flags & READ ? PyLong_FromUnsignedLongLong(node->read_at) : Py_NewRef(Py_None);
+    return node->flags & READ && node->count == 0 ? PyLong_FromUnsignedLongLong(*read_at(node)) : Py_NewRef(Py_None);
 }
 
 static PyObject *get_follows_read(PyObject *self, void *Py_UNUSED(unused))
@@ -1466,6 +1672,7 @@ static PyMethodDef value_methods[] = {
     {"__format__", value_format, METH_O, NULL},
     {"__reduce__", value_reduce, METH_NOARGS, NULL},
     {"__setstate__", value_setstate, METH_O, NULL},
+    {"_copy_to", value_copy_to, METH_VARARGS, PyDoc_STR("Make another Value what this one is, with other operands.")},
     OP_METHODS
     {NULL, NULL, 0, NULL}};
 
@@ -1483,10 +1690,17 @@ static PyGetSetDef value_attributes[] = {
     {"_serial", get_serial, NULL, PyDoc_STR("Counts creations."), NULL},
     {"_constant", get_constant, NULL, PyDoc_STR("Whether this is a plain number that met a Value."), NULL},
     {"_data", get_data_unread, NULL, PyDoc_STR("The number, for code on which no graph depends."), NULL},
-    {"_read_at", get_read_at, NULL, PyDoc_STR("Nodes from this serial number on follow a look at the number, or None."),
+    {"_read", get_read, NULL, PyDoc_STR("Whether somebody has read this number, or one made of it."), NULL},
+    {"_read_at", get_read_at, NULL, PyDoc_STR("Of a leaf that was read: nodes from this serial number on are younger."),
      NULL},
     {"_follows_read", get_follows_read, NULL, PyDoc_STR("Whether it was made of numbers that had been read."), NULL},
+    {"__dict__", get_attributes, set_attributes, PyDoc_STR("Attributes of the user's own."), NULL},
     {NULL, NULL, NULL, NULL, NULL}};
+
+static PyMemberDef value_offsets[] = {
+    {"__dictoffset__", T_PYSSIZET, offsetof(Node, attributes), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Node, weak_references), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL}};
 
 static PyType_Slot value_slots[] = {
     {Py_tp_doc, "Value(data, _children=(), _op='', label='')\n--\n\nA number with a gradient.\n\n"
@@ -1501,6 +1715,8 @@ static PyType_Slot value_slots[] = {
     {Py_tp_richcompare, value_compare},
     {Py_tp_methods, value_methods},
     {Py_tp_getset, value_attributes},
+    {Py_tp_members, value_offsets},
+    {Py_tp_setattro, value_setattr},
     {Py_nb_add, operator_add},
     {Py_nb_subtract, operator_sub},
     {Py_nb_multiply, operator_mul},
@@ -1598,12 +1814,13 @@ static PyObject *native_replay(PyObject *Py_UNUSED(module), PyObject *args)
             return PyErr_NoMemory();
         for (uint32_t j = 0; j < node->count; j++)
             numbers[j] = operands_of(node)[j]->data;
-        PyObject *rule = node->op == USER_RULE ? node->extra->rule : NULL;
+        PyObject *rule = node->op == USER_RULE ? user_rule_of(node) : NULL;
         Py_INCREF(node); /* a user's rule may empty the list */
         int failed = forward_of(rule, node->op, numbers, node->count, &data);
         if (!failed)
             node->data = data;
         Py_DECREF(node);
+        Py_XDECREF(rule);
         if (numbers != few_numbers)
             PyMem_Free(numbers);
         if (failed)
@@ -1686,13 +1903,9 @@ static PyObject *native_trace(PyObject *Py_UNUSED(module), PyObject *args)
         goto end;
     for (Py_ssize_t k = 0; k < count; k++) {
         Node *node = found.nodes[k];
-        PyObject *rule = node->op == USER_RULE ? node->extra->rule : Py_None;
-        if (node->op < BUILTIN_OPS)
-            rule = PyList_GET_ITEM(table, node->op);
-        if (closure_of(node) || overrides_backward(node) || node->serial <= since)
-            rule = Py_None;
+        int by_hand = closure_of(node) || overrides_backward(node);
         PyList_SET_ITEM(nodes, k, Py_NewRef(node));
-        PyList_SET_ITEM(rules, k, Py_NewRef(rule));
+        PyList_SET_ITEM(rules, k, by_hand || node->serial <= since ? Py_NewRef(Py_None) : get_rule((PyObject *)node, NULL));
         PyObject *places = places_of_operands(&found, node, since);
         if (places == NULL)
             goto end;
@@ -1913,8 +2126,9 @@ static PyObject *native_step(PyObject *Py_UNUSED(module), PyObject *args)
         numbers[held] = buffers[held].buf;
         held++;
     }
-    PyErr_Clear();
-    int fits = held == count && PyList_GET_SIZE(leaves) == count + 2 && PyList_GET_SIZE(results) == count + 1 &&
+    if (PyErr_Occurred() && (PyErr_ExceptionMatches(PyExc_BufferError) || PyErr_ExceptionMatches(PyExc_TypeError)))
+        PyErr_Clear(); /* no buffer: Python must */
+    int fits = !PyErr_Occurred() && held == count && PyList_GET_SIZE(leaves) == count + 2 && PyList_GET_SIZE(results) == count + 1 &&
                are_values(parameters) && are_values(leaves) && are_values(nodes) && are_values(results) &&
                is_for_all(leaves, nodes) && has_room(leaves, nodes, results);
     for (Py_ssize_t k = 0; k < held; k++)
@@ -1923,7 +2137,7 @@ static PyObject *native_step(PyObject *Py_UNUSED(module), PyObject *args)
         step_all(parameters, leaves, nodes, results, numbers);
     for (Py_ssize_t k = 0; k < held; k++)
         PyBuffer_Release(&buffers[k]);
-    return PyBool_FromLong(fits);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(fits);
 }
 
 static PyObject *native_watch(PyObject *Py_UNUSED(module), PyObject *told)
@@ -2015,6 +2229,17 @@ static struct PyModuleDef module_definition = {
     .m_methods = module_functions,
 };
 
+static int add_deepcopy(PyObject *type)
+{
+    PyObject *copies = PyImport_ImportModule("chainrule._copies");
+    PyObject *deepcopy = copies ? PyObject_GetAttrString(copies, "deepcopy") : NULL;
+    hang = deepcopy ? PyObject_GetAttrString(copies, "hang") : NULL;
+    int failed = hang ? PyObject_SetAttrString(type, "__deepcopy__", deepcopy) : -1;
+    Py_XDECREF(copies);
+    Py_XDECREF(deepcopy);
+    return failed;
+}
+
 static int add_checksum(PyObject *module)
 {
     PyObject *checksum = PyLong_FromUnsignedLong(TABLE_CHECKSUM);
@@ -2037,7 +2262,7 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *priority = type ? PyFloat_FromDouble(-1.0) : NULL;
     PyObject *call = type ? PyDescr_NewMethod((PyTypeObject *)op_type, &call_method) : NULL;
     /* NumPy scalars leave arithmetic to Value; NumPy arrays go element by element. */
-    if (priority == NULL || PyObject_SetAttrString(type, "__array_priority__", priority) < 0 ||
+    if (priority == NULL || PyObject_SetAttrString(type, "__array_priority__", priority) < 0 || add_deepcopy(type) < 0 ||
         PyModule_AddObjectRef(module, "Value", type) < 0 || PyModule_AddObjectRef(module, "call_op", call) < 0 ||
         add_checksum(module) < 0) {
         Py_XDECREF(call);

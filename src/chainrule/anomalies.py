@@ -100,14 +100,14 @@ class _Detector(Observer):
     def before_backward(self, root: Value) -> None:
         self.graph = graph_below(root)
         for leaf in self.graph:
-            if not leaf._operands and not leaf._constant and not isfinite(leaf.grad):
+            if not leaf._operands and leaf.requires_grad and not isfinite(leaf.grad):
                 name = _name(leaf, self.names)
                 message = f"backward: {name} holds a gradient of {leaf.grad} from before; set it to 0, with zero_grad()"
                 raise AnomalyError(message, "backward", leaf._op, [], "", [name])
 
     def after_backward(self, root: Value) -> None:
         graph, self.graph = self.graph, []
-        if all(isfinite(node.grad) for node in graph if not node._constant):
+        if all(isfinite(node.grad) for node in graph if node.requires_grad):
             return
         if (node := first_bad_push(root)) is not None:
             raise backward_anomaly(root, node, self.names, self.places.of(node))
@@ -163,13 +163,13 @@ def first_bad_push(root: Value) -> Value | None:
     'sqrt'
     """
     nodes: list[Value] = sorted(graph_below(root), key=lambda node: -int(node._serial))
-    if all(isfinite(node.grad) for node in nodes if not node._constant):
+    if all(isfinite(node.grad) for node in nodes if node.requires_grad):
         return None
     for node in nodes:
         if not all(map(isfinite, contributions(node))):
             return node
     for node in nodes:  # each contribution is finite, but not their sum
-        if any(not isfinite(operand.grad) for operand in node._operands if not operand._constant):
+        if any(not isfinite(operand.grad) for operand in node._operands if operand.requires_grad):
             return node
     return root  # the seed was not finite
 
@@ -189,7 +189,7 @@ def contributions(node: Value) -> list[float]:
             return push(node, node._operands, grad=node.grad)
     numbers = [operand._data for operand in node._operands]
     return [
-        node.grad * partial(node._data, *numbers) if partial and not operand._constant else 0.0
+        node.grad * partial(node._data, *numbers) if partial and operand.requires_grad else 0.0
         for operand, partial in zip(node._operands, rule.partials, strict=True)
     ]
 
@@ -219,7 +219,7 @@ def backward_anomaly(root: Value, node: Value, names: Mapping[int, str], place: 
         message = f"backward: it starts with a gradient of {node.grad} at {_name(node, names)}: give a finite `seed`."
         return AnomalyError(message, "backward", node._op, [], place, path)
     if all(map(isfinite, passed)):
-        operand = next(o for o in node._operands if not isfinite(o.grad))
+        operand = next(o for o in node._operands if o.requires_grad and not isfinite(o.grad))
         fault = f"backward: the contributions to the gradient of {_name(operand, names)} add up to {operand.grad}."
         path = [*path, _name(operand, names)]
     else:

@@ -19,6 +19,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from chainrule import ops
+from chainrule._copies import attributes_of, deepcopy, hang
 from chainrule.ops import Op, as_float
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Value(OpMethods):
     """
 
     __slots__ = (
+        "__dict__",  # attributes of the user's own
+        "__weakref__",
         "_closure",  # a hand-written backward, or None
         "_constant",  # a plain number that met a Value: it takes no gradient
         "_data",
@@ -173,6 +176,11 @@ class Value(OpMethods):
             self._read_at = None  # nobody has read this one yet
 
     @property
+    def _read(self) -> bool:
+        """Whether somebody has read this number, or one made of it."""
+        return self._read_at is not None
+
+    @property
     def grad(self) -> float:
         """The derivative of whatever `backward()` was called on, with respect to this number."""
         if _watcher:
@@ -211,22 +219,35 @@ class Value(OpMethods):
     def __reduce__(self) -> tuple[Any, ...]:
         if self._operands or self._closure is not None:
             raise TypeError(
-                "a Value that was computed cannot be copied or pickled, for its graph would have to be too; "
-                "copy the leaves, or take its .data"
+                "a Value that was computed cannot be pickled or copied by itself, because it stands for its graph: "
+                "use copy.deepcopy, or take its .data"
             )
         if _watcher:
             _watcher("copies a Value")
-        attributes = getattr(self, "__dict__", None)
-        state = self._data, self._grad, self._label, attributes, self._takes_gradient
+        state = self._data, self._grad, self._label, attributes_of(self), self._takes_gradient
         return copyreg.__newobj__, (type(self),), state  # type: ignore[attr-defined]
 
-    def __setstate__(self, state: tuple[float, float, str, dict[str, Any] | None, bool]) -> None:
+    def __setstate__(self, state: tuple[float, float, str, Any, bool]) -> None:
         """Of a copy, made without its `__init__`, which in a subclass may want other arguments."""
         data, grad, label, attributes, takes_gradient = state
         Value.__init__(self, data, label=label)
         self.grad, self._takes_gradient = grad, bool(takes_gradient)
-        if attributes is not None:
-            vars(self).update(attributes)
+        hang(self, attributes)
+
+    __deepcopy__ = deepcopy
+
+    def _copy_to(self, twin: Value, operands: tuple[Value, ...]) -> None:
+        """Make `twin` what this node is, with other operands."""
+        if _watcher:
+            _watcher("copies a Value")
+        if self._closure is not None:
+            raise TypeError(
+                "a Value with a `_backward` of its own cannot be copied, because that function would go on with the "
+                "Values it knows: build the graph again from copied leaves"
+            )
+        for name in _COPIED:
+            setattr(twin, name, getattr(self, name))
+        twin._operands, twin._serial = operands, next(_serial_numbers)
 
     def __repr__(self) -> str:
         label = f", label={self._label!r}" if self._label else ""
@@ -329,6 +350,9 @@ class Value(OpMethods):
         return self
 
 
+_COPIED = [name for name in Value.__slots__ if name[:2] != "__" and name not in ("_operands", "_serial")]
+
+
 def _node(data: float, tag: str, operands: tuple[Value, ...], rule: Op | None, takes_gradient: bool = True) -> Value:
     node = Value.__new__(Value)
     node._data = data
@@ -390,7 +414,7 @@ def _read(*numbers: Any) -> None:
 
 
 def _is_read(operands: tuple[Value, ...]) -> bool:
-    return any(operand._read_at is not None or operand._follows_read for operand in operands)
+    return any(operand._read or operand._follows_read for operand in operands)
 
 
 def watch(watcher: Callable[..., Any] | None) -> None:

@@ -153,15 +153,39 @@ class Neuron(Module):
     ) -> None:
         whole_number(nin, "nin")
         draw, rng = _initialiser(init), _generator(rng)
-        self.activation = activation if nonlin else "linear"
-        self._activate = _activation(self.activation)
+        self._nonlinearity: Activation = "relu"
+        self.activation = activation
+        if not nonlin:
+            self.nonlin = False
         self.w = [Value(draw(rng, nin, nout)) for _ in range(nin)]
         self.b = Value(0.0)
 
     @property
+    def activation(self) -> Activation:
+        """What the sum goes through; assignable."""
+        return self._activation
+
+    @activation.setter
+    def activation(self, activation: Activation) -> None:
+        self._activate = _activation(activation)
+        self._activation = activation
+        if activation != "linear":
+            self._nonlinearity = activation
+
+    @property
     def nonlin(self) -> bool:
-        """Whether the activation is anything but linear."""
+        """Whether the activation is anything but linear. False makes it so, and True brings the other one back.
+
+        >>> neuron = Neuron(2, activation="tanh")
+        >>> neuron.nonlin = False
+        >>> neuron
+        Neuron(2, activation='linear')
+        """
         return self.activation != "linear"
+
+    @nonlin.setter
+    def nonlin(self, wanted: bool) -> None:
+        self.activation = self._nonlinearity if wanted else "linear"
 
     def __call__(self, x: Sequence[Any]) -> Value:
         if len(x) != len(self.w):
@@ -240,12 +264,22 @@ class MLP(Module):
         >>> MLP(2, [3, 1]).config()
         {'nin': 2, 'nouts': [3, 1], 'activation': 'relu', 'output': 'linear'}
         """
+        for k, layer in enumerate(self.layers, 1):
+            usual = self.output if k == len(self.layers) else self.activation
+            if any(neuron.activation != usual for neuron in layer.neurons):
+                raise ValueError(
+                    f"this MLP has neurons in layer {k} whose activation is not {usual!r}, which it was made with: "
+                    "its shape alone does not describe it; keep its state(), and change a new MLP in the same way"
+                )
+        return self._shape()
+
+    def _shape(self) -> dict[str, Any]:
         sizes = [len(layer.neurons) for layer in self.layers]
         nin = len(self.layers[0].neurons[0].w)
         return {"nin": nin, "nouts": sizes, "activation": self.activation, "output": self.output}
 
     def __repr__(self) -> str:
-        return "MLP({nin}, {nouts}, activation={activation!r}, output={output!r})".format(**self.config())
+        return "MLP({nin}, {nouts}, activation={activation!r}, output={output!r})".format(**self._shape())
 
 
 class Sequential(Module):

@@ -7,6 +7,7 @@ parameter (`slots`), those that change from step to step (`scalars`), and the ru
 
 A rule is written with `+ - *` and ops, and never branches on the numbers it is given: it serves floats, Values
 and whatever else can carry `_apply`. Settings such as `momentum` are fixed numbers; a rule may branch on those.
+A step calls a rule of your own once for each parameter, with its numbers, in order: it may draw noise.
 
 A learning rate is a number or a schedule: any function from the step, counted from 0, to a number.
 """
@@ -111,12 +112,12 @@ class Optimizer:
         self.steps += 1
 
     def _step_at_once(self, columns: list[array[float]], scalars: dict[str, float]) -> bool:
-        """The whole step in one call of the native engine, if it is there and the rule is one for Values.
+        """The whole step in one call of the native engine, if it is there and the rule is one of this module's.
 
-        The rule is recorded on Values with the numbers of the first parameter, and the graph computed again for each.
-        It must give what it gives on floats: a rule may draw noise, and then every parameter has its own.
+        Those do the same for every parameter: they are recorded on Values with the numbers of the first, and the graph
+        is computed again for each. A user's rule may draw noise or count its calls, at any step.
         """
-        if ENGINE != "native" or nodes_are_observed():
+        if ENGINE != "native" or nodes_are_observed() or not self._has_rule_of_ours():
             return False
         from chainrule._native import step
         from chainrule.recorded import lay_flat
@@ -127,14 +128,17 @@ class Optimizer:
         try:
             results = [_value(result) for result in self.update(*leaves, **scalars)]
             nodes, rules, _ = lay_flat(*results)
-        except TypeError:  # it is for floats only; or wrong, and will say so again
+        except TypeError:  # `scalars` do not suit it, and it will say so again
             return False
         finally:
             record(recorded)
-        if [result._data for result in results] != list(self.update(*before, **scalars)):
-            return False
         computed = [node for node, rule in zip(nodes, rules, strict=True) if rule is not None]
         return step(self.parameters, leaves, computed, results, columns)
+
+    def _has_rule_of_ours(self) -> bool:
+        """Whether it consists of this module's functions: no subclass or instance has put others in their place."""
+        parts = [getattr(self, name) for name in ("update", "descend") if hasattr(self, name)]
+        return all(getattr(part, "__module__", "") == __name__ for part in parts)
 
     def zero_grad(self) -> None:
         """Forget the gradients, which would otherwise add up from step to step.

@@ -266,7 +266,7 @@ def _check_numbers_were_not_read(graph: Graph) -> None:
     for node in graph.nodes:  # oldest first
         read, follower = None, graph.nodes[-1]
         if node._follows_read:
-            read, follower = next((repr(x) for x in node._operands if x._read_at is not None), "a Value"), node
+            read, follower = next((repr(x) for x in node._operands if x._read), "a Value"), node
         elif not node._operands and node._read_at is not None and node._read_at <= newest:
             read = repr(node)
         if read is not None:
