@@ -47,11 +47,11 @@ OPERATORS: dict[type[ast.AST], Op] = {
 class ExpressionError(ValueError):
     """What is wrong with a formula, and where.
 
-    >>> parse("a + foo(b)")
+    >>> parse("a + bar(b)")
     Traceback (most recent call last):
     ...
-    chainrule.expressions.ExpressionError: a + foo(b)
-        ^^^ there is no function `foo`: the ops of chainrule's table are known, as in tanh(a), maximum(a, b)
+    chainrule.expressions.ExpressionError: a + bar(b)
+        ^^^ there is no function `bar`: the ops of chainrule's table are known, as in tanh(a), maximum(a, b)
     """
 
 
