@@ -280,7 +280,7 @@ class TestFiles:
         with pytest.raises(IsADirectoryError, match="`path` is a folder"):
             drawing.save(tmp_path / "folder.svg")
         with monkeypatch.context() as patch:
-            patch.setattr("tempfile.mkstemp", lambda *_: (_ for _ in ()).throw(PermissionError))
+            patch.setattr(os, "open", lambda *_: (_ for _ in ()).throw(PermissionError))
             with pytest.raises(PermissionError, match="a folder that takes no files"):
                 drawing.save(tmp_path / "a.svg")
         with monkeypatch.context() as patch:

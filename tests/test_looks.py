@@ -1,5 +1,6 @@
 """Recorded graphs and what was read meanwhile: a graph that might be another one for other numbers is not compiled."""
 
+import copy
 import math
 
 import numpy as np
@@ -233,3 +234,13 @@ def test_a_look_at_what_an_older_node_was_made_of_counts():
     other = x * 2.0 if gate.data > 0.0 else x * 5.0  # neither is made of the gate
     with pytest.raises(ValueError, match=r"the number of Value\(data=1.0.* was read"):
         compile(part + other)
+
+
+def test_a_copy_has_not_been_read_but_is_made_of_what_was():
+    x = Value(2.0)
+    clean, followed = x * 3.0, (x.data and x) * 4.0
+    twin = copy.deepcopy(clean)
+    assert compile(twin)() == 6.0
+    assert not twin._operands[0]._read
+    with pytest.raises(ValueError, match="was read"):
+        compile(copy.deepcopy(followed))

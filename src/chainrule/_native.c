@@ -1585,7 +1585,7 @@ static PyObject *value_setstate(PyObject *self, PyObject *state)
 
 static PyObject *value_copy_to(PyObject *self, PyObject *args)
 {
-    enum { OF_ITS_PLACE = VISITED | TRACKED | COUNTED | APART };
+    enum { OF_ITS_PLACE = VISITED | TRACKED | COUNTED | APART | READ }; /* nobody has read the copy */
     Node *node = (Node *)self, *twin;
     PyObject *operands;
     if (!PyArg_ParseTuple(args, "O!O!:_copy_to", ValueType, &twin, &PyTuple_Type, &operands) ||

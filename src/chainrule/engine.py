@@ -247,7 +247,7 @@ class Value(OpMethods):
             )
         for name in _COPIED:
             setattr(twin, name, getattr(self, name))
-        twin._operands, twin._serial = operands, next(_serial_numbers)
+        twin._operands, twin._serial, twin._read_at = operands, next(_serial_numbers), None  # nobody has read the copy
 
     def __repr__(self) -> str:
         label = f", label={self._label!r}" if self._label else ""
@@ -350,7 +350,7 @@ class Value(OpMethods):
         return self
 
 
-_COPIED = [name for name in Value.__slots__ if name[:2] != "__" and name not in ("_operands", "_serial")]
+_COPIED = [name for name in Value.__slots__ if name[:2] != "__" and name not in ("_operands", "_read_at", "_serial")]
 
 
 def _node(data: float, tag: str, operands: tuple[Value, ...], rule: Op | None, takes_gradient: bool = True) -> Value:
