@@ -337,9 +337,10 @@ class TestReentrance:
             seen.append((function.batch([10.0, 20.0]), function.value_and_grad(5.0)[0], recorded()))
             signal.setitimer(signal.ITIMER_REAL, 0.0005)
 
+        function(2.0)  # in a trace, a handler's call would count as the traced function's, and be refused
         before = signal.signal(signal.SIGALRM, handler)
         try:
-            signal.setitimer(signal.ITIMER_REAL, 0.0005)  # it may come while the function is compiled, and later often
+            signal.setitimer(signal.ITIMER_REAL, 0.0005)  # it may come while a batch is compiled, and later often
             end = time.monotonic() + 0.5
             wrong = 0
             while time.monotonic() < end:
