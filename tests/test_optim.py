@@ -300,11 +300,19 @@ class Forgetful(optim.Optimizer):
 
 
 @pytest.mark.parametrize("kind", [Branching, Plain, Forgetful])
-def test_a_rule_for_numbers_only_is_called_with_numbers(kind):
+def test_a_rule_of_ones_own_is_called_with_numbers(kind):
+    told = set()
+
+    class Telling(kind):
+        def update(self, *numbers, **scalars):
+            told.update(map(type, numbers))
+            return super().update(*numbers, **scalars)
+
     gradients = [1.0, -1.0, 2.0]
-    assert after_steps(lambda p: kind(p, lr=0.5), gradients) == after_steps(
+    assert after_steps(lambda p: Telling(p, lr=0.5), gradients) == after_steps(
         number_by_number(lambda p: kind(p, lr=0.5)), gradients
     )
+    assert told == {float}
 
 
 class Noisy(optim.Adam):

@@ -194,25 +194,31 @@ static inline void keep_apart(Node *node, Node **operands, Extra *extra)
     node->flags |= APART;
 }
 
-static Node *new_node(double data, int op, uint32_t count)
+static inline Node *small_node(double data, int op, uint32_t count) /* of few operands, which it has room for */
 {
-    Node **many = NULL;
-    if (count > INLINE_OPERANDS && (many = PyMem_Calloc(count, sizeof(Node *))) == NULL)
-        return (Node *)PyErr_NoMemory();
     Node *node = allocate();
-    if (node == NULL) {
-        PyMem_Free(many);
+    if (node == NULL)
         return NULL;
-    }
     node->data = data;
     node->grad = 0.0;
     node->serial = next_serial++;
     node->op = (uint16_t)op;
     node->count = count;
-    if (many)
-        keep_apart(node, many, NULL);
     node->attributes = NULL;
     node->weak_references = NULL;
+    return node;
+}
+
+static inline Node *new_node(double data, int op, uint32_t count)
+{
+    Node **many = NULL;
+    if (count > INLINE_OPERANDS && (many = PyMem_Calloc(count, sizeof(Node *))) == NULL)
+        return (Node *)PyErr_NoMemory();
+    Node *node = small_node(data, op, count);
+    if (node == NULL)
+        PyMem_Free(many);
+    else if (many)
+        keep_apart(node, many, NULL);
     return node;
 }
 
@@ -253,7 +259,7 @@ static inline PyObject *unary(int op, double data, PyObject *operand)
 {
     if (forgets())
         return frozen_leaf(data);
-    Node *node = new_node(data, op, 1);
+    Node *node = small_node(data, op, 1);
     if (node == NULL)
         return NULL;
     node->operands.few[0] = (Node *)Py_NewRef(operand);
@@ -264,7 +270,7 @@ static inline PyObject *unary(int op, double data, PyObject *operand)
 
 static inline PyObject *binary(int op, double data, Node *left, Node *right) /* steals both */
 {
-    Node *node = forgets() ? NULL : new_node(data, op, 2);
+    Node *node = forgets() ? NULL : small_node(data, op, 2);
     if (node == NULL) {
         Py_DECREF(left);
         Py_DECREF(right);
@@ -321,7 +327,7 @@ static Extra *with_extra(Node *node) /* its extra, made if it has none yet */
         return (Extra *)PyErr_NoMemory();
     Node **operands = operands_of(node);
     if (node->count <= INLINE_OPERANDS)
-        operands = memcpy(extra->operands, operands, node->count * sizeof(Node *));
+        operands = memcpy(extra->operands, operands, sizeof extra->operands);
     keep_apart(node, operands, extra);
     return extra;
 }
@@ -372,13 +378,15 @@ static PyObject *apply(PyObject *rule, int op, PyObject *const *operands, Py_ssi
     Node *node = new_node(0.0, op, (uint32_t)count);
     if (node == NULL)
         goto done;
-    memset(operands_of(node), 0, (size_t)count * sizeof(Node *));
+    Node **own = operands_of(node);
+    if (count <= INLINE_OPERANDS) /* more are zeros from the start */
+        memset(own, 0, sizeof node->operands.few);
     int tracked = 0;
     for (Py_ssize_t k = 0; k < count; k++) {
         Node *operand = to_operand(operands[k]);
         if (operand == NULL)
             goto failed;
-        operands_of(node)[k] = operand;
+        own[k] = operand;
         numbers[k] = operand->data;
         tracked |= operand->flags & TRACKED;
     }
@@ -525,7 +533,7 @@ static Remains detach(Node *node)
     if (node->count > INLINE_OPERANDS)
         remains.many = operands_of(node);
     else
-        memcpy(remains.few, operands_of(node), node->count * sizeof(Node *));
+        memcpy(remains.few, operands_of(node), sizeof remains.few);
     node->op = NO_RULE;
     node->count = 0;
     node->flags &= (uint16_t)~APART;
@@ -587,7 +595,7 @@ static int set_text(Node *node, PyObject *text, const char *argument, size_t fie
 
 /* The first of the children are a node's operands from here on. What it had before, maybe from a first __init__, is to be
    dropped when it is complete. */
-static int take_operands(Node *node, PyObject *children, Py_ssize_t count, Remains *before)
+static inline int take_operands(Node *node, PyObject *children, Py_ssize_t count, Remains *before)
 {
     if (check_children(children) < 0 || too_many(count))
         return -1;
@@ -654,9 +662,27 @@ enum { MOST_NESTED = 50 };
 
 static Node *dead, *dead_with_code;
 
-static inline int dies_without_code(const Node *operand) /* when one reference less is held */
+static inline void lay_down(Node *node) /* among the dead; the collector does not know it any more */
 {
-    return Py_REFCNT(operand) > 1 || (Py_IS_TYPE(operand, ValueType) && operand->weak_references == NULL);
+    if (node->flags & TRACKED)
+        tracked_nodes--;
+    node->next_dead = dead;
+    dead = node;
+}
+
+static inline int let_go(Node *operand) /* by the one node that holds it, unless Python code may run then */
+{
+    if (!Py_IS_TYPE(operand, ValueType) || operand->weak_references)
+        return 0;
+    if (operand->flags & TRACKED)
+        PyObject_GC_UnTrack(operand);
+#ifdef Py_REF_DEBUG
+    Py_DECREF(operand);
+#else
+    Py_SET_REFCNT(operand, 0); /* its death without the ceremony of a call: most nodes die like that */
+    lay_down(operand);
+#endif
+    return 1;
 }
 
 static void release_all(Node *node) /* what it holds may run Python code, but nobody can reach the node any more */
@@ -683,11 +709,13 @@ static void free_without_code(void)
             Node *operand = operands[k];
             if (operand == NULL)
                 continue;
-            if (dies_without_code(operand)) {
-                operands[k] = NULL;
+            if (Py_REFCNT(operand) > 1)
                 Py_DECREF(operand);
-            } else
+            else if (!let_go(operand)) {
                 may_run_code = 1;
+                continue;
+            }
+            operands[k] = NULL;
         }
         if (may_run_code) {
             node->next_dead = dead_with_code;
@@ -720,12 +748,9 @@ static void value_dealloc(PyObject *self)
     static int freeing;
     Node *node = (Node *)self;
     PyObject_GC_UnTrack(self); /* whatever the flag says: a change of __class__ may have tracked it */
-    if (node->flags & TRACKED)
-        tracked_nodes--;
     if (node->weak_references)
         PyObject_ClearWeakRefs(self);
-    node->next_dead = dead;
-    dead = node;
+    lay_down(node);
     if (freeing)
         return;
     freeing = 1;
@@ -1380,7 +1405,7 @@ static int set_backward(PyObject *self, PyObject *closure, void *Py_UNUSED(unuse
 
 static int value_setattr(PyObject *self, PyObject *name, PyObject *value)
 {
-    if (value && PyObject_IS_GC(value)) {
+    if (value && PyType_IS_GC(Py_TYPE(value))) {
         PyObject *known = PyUnicode_Check(name) ? _PyType_Lookup(Py_TYPE(self), name) : NULL;
         int has_setter = known && Py_TYPE(known)->tp_descr_set;
         if (!has_setter && let_hold((Node *)self, value) < 0)
