@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import chainrule
-from chainrule import c_text, engine, ops
+from chainrule import _copies, c_text, engine, ops
 
 ROOT = Path(__file__).parent.parent
 MODULES = [info.name for info in pkgutil.iter_modules(chainrule.__path__, "chainrule.") if "._" not in info.name]
@@ -44,12 +44,16 @@ print({name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_n
     assert set(re.findall(r"'(\w+)'", loaded)) <= {"sitecustomize", "_distutils_hack", "usercustomize"}
 
 
-def test_the_engine_imports_only_the_op_table_and_the_standard_library():
-    source = Path(engine.__file__).read_text()
+def imports_outside_the_standard_library(source):
     imports = re.findall(r"^(?:from|import) ([\w.]+)", source, flags=re.MULTILINE)
-    outside = {name for name in imports if name.partition(".")[0] not in sys.stdlib_module_names}
-    assert outside == {"chainrule", "chainrule.ops"}
+    return {name for name in imports if name.partition(".")[0] not in sys.stdlib_module_names}
+
+
+def test_the_engine_imports_only_the_op_table_and_how_values_are_copied():
+    source = Path(engine.__file__).read_text()
+    assert imports_outside_the_standard_library(source) == {"chainrule", "chainrule.ops", "chainrule._copies"}
     assert "from chainrule import ops\n" in source
+    assert imports_outside_the_standard_library(Path(_copies.__file__).read_text()) == set()
 
 
 def public_objects():
