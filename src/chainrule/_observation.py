@@ -36,7 +36,7 @@ class _Thread(threading.local):
 
 
 _this_thread = _Thread()
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler or a finalizer may come back to it
 _observations = {"nodes": 0, "passes": 0}  # under way, in all threads
 
 
