@@ -1428,3 +1428,37 @@ def test_a_value_that_is_named_twice_is_refused():
     for target in (x * 3.0, lambda y: x * y):
         with pytest.raises(ValueError, match=r"`wrt` has Value\(data=1.0.* twice"):
             compile(target, [x, Value(2.0), x])
+
+
+def branching_and_catching(x):
+    try:
+        return x * 2.0 if x > 1.0 else x
+    except Exception:
+        return x * 7.0
+
+
+def rounding_and_catching(x):
+    try:
+        return x * float(x)
+    except TypeError:
+        return x * 7.0
+
+
+@pytest.mark.parametrize("written", [branching_and_catching, rounding_and_catching])
+def test_a_refusal_that_the_function_catches_is_told_all_the_same(written):
+    with pytest.raises(TracingError, match=r"branches on|turns a traced number into a float"):
+        compile(written)(2.0)
+    assert compile(lambda x: x * 2.0)(2.0) == 4.0
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        lambda x: x * 2.0 if x in {1.0, 2.0} else x * 7.0,
+        lambda x: x * {2.0: 5.0}.get(x, 1.0),
+        lambda x: x * len({x, 2.0}),
+    ],
+)
+def test_a_traced_number_is_no_key(written):
+    with pytest.raises(TracingError, match="looks a traced number up in a set, a dict or a cache"):
+        compile(written)(2.0)

@@ -244,3 +244,65 @@ def test_a_copy_has_not_been_read_but_is_made_of_what_was():
     assert not twin._operands[0]._read
     with pytest.raises(ValueError, match="was read"):
         compile(copy.deepcopy(followed))
+
+
+def micrograd_loop(update):
+    """Prints the loss after the step, as micrograd's demo does."""
+    x, printed = Value(1.0), []
+    for _ in range(2):
+        loss = x * x
+        x.grad = 0.0
+        loss.backward()
+        update(x)
+        printed.append(loss.data)
+    return x
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        lambda x: setattr(x, "data", x.data - 0.1 * x.grad),
+        lambda x: chainrule.optim.SGD([x], lr=0.1).step(),
+        lambda x: chainrule.optim.Adam([x], lr=0.1).step(),
+    ],
+)
+def test_a_loss_that_is_older_than_the_numbers_says_nothing_of_them(update):
+    x = micrograd_loop(update)
+    assert compile(x * x)() == x.data * x.data
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        lambda a, b: max(a, b),
+        lambda a, b: min([a, b]),
+        lambda a, b: a if a > b else b,
+        lambda a, b: sorted([a, b])[1],
+        lambda a, b: max(a, 0.0),
+    ],
+)
+def test_a_result_that_was_chosen_is_refused(choice):
+    x, z = Value(1.5), Value(0.5)
+    for a, b in ((x, z), (x * 2.0, z * 3.0)):
+        with pytest.raises(ValueError, match="perhaps chosen among others"):
+            compile(choice(a, b))
+
+
+def test_a_compiled_method_goes_with_the_copy_of_its_object():
+    class Net(nn.Module):
+        def __init__(self):
+            self.w = Value(2.0)
+            self.loss = compile(self.error, wrt=[self.w])
+
+        def error(self, x, y):
+            return (self.w * x - y) ** 2
+
+    net = Net()
+    twin = copy.deepcopy(net)
+    twin.w.data = 7.0
+    assert (twin.loss(1.0, 0.0), net.loss(1.0, 0.0)) == (49.0, 4.0)
+    assert (twin.w.grad, net.w.grad) == (14.0, 4.0)
+    assert copy.deepcopy(square) is square
+
+
+square = compile(lambda x: x * x)

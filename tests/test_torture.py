@@ -135,7 +135,7 @@ def divided_the_other_way(found):
 # A stage, a function of it, what that gives in place of what it gave, who finds it, and in which families.
 PLANTED = [
     ("trace", "graph.lay_flat", divided_the_other_way, "interpreter", ["ragged", "triangular"]),
-    ("classify", "classes._sums", signs_lost, "interpreter", ["stencil_1d", "integrator"]),
+    ("classify", "classes._chains", signs_lost, "interpreter", ["stencil_1d", "integrator"]),
     ("recurrences", "recurrence._breaks", lambda found: [], "interpreter", list(FAMILIES)),
     ("recurrences", "recurrence._breaks", lambda found: [], "verify", list(FAMILIES)),
     ("lift", "lift._separable", lambda found: True, "interpreter", ["coupled", "triangular"]),

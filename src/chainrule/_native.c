@@ -20,6 +20,7 @@
 
 enum { NO_RULE = UINT16_MAX, USER_RULE = UINT16_MAX - 1 };    /* beside the table's codes: Node.op */
 enum { CONSTANT = 1, VISITED = 2, TRACKED = 4, COUNTED = 8, READ = 16, FROZEN = 32, FOLLOWS_READ = 64 }; /* Node.flags */
+enum { COMPARED = 128, WRITTEN = 256 }; /* Node.flags: by `<` and its kin or `if`; by an assignment to `.data` */
 enum { APART = 1 << 15 }; /* Node.flags: the operands, or what few nodes have, are not in the node itself */
 enum { INLINE_OPERANDS = 2 };
 
@@ -242,6 +243,11 @@ static inline uint64_t *read_at(Node *leaf) /* how many nodes there were then; i
     return (uint64_t *)operands_of(leaf);
 }
 
+static inline uint64_t *written_at(Node *leaf) /* likewise, if it is WRITTEN */
+{
+    return (uint64_t *)operands_of(leaf) + 1;
+}
+
 static inline void mark_read(Node *node)
 {
     node->flags |= READ;
@@ -253,6 +259,7 @@ static int read_operands(Node *node) /* the same for all that the node was made 
 {
     Node *few[64], **waiting = few;
     size_t count = 1, capacity = 64;
+    uint64_t computed = node->flags & WRITTEN ? UINT64_MAX : node->serial;
     few[0] = node;
     while (count) {
         node = waiting[--count];
@@ -260,6 +267,8 @@ static int read_operands(Node *node) /* the same for all that the node was made 
             Node *operand = operands_of(node)[k];
             if (operand->flags & (READ | CONSTANT))
                 continue;
+            if (operand->count == 0 && operand->flags & WRITTEN && *written_at(operand) > computed)
+                continue; /* the number that is read is older than this one */
             mark_read(operand);
             if (operand->count == 0)
                 continue;
@@ -297,8 +306,9 @@ static inline int read_number(Node *node)
 static inline void write_number(Node *node, double data)
 {
     node->data = data;
+    node->flags = (uint16_t)((node->flags & ~READ) | WRITTEN);
     if (node->count == 0)
-        node->flags &= (uint16_t)~READ;
+        *written_at(node) = next_serial;
 }
 
 static PyObject *frozen_leaf(double data)
@@ -727,7 +737,7 @@ static int value_init(PyObject *self, PyObject *args, PyObject *names)
         flags |= operands_of(node)[k]->flags;
     node->data = data;
     node->grad = 0.0;
-    node->flags &= (uint16_t)~(CONSTANT | FROZEN | READ | FOLLOWS_READ);
+    node->flags &= (uint16_t)~(CONSTANT | FROZEN | READ | FOLLOWS_READ | COMPARED | WRITTEN);
     inherit(node, flags);
     if (forgetful)
         node->flags |= FROZEN;
@@ -1267,6 +1277,7 @@ static int value_bool(PyObject *self)
 {
     if (refused("branches on a Value"))
         return -1;
+    ((Node *)self)->flags |= COMPARED;
     return read_number((Node *)self) < 0 ? -1 : ((Node *)self)->data != 0.0;
 }
 
@@ -1310,6 +1321,9 @@ static PyObject *value_compare(PyObject *self, PyObject *other, int comparison)
         Py_DECREF(condition);
     }
     double left = ((Node *)self)->data, right = 0.0;
+    ((Node *)self)->flags |= COMPARED;
+    if (is_value(other))
+        ((Node *)other)->flags |= COMPARED;
     if (PyLong_Check(other) && (comparison == Py_EQ || comparison == Py_NE)) { /* exact, and of any size */
         PyObject *number = read_number((Node *)self) < 0 ? NULL : PyFloat_FromDouble(left);
         PyObject *answer = number ? PyFloat_Type.tp_richcompare(number, other, comparison) : NULL;
@@ -1610,7 +1624,7 @@ static PyObject *value_setstate(PyObject *self, PyObject *state)
 
 static PyObject *value_copy_to(PyObject *self, PyObject *args)
 {
-    enum { OF_ITS_PLACE = VISITED | TRACKED | COUNTED | APART | READ }; /* nobody has read the copy */
+    enum { OF_ITS_PLACE = VISITED | TRACKED | COUNTED | APART | READ | COMPARED | WRITTEN }; /* nobody has read the copy */
     Node *node = (Node *)self, *twin;
     PyObject *operands;
     if (!PyArg_ParseTuple(args, "O!O!:_copy_to", ValueType, &twin, &PyTuple_Type, &operands) ||
@@ -1674,6 +1688,11 @@ static PyObject *get_read(PyObject *self, void *Py_UNUSED(unused))
     return PyBool_FromLong(((Node *)self)->flags & READ);
 }
 
+static PyObject *get_compared(PyObject *self, void *Py_UNUSED(unused))
+{
+    return PyBool_FromLong(((Node *)self)->flags & COMPARED);
+}
+
 static PyObject *get_read_at(PyObject *self, void *Py_UNUSED(unused))
 {
     Node *node = (Node *)self;
@@ -1715,6 +1734,7 @@ static PyGetSetDef value_attributes[] = {
     {"_serial", get_serial, NULL, PyDoc_STR("Counts creations."), NULL},
     {"_constant", get_constant, NULL, PyDoc_STR("Whether this is a plain number that met a Value."), NULL},
     {"_data", get_data_unread, NULL, PyDoc_STR("The number, for code on which no graph depends."), NULL},
+    {"_compared", get_compared, NULL, PyDoc_STR("Whether it was itself compared, and so perhaps chosen."), NULL},
     {"_read", get_read, NULL, PyDoc_STR("Whether somebody has read this number, or one made of it."), NULL},
     {"_read_at", get_read_at, NULL, PyDoc_STR("Of a leaf that was read: nodes from this serial number on are younger."),
      NULL},

@@ -56,6 +56,7 @@ class Value(OpMethods):
         "__dict__",  # attributes of the user's own
         "__weakref__",
         "_closure",  # a hand-written backward, or None
+        "_compared",  # whether `<` or `if` has read it itself: it may have been chosen among others
         "_constant",  # a plain number that met a Value: it takes no gradient
         "_data",
         "_follows_read",  # made of operands that were read before, or of such nodes
@@ -67,6 +68,7 @@ class Value(OpMethods):
         "_rule",  # the row of the op table that made this node; None for a leaf or a hand-made node
         "_serial",  # counts creations: a node is always younger than its operands
         "_takes_gradient",  # False for constants, and for leaves whose `requires_grad` is
+        "_written_at",  # None, or the serial number that was due when `.data` was last assigned
     )
 
     __array_priority__ = -1.0  # NumPy scalars leave arithmetic to Value; NumPy arrays go element by element
@@ -87,6 +89,8 @@ class Value(OpMethods):
         self._constant = False
         self._takes_gradient = not forgets
         self._read_at: int | None = None
+        self._written_at: int | None = None
+        self._compared = False
         self._follows_read = _is_read(self._operands)
         self._serial = next(_serial_numbers)
         self._label = name
@@ -99,7 +103,8 @@ class Value(OpMethods):
         nodes = tuple([o if isinstance(o, Value) else _constant(o) for o in operands])
         data = as_float(rule.forward(*[node._data for node in nodes]), "the op's result")
         if _threads_without_graph and not _this_thread.records:
-            _read(*nodes)
+            for operand in nodes:
+                _read(operand)
             return _node(data, "", (), None, takes_gradient=False)
         node = _node(data, rule.symbol, nodes, rule)
         if _node_observer:
@@ -172,8 +177,7 @@ class Value(OpMethods):
     @data.setter
     def data(self, number: Any) -> None:
         self._data = as_float(number, "data")
-        if not self._operands:
-            self._read_at = None  # nobody has read this one yet
+        self._read_at, self._written_at = None, next(_serial_numbers)  # nobody has read this one yet
 
     @property
     def _read(self) -> bool:
@@ -247,7 +251,8 @@ class Value(OpMethods):
             )
         for name in _COPIED:
             setattr(twin, name, getattr(self, name))
-        twin._operands, twin._serial, twin._read_at = operands, next(_serial_numbers), None  # nobody has read the copy
+        twin._operands, twin._serial = operands, next(_serial_numbers)
+        twin._read_at, twin._written_at, twin._compared = None, None, False  # nobody has read the copy
 
     def __repr__(self) -> str:
         label = f", label={self._label!r}" if self._label else ""
@@ -267,6 +272,7 @@ class Value(OpMethods):
     def __bool__(self) -> bool:
         if _watcher:
             _watcher("branches on a Value")
+        self._compared = True
         _read(self)
         return self._data != 0.0
 
@@ -350,7 +356,7 @@ class Value(OpMethods):
         return self
 
 
-_COPIED = [name for name in Value.__slots__ if name[:2] != "__" and name not in ("_operands", "_read_at", "_serial")]
+_COPIED = [name for name in Value.__slots__ if name[:2] != "__" and name not in ("_operands", "_serial")]
 
 
 def _node(data: float, tag: str, operands: tuple[Value, ...], rule: Op | None, takes_gradient: bool = True) -> Value:
@@ -363,7 +369,8 @@ def _node(data: float, tag: str, operands: tuple[Value, ...], rule: Op | None, t
     node._closure = None
     node._constant = False
     node._takes_gradient = takes_gradient
-    node._read_at = None
+    node._read_at = node._written_at = None
+    node._compared = False
     node._follows_read = _is_read(operands)
     node._serial = next(_serial_numbers)
     node._label = ""
@@ -394,21 +401,29 @@ def _compare(rule: Op, left: Value, right: Any) -> bool:
         if rule not in (ops.eq, ops.ne):
             raise
         number = math.nan
-    _read(left, right)
+    for node in (left, right):
+        if isinstance(node, Value):
+            node._compared = True
+            _read(node)
     return bool(rule.forward(left._data, number))
 
 
-def _read(*numbers: Any) -> None:
-    """Note that somebody reads these numbers, and so learns of all that they were made of.
+def _read(number: Value) -> None:
+    """Note that somebody reads this number, and so learns of all that it was made of.
 
-    What a program does next may depend on them: for other numbers it might make other nodes from the same leaves. So
-    a graph of nodes that `_follows_read` stands for these numbers only, and is not to be computed again for others.
+    What a program does next may depend on it: for other numbers it might make other nodes from the same leaves. So a
+    graph of nodes that `_follows_read` stands for these numbers only, and is not to be computed again for others. A
+    leaf that was assigned since the number was computed has another one by now, of which nothing was learnt.
     """
-    pending = [node for node in numbers if isinstance(node, Value) and node._read_at is None]
-    now = next(_serial_numbers) if pending else 0
+    if number._read_at is not None:
+        return
+    now = next(_serial_numbers)
+    computed = number._serial if number._operands and number._written_at is None else now
+    pending = [number]
     while pending:
         node = pending.pop()
-        if node._read_at is None and not node._constant:
+        is_newer = not node._operands and node._written_at is not None and node._written_at > computed
+        if node._read_at is None and not (node._constant or is_newer):
             node._read_at = now
             pending += node._operands
 

@@ -262,19 +262,22 @@ def _code(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: str, 
 
 def _check_numbers_were_not_read(graph: Graph) -> None:
     """Refuse a graph that might be another one if its leaves had other numbers."""
-    newest = graph.nodes[-1]._serial
+    target = graph.nodes[-1]
     for node in graph.nodes:  # oldest first
-        read, follower = None, graph.nodes[-1]
+        read, follower = None, f"{target!r} (`_op` {target._op!r}) was made"
         if node._follows_read:
-            read, follower = next((repr(x) for x in node._operands if x._read), "a Value"), node
-        elif not node._operands and node._read_at is not None and node._read_at <= newest:
+            read = next((repr(x) for x in node._operands if x._read), "a Value")
+            follower = f"{node!r} (`_op` {node._op!r}) was made of it"
+        elif not node._operands and node._read_at is not None and node._read_at <= target._serial:
             read = repr(node)
+        elif node is target and node._compared:
+            read, follower = repr(node), "it was given here, and perhaps chosen among others"
         if read is not None:
             raise ValueError(
                 f"the number of {read} was read (by `.data`, a comparison, max, sorted, detach or no_grad()) before "
-                f"{follower!r} (`_op` {follower._op!r}) was made, and a branch or a constant that followed from that "
-                "number would be frozen: use chainrule.where, maximum, minimum or softmax, compile the function "
-                "itself, or say allow_frozen_branches=True if nothing in the graph depends on the number"
+                f"{follower}, and a branch or a constant that followed from that number would be frozen: use "
+                "chainrule.where, maximum, minimum or softmax, compile the function itself, or say "
+                "allow_frozen_branches=True if nothing in the graph depends on the number"
             )
 
 

@@ -8,6 +8,7 @@ Any number of threads may call one. What is traced and compiled stays as it is; 
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 import threading
@@ -87,6 +88,14 @@ class CompiledFunction:
     def __reduce__(self) -> str:
         """As of any function: a copy is the function itself, a pickle is its name."""
         return str(getattr(self, "__qualname__", self.name))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
+        """Itself, as of any function; but a method that is compiled belongs to its object, and goes with the copy."""
+        function = copy.deepcopy(self.function, memo)
+        if function is self.function:
+            return self
+        wrt = copy.deepcopy(self._wrt, memo)
+        return CompiledFunction(function, wrt, self._backend, self._dtype, self._strict)
 
     def __call__(self, *inputs: Any) -> Any:
         """The result for these inputs; adds the gradient to `wrt` as `backward()` would, if the result is one number.

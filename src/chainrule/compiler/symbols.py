@@ -42,6 +42,7 @@ CAPTURED = (
 NUMBERS = (
     "call the compiled function itself, which then becomes part of this one, or call it outside and pass the result"
 )
+KEYS = "compare it, as in chainrule.where(x == 2.0, a, b), or let the function capture what does not change"
 CONDITIONS = "compare each with something, as in (x > 0) & (y > 0)"
 OPPOSITE = "write the opposite comparison (x <= 0 for the opposite of x > 0), or 1.0 - (condition)"
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
@@ -173,7 +174,10 @@ class Symbol:
     def __ne__(self, other: Any) -> Symbol:  # type: ignore[override]
         return _binary(ops.ne, self, other)
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:
+        if is_tracing() and _is_users(sys._getframe(1)):
+            _refuse("looks a traced number up in a set, a dict or a cache", KEYS)
+        return object.__hash__(self)
 
     # Conditions are joined as Python joins the True and False that comparisons of numbers give.
 
@@ -282,6 +286,7 @@ class Constant:
 
 
 class _Thread(threading.local):
+    refusal: TracingError | None = None  # the first of a trace; code that catches it would go on with other numbers
     classes: dict[int, int] = {}  # noqa: RUF012  # replaced at the start of a trace
 
 
@@ -294,10 +299,13 @@ def tracing() -> Iterator[dict[int, int]]:
 
     Gives a dict that will hold the arguments that must be indices of classes, by place, and how many classes there are.
     """
-    before, _this_thread.classes = _this_thread.classes, {}
+    before = _this_thread.classes, _this_thread.refusal
+    _this_thread.classes, _this_thread.refusal = {}, None
     try:
         with traced(_look):
             yield _this_thread.classes
+        if _this_thread.refusal is not None:
+            raise _this_thread.refusal
     except TracingError:
         raise
     except TypeError as error:
@@ -305,7 +313,7 @@ def tracing() -> Iterator[dict[int, int]]:
             raise
         raise TracingError(f"{_line(*place)} does not accept a traced number ({error}): {AS_IT_IS}") from error
     finally:
-        _this_thread.classes = before
+        _this_thread.classes, _this_thread.refusal = before
 
 
 def refuse_numbers(deed: str, remedy: str = NUMBERS) -> None:
@@ -361,7 +369,10 @@ def _refuse(deed: str, remedy: str, why: str = "which has no number yet") -> NoR
     while frame and not _is_users(frame):
         frame = frame.f_back
     place = _line(frame.f_code.co_filename, frame.f_lineno) if frame else "the traced function"
-    raise TracingError(f"{place} {deed}, {why}: {remedy}")
+    error = TracingError(f"{place} {deed}, {why}: {remedy}")
+    if is_tracing() and deed.startswith(("branches", "reads", "turns")):  # others may be asked by who has another way
+        _this_thread.refusal = _this_thread.refusal or error
+    raise error
 
 
 def _users_place(traceback: TracebackType | None) -> tuple[str, int] | None:
