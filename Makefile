@@ -50,7 +50,7 @@ PLANTED := build/planted
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1
 SANITIZED_TESTS := $(patsubst %,tests/test_%.py,value engines_agree hardening ops nn optim losses training compiler checks figures \
 	transforms recording anomalies doctor recurrence ragged_sums compile_functions compiled_training objectives checkpoints kernels \
-	copies micrograd_scripts)
+	copies micrograd_scripts looks plain_calls)
 UNDER_SANITIZER = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	PYTHONMALLOC=malloc CHAINRULE_ENGINE=native
 sanitize: $(VENV)/tests-installed
