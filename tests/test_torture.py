@@ -9,6 +9,7 @@ import pytest
 import torture
 import torture_engines
 from chainrule import Value, engine, ops
+from chainrule.compiler import classes
 from torture_engines import ENGINES
 from torture_families import FAMILIES, Picks, World
 
@@ -87,7 +88,7 @@ def test_families_are_as_large_as_they_are_picked():
 
     def squashed(*given):
         found = []
-        functions = ops.TABLE | {"tanh": lambda x: found.append(x) or ops.tanh(x)}
+        functions = torture_engines.FUNCTIONS | {"tanh": lambda x: found.append(x) or ops.tanh(x)}
         FAMILIES["coupled"](World(Picks(given), lambda kind, low, high: Value(0.5), functions, "seed"))
         return len(found)
 
@@ -123,6 +124,10 @@ def signs_lost(found):
     return {node: [(operand, 1) for operand, _ in terms] for node, terms in found.items()}
 
 
+def largest_lost(found):
+    return classes.SUM if found == classes.LARGEST else found
+
+
 def divided_the_other_way(found):
     nodes, rules, operands = found
     return (
@@ -136,6 +141,7 @@ def divided_the_other_way(found):
 PLANTED = [
     ("trace", "graph.lay_flat", divided_the_other_way, "interpreter", ["ragged", "triangular"]),
     ("classify", "classes._chains", signs_lost, "interpreter", ["stencil_1d", "integrator"]),
+    ("classify", "classes._kind", largest_lost, "interpreter", ["largest_of_many"]),
     ("recurrences", "recurrence._breaks", lambda found: [], "interpreter", list(FAMILIES)),
     ("recurrences", "recurrence._breaks", lambda found: [], "verify", list(FAMILIES)),
     ("lift", "lift._separable", lambda found: True, "interpreter", ["coupled", "triangular"]),

@@ -32,6 +32,7 @@ MOVES = 3
 LARGEST = 1e6  # beyond it, numbers are not compared: rounding decides
 TOLERANCE = 1e-12  # for each unit of what rounding is magnified by, in doubles
 SINGLE = 2.0**29  # how much coarser floats are
+FUNCTIONS = ops.TABLE | {"softmax": chainrule.softmax, "logsumexp": chainrule.logsumexp}
 EXAMPLES = (1, 2, 3, 7, 8, 9, 16, 17, 33)
 
 
@@ -47,7 +48,7 @@ def random_program(family, seed):
     """A program of this family, always the same one for a seed."""
     picks = Picks(rng=random.Random(f"{seed} picks"))
     program = Program(family, (), seed)
-    written(program, Leaves(Value), ops.TABLE, picks=picks)
+    written(program, Leaves(Value), FUNCTIONS, picks=picks)
     return Program(family, tuple(picks.taken), seed)
 
 
@@ -67,7 +68,7 @@ def written(program, leaf, functions, move=0, example=0, picks=None):
     return made[0] + result if isinstance(result, float) else result  # so that there is something to compile
 
 
-def written_on(program, parameters, data, functions=ops.TABLE):
+def written_on(program, parameters, data, functions=FUNCTIONS):
     """The same with leaves that are there already."""
     given = {"parameter": iter(parameters), "datum": iter(data)}
     return written(program, lambda kind, _: next(given[kind]), functions)
@@ -94,7 +95,7 @@ class Eager:
 
     def __init__(self, program, move, example=0):
         made = Leaves(Value)
-        self.root = written(program, made, ops.TABLE, move, example)
+        self.root = written(program, made, FUNCTIONS, move, example)
         self.leaves, self.kinds, self.numbers = made.all, made.kinds, made.numbers
         self.root.backward()
         self.value, self.gradient = self.root.data, [leaf.grad for leaf in self.leaves]
@@ -177,7 +178,7 @@ class Contest:
     def expected(self, move):
         """Those of eager code; of a batch, as a `strict` program adds it up."""
         if move not in self.wanted:
-            results, leaves = self.written(move, Value, ops.TABLE)
+            results, leaves = self.written(move, Value, FUNCTIONS)
             total = results[0]
             if self.mode == "batch":
                 total = chainrule.mean(results) if self.reduce == "mean" else sum(results)
@@ -250,7 +251,18 @@ def pytorch(contest):
 
         return function
 
-    functions = {name: on_tensors(name) for name in torch_ops.FUNCTIONS}
+    def of_many(name, function):
+        def on_many(items):
+            if not any(map(torch.is_tensor, items)):
+                return FUNCTIONS[name](items)
+            return function(torch.stack([torch.as_tensor(item, dtype=torch.float64) for item in items]), 0)
+
+        return on_many
+
+    functions = {name: on_tensors(name) for name in torch_ops.FUNCTIONS} | {
+        "softmax": of_many("softmax", lambda *given: list(torch.softmax(*given))),
+        "logsumexp": of_many("logsumexp", torch.logsumexp),
+    }
     found = []
     for move in range(MOVES):
         results, leaves = contest.written(move, torch_ops.leaf, functions)
@@ -344,7 +356,7 @@ def simpler(program):
             for less in {number // 2, number - 1} if halves else {0}:
                 if less < number:
                     picks = Picks((*program.picks[:k], less, *program.picks[k + 1 :]))
-                    written(program, Leaves(Value), ops.TABLE, picks=picks)
+                    written(program, Leaves(Value), FUNCTIONS, picks=picks)
                     if tuple(picks.taken) != program.picks:
                         yield program._replace(picks=tuple(picks.taken))
 

@@ -6,7 +6,9 @@ were picked. Smaller ones make smaller programs: a failure is shrunk by picking 
 """
 
 import random
+from functools import reduce
 from itertools import pairwise
+from operator import add
 
 
 class World:
@@ -83,10 +85,7 @@ def dot(a, b):
 
 def sum_of(terms):
     """Left to right, without a zero to start from."""
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
+    return reduce(add, terms)
 
 
 def chopped(things, size):
@@ -565,7 +564,86 @@ def binomial_tree(w):
     return row[0]
 
 
-LOOPS = (scan, coupled, recurrent_net, stencil_1d, integrator, ragged, triangular)
+def largest_of_many(w):
+    """Softmaxes, log-sum-exps and largest numbers, of few or many, of equal or growing counts, near or far apart."""
+    return w.one_of(classification, attention, forward_algorithm, mixture, largest_of_each)(w)
+
+
+def far(w):
+    """How far apart scores lie: beyond 700, an exponential that is not shifted overflows."""
+    return w.one_of(1.0, 30.0, 900.0)
+
+
+def classification(w):
+    """The cross-entropy of examples, whose choices may be of different numbers."""
+    examples, inputs, scale = w.pick(1, 6), w.few(1, 3), far(w)
+    classes = w.one_of([w.few(1, 5)] * examples, [1 + (k * k) % 4 for k in range(examples)])
+    rows = [w.many(w.parameter, inputs) for _ in range(max(classes))]
+    wanted, total = w.one_of("logsumexp", "softmax"), 0.0
+    for count in classes:
+        x = w.many(w.datum, inputs)
+        scores = [scale * dot(row, x) for row in rows[:count]]
+        target = w.pick(0, count - 1)
+        if wanted == "logsumexp":
+            total = total + (w.logsumexp(scores) - scores[target])
+        else:
+            total = total + (1.0 - w.softmax(scores)[target]) ** 2
+    return total
+
+
+def attention(w):
+    """Each step is a mean of those before it, or of all, with the weights of a softmax."""
+    steps, width, layers, scale = w.pick(1, 6), w.few(1, 3), w.few(1, 2), far(w)
+    causal, rows = w.pick(0, 1), chopped(w.some(steps * width), width)
+    for _ in range(layers):
+        query, key = layer(w, width, width), layer(w, width, width)
+        keys, mixed = [key(row) for row in rows], []
+        for t, row in enumerate(rows):
+            asked, past = query(row), rows[: t + 1] if causal else rows
+            weights = w.softmax([scale * dot(asked, keys[s]) for s in range(len(past))])
+            mixed.append([w.tanh(dot(weights, [other[k] for other in past])) for k in range(width)])
+        rows = mixed
+    return readout(w, rows[-1], rows)
+
+
+def forward_algorithm(w):
+    """All paths through a chain of states: the loss of a CRF, or the score of the best path."""
+    states, steps, scale = w.few(1, 5), w.pick(1, 8), far(w)
+    moves = [w.many(w.parameter, states) for _ in range(states)]
+    scores = chopped(w.some(steps * states), states)
+    join = w.one_of(w.logsumexp, lambda items: reduce(w.maximum, items))
+    alpha = [scale * v for v in scores[0]]
+    for row in scores[1:]:
+        alpha = [join([alpha[i] + moves[i][j] for i in range(states)]) + scale * row[j] for j in range(states)]
+    return join(alpha) - scale * scores[-1][0]
+
+
+def mixture(w):
+    """The likelihood of points under a few bells."""
+    parts, scale = w.few(1, 4), far(w)
+    points, centres, widths = w.some(w.pick(1, 7)), w.many(w.parameter, parts), w.parameter(0.3, 0.9)
+    weights = w.softmax(w.many(w.parameter, parts))
+    total = 0.0
+    for x in points:
+        total = total + w.logsumexp(
+            [w.log(share) - scale * ((x - c) / widths) ** 2 for share, c in zip(weights, centres, strict=True)]
+        )
+    return total
+
+
+def largest_of_each(w):
+    """The largest of rows that grow, or not; with a gradient and without; through loops of other ops."""
+    rows, width, scale = w.pick(1, 7), w.few(1, 5), far(w)
+    grows, pick = w.pick(0, 1), w.one_of(w.larger, w.maximum, w.minimum)
+    carry, slope = w.parameter(), w.parameter()
+    for r in range(rows):
+        x = w.some(1 + r if grows else width)
+        top = reduce(pick, [scale * slope * v + carry for v in x])
+        carry = w.tanh(carry * slope + w.finite(top) / scale) + w.sin(top)
+    return carry
+
+
+LOOPS = (scan, coupled, recurrent_net, stencil_1d, integrator, ragged, triangular, largest_of_many)
 
 
 def batches(w):
@@ -589,6 +667,7 @@ FAMILIES = {
         ragged,
         scan,
         triangular,
+        largest_of_many,
         batches,
         one_after_another,
     )

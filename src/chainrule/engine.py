@@ -429,7 +429,10 @@ def _read(number: Value) -> None:
 
 
 def _is_read(operands: tuple[Value, ...]) -> bool:
-    return any(operand._read or operand._follows_read for operand in operands)
+    for operand in operands:  # a loop, because every node made comes through here
+        if operand._follows_read or operand._read_at is not None:
+            return True
+    return False
 
 
 def watch(watcher: Callable[..., Any] | None) -> None:
