@@ -119,6 +119,7 @@ BAD = {
     "too large": (["large.py"], "larger than a megabyte"),
     "no folder": (["a.py", "--lessons", "nope"], "there is no folder 'nope'"),
     "a bad lesson": (["a.py", "--lessons", "bad"], "01-bad.md, line 1: a lesson begins with front matter"),
+    "more memory than there is": (["a.py", "--memory", "9" * 20], "is not in the range 64<=x<=1000000"),
     "no time": (["a.py", "--seconds", "0"], "0.0 is not in the range"),
     "no memory": (["a.py", "--memory", "1"], "1 is not in the range"),
 }

@@ -36,7 +36,12 @@ MOST_BYTES = 1_000_000
     help="Time for each answer.",
 )
 @click.option(
-    "--memory", default=512, show_default=True, type=click.IntRange(64), metavar="MB", help="Memory for each answer."
+    "--memory",
+    default=512,
+    show_default=True,
+    type=click.IntRange(64, 1_000_000),
+    metavar="MB",
+    help="Memory for each answer.",
 )
 def grade(submission: str, exercise: str, lesson: str, folder: str | None, seconds: float, memory: int) -> int:
     """Grade a learner's file: one JSON object with a report for each answer in it.
