@@ -66,7 +66,7 @@ define build_sanitized
 	cd $(1) && CFLAGS="$(SANITIZE) $(2)" LDFLAGS="-fsanitize=address,undefined" $(abspath $(BIN))/python setup.py -q build_ext --inplace
 endef
 
-# Rebuild the native engine after a change to ops.py or _native.c.
+# Rebuild the native engine after a change to ops.py or native/engine.c.
 build: $(VENV)/installed
 	$(BIN)/python setup.py -q build_ext --inplace --force
 
@@ -103,12 +103,12 @@ bench: $(VENV)/bench-installed
 	$(BIN)/python benchmarks/scoreboard.py $(ARGUMENTS)
 
 clean:
-	rm -rf $(VENV) build dist site src/*.egg-info src/chainrule/*.so src/chainrule/_native_ops.h src/chainrule/learn/site lessons/node_modules
+	rm -rf $(VENV) build dist site src/*.egg-info src/chainrule/*.so src/chainrule/native/ops.h src/chainrule/learn/site lessons/node_modules
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/installed: $(VENV)/bin/python pyproject.toml setup.py src/chainrule/ops.py src/chainrule/c_text.py src/chainrule/_native.c
+$(VENV)/installed: $(VENV)/bin/python pyproject.toml setup.py src/chainrule/ops.py src/chainrule/native/header.py src/chainrule/native/engine.c
 	$(BIN)/pip install -q -e .
 	touch $@
 

@@ -15,7 +15,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 PACKAGE = Path("src/chainrule")
-HEADER = PACKAGE / "_native_ops.h"
+HEADER = PACKAGE / "native" / "ops.h"
 
 
 def load_by_path(name: str) -> ModuleType:
@@ -31,13 +31,13 @@ class BuildNative(build_ext):
     def run(self) -> None:
         table = load_by_path("ops").TABLE.values()
         checksum = zlib.crc32((PACKAGE / "ops.py").read_bytes())
-        HEADER.write_text(load_by_path("c_text").engine_header(table, checksum))
+        HEADER.write_text(load_by_path("native/header").engine_header(table, checksum))
         super().run()
 
 
 native = Extension(
     "chainrule._native",
-    [str(PACKAGE / "_native.c")],
+    [str(PACKAGE / "native" / "engine.c")],
     depends=[str(HEADER), str(PACKAGE / "ops.py")],
     # Bit for bit what Python computes: no contraction, no fast-math, the same libm.
     extra_compile_args=["-O3", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra"],

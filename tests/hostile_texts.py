@@ -6,7 +6,7 @@ import sys
 from hypothesis import strategies as st
 
 from chainrule import Value, ops
-from chainrule.expressions import ExpressionError
+from chainrule.cli.formula_parser import ExpressionError
 from hostile_files import cut, flipped
 
 # CSV files.

@@ -11,8 +11,8 @@ import torch
 
 import chainrule
 from chainrule import AnomalyError, Value, data, detect_anomaly, losses, nn, ops, optim
-from chainrule._observation import nodes_are_observed
-from chainrule.anomalies import first_bad_node, first_bad_push
+from chainrule.core.observation import nodes_are_observed
+from chainrule.debug.anomalies import first_bad_node, first_bad_push
 
 
 def caught(function, model=None):

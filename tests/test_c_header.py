@@ -18,11 +18,11 @@ import torture
 from c_compiler import Compiled
 from chainrule import Value, data, nn
 from chainrule.compiler import compile
-from chainrule.compiler.c_header import share_memory
-from chainrule.compiler.differentiate import differentiate
-from chainrule.compiler.graph import trace
-from chainrule.compiler.lift import lift
-from chainrule.compiler.program import Repeat
+from chainrule.compiler.backends.c_header import share_memory
+from chainrule.compiler.passes.differentiate import differentiate
+from chainrule.compiler.passes.lift import lift
+from chainrule.compiler.passes.program import Repeat
+from chainrule.compiler.trace.graph import trace
 from expressions import CONTINUOUS, programs, run, tame_numbers
 from test_compiler import moons_loss
 from test_ragged_sums import causal_attention, running_sums
@@ -141,7 +141,7 @@ class TestEquality:
         assert_equals_eager(cube(cube(cube(x))), [x], tmp_path)
 
     def test_code_in_which_nothing_repeats(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("chainrule.compiler.machine.MOST_STATEMENTS", 3)
+        monkeypatch.setattr("chainrule.compiler.run.machine.MOST_STATEMENTS", 3)
         x, y = Value(1.5), Value(-0.5)
         z = x * x + (x * y).tanh() + y * y * y
         assert_equals_eager(z * z.exp() + z / (x - y) + z, [x, y], tmp_path)

@@ -20,8 +20,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from safetensors.numpy import load_file, save_file
 
-from chainrule import Value, checkpoints, data, fit, load, losses, nn, optim, save
-from chainrule.training import EarlyStopping, History, Training
+from chainrule import Value, data, fit, load, losses, nn, optim, save
+from chainrule.training import EarlyStopping, History, Training, checkpoints
 from hostile_files import file_is_read, hostile_bytes, run_goes_on, valid_files
 
 ROOT = Path(__file__).parent.parent
@@ -189,7 +189,7 @@ def test_compiled_batches_are_interrupted_in_the_middle_of_an_epoch(tmp_path, mo
 
 
 def test_a_run_that_was_compiled_of_itself_goes_on_compiled(tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule.epochs.seconds_to_compile", lambda epoch: 0.0)
+    monkeypatch.setattr("chainrule.training.epochs.seconds_to_compile", lambda epoch: 0.0)
 
     def automatic(path, epochs, resume=False):
         model = nn.MLP(2, [4, 1], activation="tanh", rng=3)
@@ -201,7 +201,7 @@ def test_a_run_that_was_compiled_of_itself_goes_on_compiled(tmp_path, monkeypatc
     straight, state = automatic(tmp_path / "straight", 40)
     assert straight.engine.startswith("compiled, for")
     automatic(tmp_path / "run", 20)
-    monkeypatch.setattr("chainrule.epochs.seconds_to_compile", lambda epoch: 1e9)
+    monkeypatch.setattr("chainrule.training.epochs.seconds_to_compile", lambda epoch: 1e9)
     resumed, resumed_state = automatic(tmp_path / "run", 40, resume=True)
     assert resumed.engine.startswith("compiled, as the run was before it was interrupted")
     assert (resumed.loss, resumed_state) == (straight.loss, state)
@@ -352,7 +352,7 @@ def test_a_run_that_failed_gives_its_path_back_at_once(tmp_path, ending):
 
 CLAIMING = """
 import os, sys, time
-from chainrule.claims import claimed
+from chainrule.training.claims import claimed
 with claimed(sys.argv[1]):
     if sys.argv[2] == "fork" and os.fork() == 0:
         time.sleep(600)

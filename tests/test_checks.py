@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 import chainrule
 import mpmath_ops
-from chainrule import checks, closures, engine, finite_differences, functions, ops
-from chainrule.checks import Report, gradcheck
-from chainrule.finite_differences import Derivative, derivative
+from chainrule import closures, engine, functions, ops
+from chainrule.debug import finite_differences
+from chainrule.debug import gradient_check as checks
+from chainrule.debug.finite_differences import Derivative, derivative
+from chainrule.debug.gradient_check import Report, gradcheck
 
 KINDS = list(dict.fromkeys([chainrule.Value, engine.Value, closures.Value]))
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__module__)

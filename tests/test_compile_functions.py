@@ -20,13 +20,15 @@ from hypothesis import strategies as st
 
 import chainrule
 from chainrule import Value, losses, nn, ops
-from chainrule.compiler import CompiledFunction, TracingError, compile, function, naming, traced
-from chainrule.compiler.batch import batched
-from chainrule.compiler.graph import trace
-from chainrule.compiler.lift import lift
-from chainrule.compiler.program import Access, Array, ArrayProgram, Statement, Term
-from chainrule.compiler.symbols import Symbol
-from chainrule.structure import NUMBER
+from chainrule.compiler import CompiledFunction, TracingError, compile, function
+from chainrule.compiler.passes import naming
+from chainrule.compiler.passes.batch import batched
+from chainrule.compiler.passes.lift import lift
+from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Statement, Term
+from chainrule.compiler.run import traced
+from chainrule.compiler.trace.graph import trace
+from chainrule.compiler.trace.symbols import Symbol
+from chainrule.core.structure import NUMBER
 from expressions import CONTINUOUS, programs, run, tame_numbers
 
 BACKENDS = ["llvm", "interpreter"]
@@ -926,7 +928,7 @@ class TestIrregularFunctions:
         return written, w
 
     def test_they_run_node_by_node(self, tangled, monkeypatch):
-        monkeypatch.setattr("chainrule.compiler.machine.MOST_STATEMENTS", 300)
+        monkeypatch.setattr("chainrule.compiler.run.machine.MOST_STATEMENTS", 300)
         written, w = tangled
         program = assert_equals_eager(written, w, [0.3, 0.7])
         assert program.stats["array statements"] == 0
@@ -938,7 +940,7 @@ class TestIrregularFunctions:
         assert several.batch(xs, reduce=None)[1].tolist() == [0.3, 0.1, 0.9]
 
     def test_single_precision_says_what_to_do(self, tangled, monkeypatch):
-        monkeypatch.setattr("chainrule.compiler.machine.MOST_STATEMENTS", 300)
+        monkeypatch.setattr("chainrule.compiler.run.machine.MOST_STATEMENTS", 300)
         written, w = tangled
         with pytest.raises(ValueError, match=r"repeats so little that .* array statements are left"):
             compile(written, w, dtype="float32")([0.3, 0.7])

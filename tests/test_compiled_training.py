@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from chainrule import Value, compile, data, fit, losses, maximum, mean, nn, optim
-from chainrule.compiler.steps import CompiledSteps, Steps
+from chainrule.compiler.run.steps import CompiledSteps, Steps
 from chainrule.data import Dataset
-from chainrule.epochs import Job
 from chainrule.training import EarlyStopping
+from chainrule.training.epochs import Job
 
 OPTIMIZERS = {
     "SGD": lambda p: optim.SGD(p, lr=0.05),
@@ -128,7 +128,7 @@ def test_metrics_validation_callbacks_and_early_stopping_see_every_epoch():
 
 @pytest.mark.parametrize(("seconds", "engine"), [(1e9, "eager, for 29 epochs of"), (0.0, "compiled, for 29 epochs of")])
 def test_auto_weighs_the_epochs_that_are_left_against_compiling(monkeypatch, seconds, engine):
-    monkeypatch.setattr("chainrule.epochs.seconds_to_compile", lambda epoch: seconds)
+    monkeypatch.setattr("chainrule.training.epochs.seconds_to_compile", lambda epoch: seconds)
     eager, auto = trained(False), trained("auto")
     assert auto[2].engine.startswith(engine)
     assert auto[2].loss == pytest.approx(eager[2].loss, abs=1e-12)
@@ -201,7 +201,7 @@ class TestBatches:
 
     @pytest.mark.parametrize("size", [1, 2, 11, 22, 23, 40])
     def test_of_every_size(self, size, monkeypatch):
-        monkeypatch.setattr("chainrule.epochs.MANY", 10)
+        monkeypatch.setattr("chainrule.training.epochs.MANY", 10)
         self.assert_equal(batch_size=size)
 
     @pytest.mark.parametrize("loss", [losses.sum_of_squares, losses.mean_square, losses.binary_cross_entropy])
@@ -215,7 +215,7 @@ class TestBatches:
         self.assert_equal(examples=train, validation=test, metrics=[losses.accuracy])
 
     def test_a_batch_beyond_the_cache(self, monkeypatch):
-        monkeypatch.setattr("chainrule.compiler.traced.CACHE", 0)  # 16 examples are the least
+        monkeypatch.setattr("chainrule.compiler.run.traced.CACHE", 0)  # 16 examples are the least
         self.assert_equal(batch_size=20)
 
     def test_classes(self):
@@ -226,14 +226,14 @@ class TestBatches:
 
     def test_auto_weighs_the_epochs_that_are_left_against_compiling(self, monkeypatch):
         seen = []
-        monkeypatch.setattr("chainrule.epochs.seconds_to_compile", lambda eager: seen.append(eager) or 0.0)
+        monkeypatch.setattr("chainrule.training.epochs.seconds_to_compile", lambda eager: seen.append(eager) or 0.0)
         eager, auto = self.trained(False), self.trained("auto")
         assert auto[2].engine.startswith("compiled, for 5 epochs of")
         assert auto[2].loss == pytest.approx(eager[2].loss, abs=1e-12)
         assert seen[0] <= auto[2].seconds / 23  # the nodes of one example are recorded
 
     def test_auto_never_records_the_nodes_of_many_examples_at_once(self, monkeypatch):
-        monkeypatch.setattr("chainrule.epochs.MANY", 22)
+        monkeypatch.setattr("chainrule.training.epochs.MANY", 22)
         auto = self.trained("auto", batch_size=None, rng=None)[2]
         assert auto.engine.startswith("compiled, for the nodes of 23 examples would be many")
         assert auto.loss == pytest.approx(self.trained(False, batch_size=None, rng=None)[2].loss, abs=1e-12)
@@ -247,7 +247,7 @@ class TestBatches:
 
         with pytest.raises(ValueError, match="`loss` must be the mean or the sum of the losses of single examples"):
             self.trained(True, loss=largest)
-        monkeypatch.setattr("chainrule.epochs.MANY", 22)
+        monkeypatch.setattr("chainrule.training.epochs.MANY", 22)
         whole = self.trained(True, loss=largest, batch_size=None)[2]
         assert whole.engine.endswith("array statements")
         assert whole.loss == pytest.approx(self.trained(False, loss=largest, batch_size=None)[2].loss, abs=1e-12)
@@ -283,8 +283,8 @@ class TestBatches:
         assert len(made) == 2  # for batches of 5, and for the last, of 3
 
     def test_auto_decides_within_the_first_epoch_of_many_examples(self, monkeypatch):
-        monkeypatch.setattr("chainrule.epochs.MANY", 8)
-        monkeypatch.setattr("chainrule.epochs.seconds_to_compile", lambda eager: 0.0)
+        monkeypatch.setattr("chainrule.training.epochs.MANY", 8)
+        monkeypatch.setattr("chainrule.training.epochs.seconds_to_compile", lambda eager: 0.0)
         step, sizes = Job.step, []
         monkeypatch.setattr(Job, "step", lambda job, part: sizes.append(len(part)) or step(job, part))
         auto = self.trained("auto")
@@ -380,7 +380,7 @@ def test_compiled_steps_see_what_a_callback_changes(changes, size):
 
 @pytest.mark.parametrize("size", [None, 2])
 def test_auto_is_eager_where_compiling_is_refused(monkeypatch, size):
-    monkeypatch.setattr("chainrule.epochs.seconds_to_compile", lambda eager: 0.0)
+    monkeypatch.setattr("chainrule.training.epochs.seconds_to_compile", lambda eager: 0.0)
     points = data.four_points()
     nodes = Dataset([[Value(number) for number in x] for x in points.inputs], points.targets)
     auto = trained("auto", examples=nodes, batch_size=size)[2]
@@ -390,7 +390,7 @@ def test_auto_is_eager_where_compiling_is_refused(monkeypatch, size):
 
 @pytest.mark.parametrize("size", [None, 2])
 def test_nothing_moves_where_everything_is_frozen(monkeypatch, size):
-    monkeypatch.setattr("chainrule.epochs.seconds_to_compile", lambda eager: 0.0)
+    monkeypatch.setattr("chainrule.training.epochs.seconds_to_compile", lambda eager: 0.0)
     model = four_points_model()
     before = model.state()
     for parameter in model.parameters():
@@ -470,7 +470,7 @@ class TestAStreamOfExamples:
         assert {parameter.grad for parameter in ours.parameters()} == {7.0}
 
     def test_some_batches_are_copied_at_a_time(self, monkeypatch):
-        monkeypatch.setattr("chainrule.compiler.steps.AT_ONCE", 5)
+        monkeypatch.setattr("chainrule.compiler.run.steps.AT_ONCE", 5)
         model, _, curve = self.eager(OPTIMIZERS["Adam"], 3)
         ours = four_points_model()
         loss = compile(lambda x, y: (ours(x) - y) ** 2, wrt=ours.parameters())

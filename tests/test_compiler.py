@@ -12,11 +12,11 @@ import chainrule
 import torch_ops
 from chainrule import Value, data, losses, nn
 from chainrule.compiler import compile
-from chainrule.compiler.differentiate import differentiate
-from chainrule.compiler.graph import Graph, trace
-from chainrule.compiler.layout import lay_out
-from chainrule.compiler.lift import lift, loop_nest
-from chainrule.compiler.program import Access, Array, ArrayProgram, Number, Statement, Term
+from chainrule.compiler.passes.differentiate import differentiate
+from chainrule.compiler.passes.layout import lay_out
+from chainrule.compiler.passes.lift import lift, loop_nest
+from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Number, Statement, Term
+from chainrule.compiler.trace.graph import Graph, trace
 from expressions import CONTINUOUS, programs, run, tame_numbers
 
 BACKENDS = ["llvm", "interpreter"]
@@ -279,7 +279,7 @@ class TestIrregularGraphs:
         assert_equals_eager(loss, leaves, backend, tolerance=1e-12)
 
     def test_large_ones_run_node_by_node(self, monkeypatch):
-        monkeypatch.setattr("chainrule.compiler.machine.MOST_STATEMENTS", 300)
+        monkeypatch.setattr("chainrule.compiler.run.machine.MOST_STATEMENTS", 300)
         loss, leaves = self.graph(1000)
         program = assert_equals_eager(loss, leaves, tolerance=1e-12)
         assert program.stats["array statements"] == 0

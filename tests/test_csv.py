@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_iris
 
-from chainrule import data, nn, tables
-from chainrule.tables import read_table
+from chainrule import data, nn
+from chainrule.data import tables
+from chainrule.data.tables import read_table
 from hostile_texts import hostile_tables, table_is_read
 
 

@@ -7,9 +7,9 @@ import pytest
 
 import chainrule
 from chainrule import Value, data, diagnose, losses, nn, op, optim, supervise
-from chainrule.checkups import LOOKED_FOR, Checkup, Finding
 from chainrule.data import Dataset
-from chainrule.layer_statistics import gradients_by_layer
+from chainrule.debug.findings import LOOKED_FOR, Checkup, Finding
+from chainrule.debug.layers import gradients_by_layer
 
 POINTS = data.moons(n=20, seed=1)
 XOR = data.xor()

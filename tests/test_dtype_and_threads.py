@@ -14,10 +14,11 @@ import pytest
 import chainrule
 import torch_ops
 from chainrule import Value, data, losses, nn, ops
-from chainrule.compiler import kernels, llvm, traced
-from chainrule.compiler.interpret import Interpreted
-from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Statement, Term
-from chainrule.compiler.threads import threads_for
+from chainrule.compiler.backends import kernels, llvm
+from chainrule.compiler.backends.interpret import Interpreted
+from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Statement, Term
+from chainrule.compiler.run import traced
+from chainrule.compiler.run.threads import threads_for
 
 TYPES = ("float32", "float64")
 EPSILON = 2.0**-23  # the distance from 1 to the next float32

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from chainrule import Value, ops
-from chainrule.expressions import MOST_CHARACTERS, ExpressionError, Formula, Instruction, parse
+from chainrule.cli.formula_parser import MOST_CHARACTERS, ExpressionError, Formula, Instruction, parse
 from hostile_texts import ATTACKS, formula_is_read, hostile_formulas
 
 NAMES = {"a": 0.7, "b": -1.3, "c": 2.5, "x_1": 10.0}

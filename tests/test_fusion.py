@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from chainrule import Value, compile, losses, nn, ops, optim
-from chainrule.compiler import fusion
-from chainrule.compiler.fusion import groups, stored, without_zeros
-from chainrule.compiler.interpret import Interpreted
-from chainrule.compiler.llvm import Native
-from chainrule.compiler.program import Access, Array, ArrayProgram, Number, Repeat, Statement, Term
-from chainrule.compiler.steps import CompiledSteps
+from chainrule.compiler.backends.interpret import Interpreted
+from chainrule.compiler.backends.llvm import Native
+from chainrule.compiler.passes import fusion
+from chainrule.compiler.passes.fusion import groups, stored, without_zeros
+from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Number, Repeat, Statement, Term
+from chainrule.compiler.run.steps import CompiledSteps
 
 ROWS, COLUMNS = 5, 37  # with a rest beside whole vectors
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import chainrule
-from chainrule import closures, data, stepping
+from chainrule import closures, data
 from chainrule.learn import grading, running
 from chainrule.learn.course import Predict, Stepper
 from chainrule.learn.explaining import explain
@@ -20,6 +20,7 @@ from chainrule.learn.grading import UNCHANGED, grade, grade_json, verify, with_f
 from chainrule.learn.graphs import describe, steps_json
 from chainrule.learn.lesson_files import load_course, read_course
 from chainrule.learn.templates import fill
+from chainrule.stepping import steps as stepping
 
 COURSE = load_course()
 EXERCISES = COURSE.exercises

@@ -19,7 +19,9 @@ from array import array
 import pytest
 
 import chainrule
-from chainrule import _observation, _tracing, engine
+from chainrule import engine
+from chainrule.core import observation as _observation
+from chainrule.core import tracing as _tracing
 from engines import ENGINES
 
 pymalloc_only = pytest.mark.skipif(

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from chainrule import ops
-from chainrule.compiler import kernels, llvm
-from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Statement, Term
+from chainrule.compiler.backends import kernels, llvm
+from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Statement, Term
 
 TOLERANCE = 2.0  # ulp
 COUNT = 8_000  # arguments a function

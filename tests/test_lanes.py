@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from chainrule.compiler.lanes import choose_jams, choose_lanes
-from chainrule.compiler.llvm import Native
-from chainrule.compiler.program import Access, Array, ArrayProgram, Statement, Term
+from chainrule.compiler.backends.llvm import Native
+from chainrule.compiler.passes.lanes import choose_jams, choose_lanes
+from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Statement, Term
 
 ROWS, COLUMNS = 6, 9  # a tile of four by four, and what is left beside and below it
 LENGTHS = (1, 2, 3, 4, 5, 7, 9, 17, 31, 33, 100)

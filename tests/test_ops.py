@@ -10,7 +10,8 @@ import pytest
 import chainrule
 import mpmath_ops
 import torch_ops
-from chainrule import c_text, ops
+from chainrule import ops
+from chainrule.native import header as c_text
 
 EDGES = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 1e308, -1e308, 1e-308, -5e-324, 0.5, -2.0, 3.0, 700.0]
 FEWER_EDGES = [0.0, -0.0, 1.0, math.inf, -math.inf, math.nan, -1e308, 5e-324, 0.5, -2.0]

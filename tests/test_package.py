@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 import chainrule
-from chainrule import _copies, c_text, engine, ops
+from chainrule import engine, ops
+from chainrule.core import copies as _copies
+from chainrule.native import header as c_text
 
 ROOT = Path(__file__).parent.parent
 MODULES = [info.name for info in pkgutil.iter_modules(chainrule.__path__, "chainrule.") if "._" not in info.name]
@@ -51,7 +53,7 @@ def imports_outside_the_standard_library(source):
 
 def test_the_engine_imports_only_the_op_table_and_how_values_are_copied():
     source = Path(engine.__file__).read_text()
-    assert imports_outside_the_standard_library(source) == {"chainrule", "chainrule.ops", "chainrule._copies"}
+    assert imports_outside_the_standard_library(source) == {"chainrule", "chainrule.ops", "chainrule.core.copies"}
     assert "from chainrule import ops\n" in source
     assert imports_outside_the_standard_library(Path(_copies.__file__).read_text()) == set()
 
@@ -161,7 +163,7 @@ for Value in (chainrule.Value, engine.Value):
     x = Value(2.0)
     (x.cubed() + chainrule.cubed(x)).backward()
     print(x.grad, chainrule.cubed(3), x.cubed()._op, nn.Neuron(1, activation="cubed").activation)
-print(chainrule.cubed.code < len(chainrule.ops.TABLE), "cubed" in dir(chainrule._value._module.Value))
+print(chainrule.cubed.code < len(chainrule.ops.TABLE), "cubed" in dir(chainrule.core.value._module.Value))
 """
     out = python(
         code, env={**os.environ, "PYTHONPATH": str(tmp_path / "src"), "CHAINRULE_ENGINE": "native"}, cwd=tmp_path

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import chainrule
 from chainrule import Value
-from chainrule.compiler.classes import classify
-from chainrule.compiler.differentiate import differentiate
-from chainrule.compiler.graph import trace
-from chainrule.compiler.lift import lift
+from chainrule.compiler.passes.classes import classify
+from chainrule.compiler.passes.differentiate import differentiate
+from chainrule.compiler.passes.lift import lift
+from chainrule.compiler.trace.graph import trace
 from test_compiler import BACKENDS, assert_equals_eager
 
 

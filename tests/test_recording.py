@@ -7,7 +7,8 @@ import threading
 import pytest
 
 import chainrule
-from chainrule import compiler, detach, engine, nn, no_grad, optim, recording
+from chainrule import compiler, detach, engine, nn, no_grad, optim
+from chainrule.core import recording
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def without_graph(Value):
         def __exit__(self, *exception):
             self.record(self.before)
 
-        record = staticmethod(engine.record if Value is engine.Value else chainrule._value.record)
+        record = staticmethod(engine.record if Value is engine.Value else chainrule.core.value.record)
 
     return Without
 

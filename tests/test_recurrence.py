@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from chainrule import Value, nn
 from chainrule.compiler import compile
-from chainrule.compiler.classes import classify
-from chainrule.compiler.differentiate import differentiate
-from chainrule.compiler.graph import trace
-from chainrule.compiler.lift import lift
-from chainrule.compiler.program import Access, Array, ArrayProgram, Number, Repeat, Statement, Term
-from chainrule.compiler.recurrence import Step, find_recurrences
+from chainrule.compiler.passes.classes import classify
+from chainrule.compiler.passes.differentiate import differentiate
+from chainrule.compiler.passes.lift import lift
+from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Number, Repeat, Statement, Term
+from chainrule.compiler.passes.recurrence import Step, find_recurrences
+from chainrule.compiler.trace.graph import trace
 from test_compiler import BACKENDS, assert_equals_eager
 
 

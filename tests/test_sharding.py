@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chainrule import Value, checkpoints, compile, data, detect_anomaly, fit, losses, nn, optim
+from chainrule import Value, compile, data, detect_anomaly, fit, losses, nn, optim
+from chainrule.training import checkpoints
 
 jax = pytest.importorskip("jax")
 
 import sharded  # noqa: E402
-from chainrule.compiler.sharding import Layout  # noqa: E402
+from chainrule.compiler.run.sharding import Layout  # noqa: E402
 
 SINGLE = 1e-5
 LIMIT = 240  # seconds after which processes count as hanging: far more than they need on a busy machine
@@ -219,7 +220,7 @@ def test_layouts():
 
 
 def test_a_batch_in_several_runs(monkeypatch):
-    monkeypatch.setattr("chainrule.compiler.xla.CPU_BATCH", 1)
+    monkeypatch.setattr("chainrule.compiler.backends.xla.CPU_BATCH", 1)
     w = Value(3.0)
     f = compile(lambda x: (w * x).tanh(), backend="jax").shard("all")
     x = np.linspace(-1, 1, 150)

@@ -12,13 +12,14 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import chainrule
-from chainrule import checks, compiler, drawing, ops
+from chainrule import compiler, drawing, ops
+from chainrule.debug import gradient_check as checks
 
 ROOT = Path(__file__).parent.parent
 
 LOADED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("link", "href"), ("source", "src")}
 ALIASES = {  # the reference has them where they are imported from
-    "chainrule.compiler.symbols.TracingError": "chainrule.compiler.TracingError",
+    "chainrule.compiler.trace.symbols.TracingError": "chainrule.compiler.TracingError",
     "chainrule.drawing.rendering.Drawing": "chainrule.drawing.Drawing",
     "chainrule.drawing.picture.TooLargeError": "chainrule.drawing.TooLargeError",
 }

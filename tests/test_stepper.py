@@ -12,9 +12,9 @@ from hypothesis import given, settings
 
 import chainrule
 from chainrule import closures, nn, ops, stepper
-from chainrule.formulas import Formula, show
-from chainrule.pages import SCRIPTS, Page, classic_script
-from chainrule.stepping import describe
+from chainrule.stepping.formula_text import Formula, show
+from chainrule.stepping.page import SCRIPTS, Page, classic_script
+from chainrule.stepping.steps import describe
 from engines import ENGINES
 from expressions import programs, run
 

@@ -10,8 +10,8 @@ import pytest
 import chainrule
 from browser import stop_the_clock, watch
 from chainrule import nn, stepper
-from chainrule.pages import page as make_page
-from chainrule.stepping import describe
+from chainrule.stepping.page import page as make_page
+from chainrule.stepping.steps import describe
 from test_stepper import cube, final_grads, overwriting, worked_expression
 
 WEB = Path(chainrule.__file__).parent / "web"

@@ -7,7 +7,7 @@ import pytest
 
 import chainrule
 from chainrule import Value, compile, gradcheck
-from chainrule.structure import ARRAY, NUMBER, Keys, build, difference, flatten, places
+from chainrule.core.structure import ARRAY, NUMBER, Keys, build, difference, flatten, places
 
 Point = namedtuple("Point", "x y")
 Pair = namedtuple("Pair", "first second")

@@ -18,13 +18,13 @@ import pytest
 
 import racing
 from chainrule import Value, compile, detect_anomaly, nn, no_grad, optim
-from chainrule._bulk import write_data, write_grad
-from chainrule.compiler import machine as machines
-from chainrule.compiler import turns
-from chainrule.compiler.interpret import Interpreted
-from chainrule.compiler.llvm import Native
-from chainrule.compiler.machine import Pool
-from chainrule.compiler.strict import StrictMachine
+from chainrule.compiler.backends.interpret import Interpreted
+from chainrule.compiler.backends.llvm import Native
+from chainrule.compiler.backends.strict import StrictMachine
+from chainrule.compiler.run import machine as machines
+from chainrule.compiler.run import turns
+from chainrule.compiler.run.machine import Pool
+from chainrule.core.bulk import write_data, write_grad
 
 needs_jax = pytest.mark.skipif(not find_spec("jax"), reason="jax is not installed")
 QUICK = {  # cases of ways that take long to compile; of the others, all
@@ -65,7 +65,7 @@ def in_threads(*functions):
 
 def runner_of(way):
     if way == "jax":
-        from chainrule.compiler.xla import Xla
+        from chainrule.compiler.backends.xla import Xla
 
         return Xla
     return {"interpreter": Interpreted, "strict": StrictMachine}.get(way, Native)
@@ -159,10 +159,10 @@ class TestTwoCallsAtOnce:
     @ways
     @pytest.mark.parametrize("count", [3, 200])
     def test_of_a_batch(self, way, count, meet, monkeypatch):
-        monkeypatch.setattr("chainrule.compiler.traced.CACHE", 0)  # 16 examples a run, or 64
-        monkeypatch.setattr("chainrule.compiler.threads.AT_ONCE", 1000)
+        monkeypatch.setattr("chainrule.compiler.run.traced.CACHE", 0)  # 16 examples a run, or 64
+        monkeypatch.setattr("chainrule.compiler.run.threads.AT_ONCE", 1000)
         if way == "jax":
-            monkeypatch.setattr("chainrule.compiler.xla.CPU_BATCH", 0)
+            monkeypatch.setattr("chainrule.compiler.backends.xla.CPU_BATCH", 0)
         meet(way)
         w = Value(3.0)
         function = compile(lambda x: w * x, wrt=[w], **racing.WAYS[way])
@@ -411,7 +411,7 @@ class TestTurns:
     @pytest.mark.parametrize("threads", [1, 3])
     def test_a_batch_has_the_parameters_of_one_moment(self, threads, monkeypatch):
         """Also if it is run in parts, and they change while it runs."""
-        monkeypatch.setattr("chainrule.compiler.traced.CACHE", 0)  # 16 examples a run
+        monkeypatch.setattr("chainrule.compiler.run.traced.CACHE", 0)  # 16 examples a run
         w, offset, run_many = Value(1.0), Value(0.0), Native.run_many
 
         def change(self, *arguments):
@@ -441,7 +441,7 @@ class TestTurns:
         code = """
             import os, threading, time, warnings, chainrule
             from chainrule import Value, optim
-            from chainrule.compiler.turns import borrowing_gradients, compiling, training
+            from chainrule.compiler.run.turns import borrowing_gradients, compiling, training
             warnings.simplefilter("ignore")  # newer Pythons warn of forks beside threads
             w = Value(1.0)
             loss = chainrule.compile(lambda x: (w - x) ** 2)

@@ -9,7 +9,7 @@ import pytest
 import torture
 import torture_engines
 from chainrule import Value, engine, ops
-from chainrule.compiler import classes
+from chainrule.compiler.passes import classes
 from torture_engines import ENGINES
 from torture_families import FAMILIES, Picks, World
 
@@ -139,24 +139,24 @@ def divided_the_other_way(found):
 
 # A stage, a function of it, what that gives in place of what it gave, who finds it, and in which families.
 PLANTED = [
-    ("trace", "graph.lay_flat", divided_the_other_way, "interpreter", ["ragged", "triangular"]),
-    ("classify", "classes._chains", signs_lost, "interpreter", ["stencil_1d", "integrator"]),
-    ("classify", "classes._kind", largest_lost, "interpreter", ["largest_of_many"]),
-    ("recurrences", "recurrence._breaks", lambda found: [], "interpreter", list(FAMILIES)),
-    ("recurrences", "recurrence._breaks", lambda found: [], "verify", list(FAMILIES)),
-    ("lift", "lift._separable", lambda found: True, "interpreter", ["coupled", "triangular"]),
-    ("differentiate", "differentiate._partial", lambda found: found and -found, "interpreter", ["scan"]),
-    ("differentiate", "differentiate._fills_rows", lambda found: True, "verify", ["coupled", "recurrent_net"]),
-    ("batch", "batch._that_vary", lambda found: dict(list(found.items())[:-1]), "interpreter", ["batches"]),
-    ("lay out", "layout._Layout.fits", lambda found: True, "interpreter", list(FAMILIES)),
-    ("interpret", "interpret.is_injective", lambda found: True, "interpreter", ["coupled", "scan"]),
-    ("fuse", "fusion.is_same", lambda found: True, "llvm", ["batches"]),
-    ("fuse", "fusion._is_zero", lambda found: True, "llvm", list(FAMILIES)),
-    ("lanes", "lanes.is_injective", lambda found: True, "llvm", list(FAMILIES)),
-    ("llvm", "llvm._chunks", lambda found: found[:1], "llvm", ["stencil_1d"]),
-    ("strict", "strict.StrictMachine._seen", lambda found: -found, "strict", ["scan"]),
-    ("C", "c_header._Block.spell", lambda found: f"-({found})", "C", ["scan"]),
-    ("jax", "xla._factors", lambda found: found[:1], "jax", ["coupled"]),
+    ("trace", "trace.graph.lay_flat", divided_the_other_way, "interpreter", ["ragged", "triangular"]),
+    ("classify", "passes.classes._chains", signs_lost, "interpreter", ["stencil_1d", "integrator"]),
+    ("classify", "passes.classes._kind", largest_lost, "interpreter", ["largest_of_many"]),
+    ("recurrences", "passes.recurrence._breaks", lambda found: [], "interpreter", list(FAMILIES)),
+    ("recurrences", "passes.recurrence._breaks", lambda found: [], "verify", list(FAMILIES)),
+    ("lift", "passes.lift._separable", lambda found: True, "interpreter", ["coupled", "triangular"]),
+    ("differentiate", "passes.differentiate._partial", lambda found: found and -found, "interpreter", ["scan"]),
+    ("differentiate", "passes.differentiate._fills_rows", lambda found: True, "verify", ["coupled", "recurrent_net"]),
+    ("batch", "passes.batch._that_vary", lambda found: dict(list(found.items())[:-1]), "interpreter", ["batches"]),
+    ("lay out", "passes.layout._Layout.fits", lambda found: True, "interpreter", list(FAMILIES)),
+    ("interpret", "backends.interpret.is_injective", lambda found: True, "interpreter", ["coupled", "scan"]),
+    ("fuse", "passes.fusion.is_same", lambda found: True, "llvm", ["batches"]),
+    ("fuse", "passes.fusion._is_zero", lambda found: True, "llvm", list(FAMILIES)),
+    ("lanes", "passes.lanes.is_injective", lambda found: True, "llvm", list(FAMILIES)),
+    ("llvm", "backends.llvm._chunks", lambda found: found[:1], "llvm", ["stencil_1d"]),
+    ("strict", "backends.strict.StrictMachine._seen", lambda found: -found, "strict", ["scan"]),
+    ("C", "backends.c_header._Block.spell", lambda found: f"-({found})", "C", ["scan"]),
+    ("jax", "backends.xla._factors", lambda found: found[:1], "jax", ["coupled"]),
 ]
 
 
@@ -173,7 +173,7 @@ def test_a_fault_in_any_stage_is_found(monkeypatch, stage, function, change, fin
 def test_a_failure_of_a_loop_is_shrunk_and_can_be_repeated(monkeypatch):
     """A comparison of tables that raises, as NumPy's do, in a pass over what happens backward in time."""
 
-    stage = pkgutil.resolve_name("chainrule.compiler.differentiate")
+    stage = pkgutil.resolve_name("chainrule.compiler.passes.differentiate")
     right = stage._fills_rows
 
     def compared(contributions, count):

@@ -15,15 +15,15 @@ import torch_ops
 import torture
 from chainrule import Value, losses, nn, optim
 from chainrule.compiler import compile
-from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Statement, Term
-from chainrule.compiler.steps import CompiledSteps
+from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Statement, Term
+from chainrule.compiler.run.steps import CompiledSteps
 from test_c_header import PROGRAMS
 from test_compiler import assert_equals_eager, moons_loss
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
-from chainrule.compiler.xla import Path, Xla  # noqa: E402
+from chainrule.compiler.backends.xla import Path, Xla  # noqa: E402
 
 relaxed = settings(deadline=None, suppress_health_check=list(HealthCheck))
 SINGLE = 1e-5  # of the largest number: rounding errors of 2**-24 add up
@@ -100,7 +100,7 @@ class TestEquality:
         assert f.batch(x, y, reduce=None) == pytest.approx(native.batch(x, y, reduce=None), abs=1e-12)
 
     def test_a_batch_in_several_runs(self, monkeypatch):
-        monkeypatch.setattr("chainrule.compiler.xla.CPU_BATCH", 1)
+        monkeypatch.setattr("chainrule.compiler.backends.xla.CPU_BATCH", 1)
         w = Value(3.0)
         f = compile(lambda x: (w * x).tanh(), backend="jax")
         x = np.linspace(-1, 1, 150)
@@ -228,7 +228,7 @@ class TestFunctions:
         assert "optimization_barrier" in apart
         assert float(same) == pytest.approx(float(value), rel=1e-6)
         assert derivatives.tolist() == pytest.approx(gradient.tolist(), abs=1e-6)
-        monkeypatch.setattr("chainrule.compiler.xla.SMALL", 0)
+        monkeypatch.setattr("chainrule.compiler.backends.xla.SMALL", 0)
         assert "optimization_barrier" not in lowered()[0]
 
     def test_many_examples_with_arguments_that_are_not_used(self):
@@ -300,7 +300,7 @@ class TestErrors:
 
     def test_without_jax(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "jax", None)
-        monkeypatch.delitem(sys.modules, "chainrule.compiler.xla")
+        monkeypatch.delitem(sys.modules, "chainrule.compiler.backends.xla")
         with pytest.raises(ImportError, match=r"need the package jax, .*pip install 'chainrule\[jax\]'"):
             compile(Value(1.0) * 2.0, backend="jax")
 

@@ -18,14 +18,14 @@ from typing import NamedTuple
 import chainrule
 from chainrule import Value, ops
 from chainrule.compiler import compile
-from chainrule.compiler.classes import classify
-from chainrule.compiler.differentiate import differentiate
-from chainrule.compiler.fusion import without_zeros
-from chainrule.compiler.graph import trace
-from chainrule.compiler.layout import lay_out
-from chainrule.compiler.lift import lift
-from chainrule.compiler.recurrence import find_recurrences
-from chainrule.recorded import lay_flat
+from chainrule.compiler.passes.classes import classify
+from chainrule.compiler.passes.differentiate import differentiate
+from chainrule.compiler.passes.fusion import without_zeros
+from chainrule.compiler.passes.layout import lay_out
+from chainrule.compiler.passes.lift import lift
+from chainrule.compiler.passes.recurrence import find_recurrences
+from chainrule.compiler.trace.graph import trace
+from chainrule.core.graph import lay_flat
 from torture_families import FAMILIES, Picks, World
 
 MOVES = 3

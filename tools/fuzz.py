@@ -23,8 +23,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
-from chainrule import checkpoints, data, load, nn
-from chainrule.expressions import parse
+from chainrule import data, load, nn
+from chainrule.cli.formula_parser import parse
+from chainrule.training import checkpoints
 from hostile_commands import command_is_done, hostile_commands
 from hostile_files import file_is_read, hostile_bytes, run_goes_on, valid_files
 from hostile_texts import formula_is_read, hostile_formulas, hostile_tables, table_is_read

@@ -19,7 +19,8 @@ import time
 
 import safetensors.numpy  # noqa: F401  # loaded before the run, so that the first write is as quick as the others
 
-from chainrule import checkpoints, data, fit, losses, nn, optim
+from chainrule import data, fit, losses, nn, optim
+from chainrule.training import checkpoints
 
 EVERY = 3  # steps
 STEPS = 100  # that a process takes at most, for it is to be killed before it has done all

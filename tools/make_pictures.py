@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from chainrule.drawing import Drawing
-    from chainrule.pages import Page
+    from chainrule.stepping.page import Page
     from chainrule.training import History
 
 FOLDER = Path(__file__).parent.parent / "docs" / "pictures"

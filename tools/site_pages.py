@@ -21,7 +21,7 @@ from nbclient import NotebookClient
 
 import chainrule
 from chainrule import Value, ops
-from chainrule.formulas import Formula, formula
+from chainrule.stepping.formula_text import Formula, formula
 
 ROOT = Path(__file__).parent.parent
 OUTPUT_LINES = 60  # of a cell's text; a page is not a log

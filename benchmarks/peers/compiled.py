@@ -8,7 +8,7 @@ import numpy as np
 
 import chainrule
 from chainrule import Value, optim
-from chainrule.compiler.steps import CompiledSteps
+from chainrule.compiler.run.steps import CompiledSteps
 from contest import Runner
 from workloads.problems import Problem
 

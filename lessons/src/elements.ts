@@ -1,6 +1,6 @@
 // Elements that the parts of a lesson are made of. `html` and `svg` are the stepper's.
 
-import { html, svg } from "../../src/chainrule/web/elements.js";
+import { html, svg } from "../../src/chainrule/stepping/web/elements.js";
 
 export { html, svg };
 

@@ -1,7 +1,7 @@
 // The playground: points of two classes, a network, its boundary while it learns, what each neuron sees, and the graph
 // of any point's loss. What is set here stands in the address, so that it can be passed on.
 
-import { mountStepper } from "../../src/chainrule/web/stepper.js";
+import { mountStepper } from "../../src/chainrule/stepping/web/stepper.js";
 import type { Course } from "./course";
 import { Demonstration } from "./demonstration";
 import { button, colour, html, liveText, newId, rateSlider, select, slider } from "./elements";

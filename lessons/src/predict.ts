@@ -1,7 +1,7 @@
 // Predict, then reveal: the graph with its values, and the gradient of one node after the other to be worked out first.
 
-import type { Description } from "../../src/chainrule/web/narration.js";
-import { mountStepper } from "../../src/chainrule/web/stepper.js";
+import type { Description } from "../../src/chainrule/stepping/web/narration.js";
+import { mountStepper } from "../../src/chainrule/stepping/web/stepper.js";
 import { button, html, liveText, newId } from "./elements";
 import type { Live } from "./lesson";
 import { python } from "./python";

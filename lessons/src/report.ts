@@ -1,7 +1,7 @@
 // What a check found: the message, the error, a row for everything checked, what was printed, and the learner's own graphs.
 
-import type { Description } from "../../src/chainrule/web/narration.js";
-import { mountStepper } from "../../src/chainrule/web/stepper.js";
+import type { Description } from "../../src/chainrule/stepping/web/narration.js";
+import { mountStepper } from "../../src/chainrule/stepping/web/stepper.js";
 import { inlineProse } from "./course";
 import { html, select } from "./elements";
 import type { Live } from "./lesson";

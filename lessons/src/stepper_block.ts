@@ -1,7 +1,7 @@
 // A graph to step through, built by Python in the page: of chainrule's Value, or of the learner's own class.
 
-import type { Description } from "../../src/chainrule/web/narration.js";
-import { mountStepper } from "../../src/chainrule/web/stepper.js";
+import type { Description } from "../../src/chainrule/stepping/web/narration.js";
+import { mountStepper } from "../../src/chainrule/stepping/web/stepper.js";
 import type { Course } from "./course";
 import { html } from "./elements";
 import { highlight } from "./highlight";

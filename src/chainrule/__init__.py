@@ -12,22 +12,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from chainrule import ops
-from chainrule._value import ENGINE, Value
+from chainrule.core.value import ENGINE, Value
 from chainrule.functions import dot, logsumexp, mean, op, softmax
 
 if TYPE_CHECKING:
     from chainrule import data, losses, nn, optim, plot, training
     from chainrule._signatures import *
-    from chainrule.anomalies import AnomalyError, detect_anomaly
-    from chainrule.checks import gradcheck
     from chainrule.compiler import compile
-    from chainrule.doctor import diagnose
+    from chainrule.core.recording import detach, no_grad
+    from chainrule.debug.anomalies import AnomalyError, detect_anomaly
+    from chainrule.debug.gradient_check import gradcheck
+    from chainrule.debug.supervisor import supervise
+    from chainrule.debug.trial import diagnose
     from chainrule.drawing import draw
     from chainrule.files import load, save
     from chainrule.objectives import objective
-    from chainrule.recording import detach, no_grad
-    from chainrule.stepping import stepper
-    from chainrule.supervision import supervise
+    from chainrule.stepping.steps import stepper
     from chainrule.training import fit
     from chainrule.transforms import (
         elementwise_grad,
@@ -48,18 +48,18 @@ globals().update(ops.TABLE)  # every row of the op table is a function: chainrul
 
 # Imported when first used, so that `import chainrule` stays light: name -> module, and the attribute in it if any.
 _LATER = {
-    "AnomalyError": ("anomalies", "AnomalyError"),
+    "AnomalyError": ("debug.anomalies", "AnomalyError"),
     "compile": ("compiler", "compile"),
     "data": ("data", ""),
-    "detach": ("recording", "detach"),
-    "detect_anomaly": ("anomalies", "detect_anomaly"),
-    "diagnose": ("doctor", "diagnose"),
+    "detach": ("core.recording", "detach"),
+    "detect_anomaly": ("debug.anomalies", "detect_anomaly"),
+    "diagnose": ("debug.trial", "diagnose"),
     "draw": ("drawing", "draw"),
     "elementwise_grad": ("transforms", "elementwise_grad"),
     "fit": ("training", "fit"),
     "grad": ("transforms", "grad"),
     "grad_of": ("transforms", "grad_of"),
-    "gradcheck": ("checks", "gradcheck"),
+    "gradcheck": ("debug.gradient_check", "gradcheck"),
     "hessian": ("transforms", "hessian"),
     "hvp": ("transforms", "hvp"),
     "jacobian": ("transforms", "jacobian"),
@@ -67,13 +67,13 @@ _LATER = {
     "load": ("files", "load"),
     "losses": ("losses", ""),
     "nn": ("nn", ""),
-    "no_grad": ("recording", "no_grad"),
+    "no_grad": ("core.recording", "no_grad"),
     "objective": ("objectives", "objective"),
     "optim": ("optim", ""),
     "plot": ("plot", ""),
     "save": ("files", "save"),
-    "stepper": ("stepping", "stepper"),
-    "supervise": ("supervision", "supervise"),
+    "stepper": ("stepping.steps", "stepper"),
+    "supervise": ("debug.supervisor", "supervise"),
     "training": ("training", ""),
     "value_and_grad": ("transforms", "value_and_grad"),
     "vjp": ("transforms", "vjp"),

@@ -6,7 +6,7 @@ per edge:
 
     operand.grad += node.grad * partial(node.data, *operands' data)
 
-The native engine (`_native.c`) is this class again, in C; one set of tests holds the two together.
+The native engine (`native/engine.c`) is this class again, in C; one set of tests holds the two together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from chainrule import ops
-from chainrule._copies import attributes_of, deepcopy, hang
+from chainrule.core.copies import attributes_of, deepcopy, hang
 from chainrule.ops import Op, as_float
 
 if TYPE_CHECKING:
@@ -429,7 +429,7 @@ def _read(number: Value) -> None:
 
 
 def _is_read(operands: tuple[Value, ...]) -> bool:
-    for operand in operands:  # a loop, because every node made comes through here
+    for operand in operands:  # noqa: SIM110  # faster than any(): every node made comes through here
         if operand._follows_read or operand._read_at is not None:
             return True
     return False

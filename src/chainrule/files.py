@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from itertools import chain, groupby, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from chainrule.core.quoting import MOST_OF_A_MESSAGE, quoted, shown
 from chainrule.nn import MLP, Module
-from chainrule.quoting import MOST_OF_A_MESSAGE, quoted, shown
 
 if TYPE_CHECKING:
     import numpy as np

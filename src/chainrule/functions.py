@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Any
 
 from chainrule import ops
-from chainrule._value import ENGINE, Value
+from chainrule.core.value import ENGINE, Value
 from chainrule.ops import Op, Rule
 
 if ENGINE == "native":

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from chainrule import ops
-from chainrule._value import Value
+from chainrule.core.value import Value
 from chainrule.functions import logsumexp, mean
 from chainrule.ops import as_float
 

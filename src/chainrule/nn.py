@@ -12,9 +12,9 @@ from operator import methodcaller
 from typing import Any
 
 from chainrule import ops
-from chainrule._arguments import whole_number
-from chainrule._value import Value
-from chainrule.quoting import listed, quoted
+from chainrule.core.arguments import whole_number
+from chainrule.core.quoting import listed, quoted
+from chainrule.core.value import Value
 
 __all__ = ["INITIALISERS", "MLP", "Layer", "Module", "Neuron", "Sequential"]
 

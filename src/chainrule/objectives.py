@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule._value import Value
+from chainrule.core.value import Value
 from chainrule.functions import dot
 from chainrule.nn import Module
 from chainrule.transforms import grad_of

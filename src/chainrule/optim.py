@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from chainrule import ops
-from chainrule._arguments import setting, whole_number
-from chainrule._observation import nodes_are_observed
-from chainrule._value import ENGINE, Value, record
+from chainrule.core.arguments import setting, whole_number
+from chainrule.core.observation import nodes_are_observed
+from chainrule.core.quoting import quoted
+from chainrule.core.value import ENGINE, Value, record
 from chainrule.ops import as_float
-from chainrule.quoting import quoted
 
 __all__ = [
     "SGD",
@@ -120,7 +120,7 @@ class Optimizer:
         if ENGINE != "native" or nodes_are_observed() or not self._has_rule_of_ours():
             return False
         from chainrule._native import step
-        from chainrule.recorded import lay_flat
+        from chainrule.core.graph import lay_flat
 
         before = [self.parameters[0]._data, self.parameters[0].grad, *(column[0] for column in columns)]
         leaves = [Value(number) for number in before]

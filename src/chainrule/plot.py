@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainrule._arguments import setting, whole_number
-from chainrule._value import Value
+from chainrule.compiler.inference import answers, compiled_answers
+from chainrule.core.arguments import setting, whole_number
+from chainrule.core.value import Value
 from chainrule.data import Dataset
-from chainrule.inference import answers, compiled_answers
-from chainrule.layer_statistics import FAR, LayerReport, gradients_by_layer, outputs_by_layer, report, saturation
+from chainrule.debug.layers import FAR, LayerReport, gradients_by_layer, outputs_by_layer, report, saturation
 from chainrule.nn import Module
 from chainrule.training import History
 

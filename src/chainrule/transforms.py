@@ -24,12 +24,9 @@ from functools import cached_property, partial, wraps
 from types import MappingProxyType
 from typing import Any
 
-from chainrule._tracing import is_tracing
-from chainrule._value import ENGINE, decide_equality
-from chainrule.ops import as_float
-from chainrule.recorded import lay_flat, number_of
-from chainrule.recording import constant, detach, frozen, is_recording, recording
-from chainrule.structure import (
+from chainrule.core.graph import lay_flat, number_of
+from chainrule.core.recording import constant, detach, frozen, is_recording, recording
+from chainrule.core.structure import (
     NUMBER,
     Structure,
     batch_of,
@@ -40,6 +37,9 @@ from chainrule.structure import (
     nest,
     words,
 )
+from chainrule.core.tracing import is_tracing
+from chainrule.core.value import ENGINE, decide_equality
+from chainrule.ops import as_float
 
 if ENGINE == "native":
     from chainrule import _native

@@ -20,10 +20,10 @@ from chainrule.cli.console import (
     print_table,
     spell,
 )
-from chainrule.explanations import explain
-from chainrule.expressions import parse
-from chainrule.recorded import oldest_first
-from chainrule.stepping import MOST_NODES
+from chainrule.cli.formula_parser import parse
+from chainrule.core.graph import oldest_first
+from chainrule.stepping.steps import MOST_NODES
+from chainrule.stepping.words import explain
 
 
 class FormulaCommand(Command):

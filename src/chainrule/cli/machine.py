@@ -14,7 +14,7 @@ import click
 import chainrule
 from chainrule import data, losses, nn, optim
 from chainrule.cli.console import Command, json_option, print_json, print_table
-from chainrule.recorded import oldest_first
+from chainrule.core.graph import oldest_first
 
 OPTIONAL = ("matplotlib", "pygraphviz", "jax", "torch")
 NEEDED = ("click", "llvmlite", "numpy", "rich", "safetensors")
@@ -51,7 +51,7 @@ def bench(seconds: float, as_json: bool) -> None:
         "backward": root.backward,
         "training step, eager": eager_step,
     }
-    from chainrule.compiler.steps import CompiledSteps
+    from chainrule.compiler.run.steps import CompiledSteps
 
     started = time.perf_counter()
     steps = CompiledSteps(total, points.inputs, optimizer)

@@ -15,8 +15,8 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from chainrule import losses, nn
+from chainrule.core.quoting import HALF_A_CHARACTER, MOST_OF_A_MESSAGE, listed, quoted, shown
 from chainrule.data import CsvDataset, Dataset
-from chainrule.quoting import HALF_A_CHARACTER, MOST_OF_A_MESSAGE, listed, quoted, shown
 
 LOSSES: dict[str, Callable[..., Any]] = {
     "regression": losses.mean_square,

@@ -13,18 +13,18 @@ from typing import Any, NoReturn, overload
 
 import numpy as np
 
-from chainrule._value import Value
-from chainrule.compiler.differentiate import differentiate
-from chainrule.compiler.export import exported
+from chainrule.compiler.backends.strict import StrictCode
 from chainrule.compiler.function import CompiledFunction
-from chainrule.compiler.graph import Graph, trace
-from chainrule.compiler.lift import IrregularityError, lift
-from chainrule.compiler.machine import BACKENDS, Clock, Code, Order, check_dtype, load_xla
-from chainrule.compiler.naming import names_of_parameters
-from chainrule.compiler.program import ArrayProgram
-from chainrule.compiler.strict import StrictCode
-from chainrule.compiler.symbols import TracingError, refuse_numbers
-from chainrule.compiler.turns import add_to_grad
+from chainrule.compiler.passes.differentiate import differentiate
+from chainrule.compiler.passes.lift import IrregularityError, lift
+from chainrule.compiler.passes.naming import names_of_parameters
+from chainrule.compiler.passes.program import ArrayProgram
+from chainrule.compiler.run.export import exported
+from chainrule.compiler.run.machine import BACKENDS, Clock, Code, Order, check_dtype, load_xla
+from chainrule.compiler.run.turns import add_to_grad
+from chainrule.compiler.trace.graph import Graph, trace
+from chainrule.compiler.trace.symbols import TracingError, refuse_numbers
+from chainrule.core.value import Value
 from chainrule.nn import Module
 
 __all__ = ["CompiledFunction", "Program", "TracingError", "compile"]
@@ -126,7 +126,7 @@ class Program:
         >>> "static inline void neuron(" in header, "neuron_gradient(" in header
         (True, True)
         """
-        from chainrule.compiler.c_header import header
+        from chainrule.compiler.backends.c_header import header
 
         check_dtype(dtype)
         return header(name, self._exported(freeze), dtype, bool(self.wrt) and not freeze)

@@ -20,32 +20,32 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from chainrule._arguments import whole_number
-from chainrule._bulk import read_grad, write_grad
-from chainrule._tracing import is_tracing
-from chainrule._value import Value
-from chainrule.compiler.batch import batched
-from chainrule.compiler.differentiate import differentiate
-from chainrule.compiler.examples import Examples, rows_of
-from chainrule.compiler.export import frozen
-from chainrule.compiler.lift import IrregularityError
-from chainrule.compiler.machine import Code, Machine, check_dtype, load_xla
-from chainrule.compiler.naming import ArgumentNames, argument_spans, names_of_parameters
-from chainrule.compiler.program import ArrayProgram
-from chainrule.compiler.strict import StrictCode
-from chainrule.compiler.symbols import Symbol, refuse_numbers
-from chainrule.compiler.threads import check_threads, joined, spread, threads_for
-from chainrule.compiler.traced import Run, Traced
-from chainrule.compiler.turns import add_to_grad, borrowing_gradients, compiling, training
+from chainrule.compiler.backends.strict import StrictCode
+from chainrule.compiler.passes.batch import batched
+from chainrule.compiler.passes.differentiate import differentiate
+from chainrule.compiler.passes.lift import IrregularityError
+from chainrule.compiler.passes.naming import ArgumentNames, argument_spans, names_of_parameters
+from chainrule.compiler.passes.program import ArrayProgram
+from chainrule.compiler.run.examples import Examples, rows_of
+from chainrule.compiler.run.export import frozen
+from chainrule.compiler.run.machine import Code, Machine, check_dtype, load_xla
+from chainrule.compiler.run.threads import check_threads, joined, spread, threads_for
+from chainrule.compiler.run.traced import Run, Traced
+from chainrule.compiler.run.turns import add_to_grad, borrowing_gradients, compiling, training
+from chainrule.compiler.trace.symbols import Symbol, refuse_numbers
+from chainrule.core.arguments import whole_number
+from chainrule.core.bulk import read_grad, write_grad
+from chainrule.core.recording import constant
+from chainrule.core.structure import Structure, batch_of, build, difference, flatten, is_one_number
+from chainrule.core.tracing import is_tracing
+from chainrule.core.value import Value
 from chainrule.nn import Module
 from chainrule.ops import as_float
 from chainrule.optim import Optimizer
-from chainrule.recording import constant
-from chainrule.structure import Structure, batch_of, build, difference, flatten, is_one_number
 
 if TYPE_CHECKING:
-    from chainrule.compiler.sharding import ShardedFunction
-    from chainrule.compiler.steps import Steps
+    from chainrule.compiler.run.sharding import ShardedFunction
+    from chainrule.compiler.run.steps import Steps
 
 STORM = 8  # programs of one function; more of them draw a warning
 
@@ -207,7 +207,7 @@ class CompiledFunction:
         >>> "static inline void parabola(" in header, "parabola_gradient(" in header
         (True, False)
         """
-        from chainrule.compiler.c_header import header
+        from chainrule.compiler.backends.c_header import header
 
         check_dtype(dtype)
         traced = self._trace(like)[0] if like else self._last_run[0]
@@ -251,7 +251,7 @@ class CompiledFunction:
                 "say chainrule.compile(..., backend='jax'), without `strict`"
             )
         load_xla()
-        from chainrule.compiler.sharding import ShardedFunction
+        from chainrule.compiler.run.sharding import ShardedFunction
 
         return ShardedFunction(self, mesh)
 
@@ -462,7 +462,7 @@ class CompiledFunction:
 
     def _steps(self, traced: Traced, optimizer: Optimizer, size: int) -> Steps | None:
         """Training steps as one program; None where that cannot be, or does not pay: a batch beyond the cache."""
-        from chainrule.compiler.steps import Steps, trains_what_is_used
+        from chainrule.compiler.run.steps import Steps, trains_what_is_used
 
         trained = tuple([parameter.requires_grad for parameter in optimizer.parameters])
         key = optimizer, repr(optimizer.settings), trained, size  # all that is part of the program
@@ -593,6 +593,6 @@ def _size(count: int | None) -> str:
 def _depth_of_the_user() -> int:
     """The stack level of the first frame outside the compiler, for warnings."""
     depth, frame = 1, sys._getframe(1)
-    while frame.f_back and os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__):
+    while frame.f_back and frame.f_code.co_filename.startswith(os.path.dirname(__file__) + os.sep):
         depth, frame = depth + 1, frame.f_back
     return depth

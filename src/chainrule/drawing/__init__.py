@@ -12,14 +12,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from chainrule._arguments import whole_number
+from chainrule.core.arguments import whole_number
+from chainrule.debug.watched_run import is_value
 from chainrule.drawing.collapse import LEVELS, picture_of_parts
 from chainrule.drawing.dot import check_effort
 from chainrule.drawing.networks import picture_of_network
 from chainrule.drawing.picture import Format, Picture, TooLargeError, formatter
 from chainrule.drawing.rendering import Drawing
 from chainrule.drawing.values import LIMIT, MOST, picture_of_values
-from chainrule.experiments import is_value
 from chainrule.nn import Module
 
 __all__ = ["Drawing", "TooLargeError", "draw"]

@@ -22,11 +22,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from chainrule import ops
+from chainrule.core.graph import number_of
 from chainrule.drawing.networks import is_under, own_parameters
 from chainrule.drawing.picture import Edge, Node, Picture, TooLargeError, largest, strength
 from chainrule.drawing.values import SYMBOLS, as_code, links, nodes_below
 from chainrule.nn import Module, Neuron
-from chainrule.recorded import number_of
 
 LEVELS = {"neuron": 0, "layer": 1, "module": 2}  # how far up from the module that holds the parameter
 MOST_WALKED = 150_000  # nodes, which take about two seconds

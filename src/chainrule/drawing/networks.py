@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from chainrule.core.graph import number_of
 from chainrule.drawing.picture import Edge, Node, Picture, TooLargeError, largest, strength
 from chainrule.drawing.values import as_code
 from chainrule.nn import MLP, Layer, Module, Neuron, Sequential
-from chainrule.recorded import number_of
 
 MOST_WEIGHTS = 1000  # lines that can be told apart, and laid out in a second
 

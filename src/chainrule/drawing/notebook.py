@@ -19,8 +19,8 @@ from chainrule.drawing.values import picture_of_values
 from chainrule.nn import Module
 
 if TYPE_CHECKING:
-    from chainrule.checks import Report
-    from chainrule.checkups import Checkup
+    from chainrule.debug.findings import Checkup
+    from chainrule.debug.gradient_check import Report
     from chainrule.training import History
 
 SMALL = 40  # nodes or statements that are shown unasked

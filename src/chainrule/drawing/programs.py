@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from chainrule.compiler import CompiledFunction, Program
-from chainrule.compiler.naming import names_of_parameters
-from chainrule.compiler.program import Access, Apply, Array, ArrayProgram, Repeat, Shape, Statement
+from chainrule.compiler.passes.naming import names_of_parameters
+from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Repeat, Shape, Statement
 from chainrule.drawing.picture import Edge, Group, Node, Picture, TooLargeError
 from chainrule.drawing.values import SYMBOLS
 from chainrule.nn import Module

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from chainrule.core.graph import number_of
+from chainrule.debug.watched_run import unchanged
 from chainrule.drawing.picture import Edge, Node, Picture, TooLargeError, largest, strength
-from chainrule.experiments import unchanged
 from chainrule.nn import Module
-from chainrule.recorded import number_of
 
 LIMIT = 150  # nodes that are drawn unasked
 MOST = 1000  # nodes that can be asked for

@@ -15,10 +15,10 @@ from random import Random
 from typing import Any
 
 from chainrule import data, losses, nn, optim
-from chainrule._value import Value
+from chainrule.core.value import Value
 from chainrule.learn.explaining import FILE
 from chainrule.learn.graphs import describe as describe_own
-from chainrule.stepping import describe
+from chainrule.stepping.steps import describe
 
 MOST_KEPT = 12  # demonstrations of pages long gone
 

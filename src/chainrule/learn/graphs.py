@@ -1,10 +1,10 @@
 """A learner's own graph as the stepper shows it: nodes, and the backward pass as their own code does it.
 
 `describe(root)` takes a node of any class in the manner of micrograd (`data`, `grad`, `_prev`, `_op`, `_backward`,
-perhaps `label`) and gives the data of `chainrule.stepping`. The class does not say in which order its operands stood;
+perhaps `label`) and gives the data of `stepping.steps`. The class does not say in which order its operands stood;
 its closures do, for they hold on to `self` and `other`. The order of the backward pass is the learner's as well:
 their `backward()` runs once more, and every `_backward` in it notes what it changed. All numbers are put back.
-Chainrule's own Values say all this themselves, so `stepping` describes them.
+Chainrule's own Values say all this themselves, so `stepping.steps` describes them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from chainrule import engine, ops, stepping
-from chainrule._value import Value
-from chainrule.formulas import Formula, show
+from chainrule import engine, ops
+from chainrule.core.value import Value
 from chainrule.learn.explaining import FILE, explain
+from chainrule.stepping.formula_text import Formula, show
+from chainrule.stepping.steps import describe as describe_values
 
 MOST_NODES = 300  # as in the stepper
 RULES = {"+": ops.add, "*": ops.mul, "-": ops.sub, "/": ops.div, "%": ops.mod, "**": ops.pow_}
@@ -42,7 +43,7 @@ def describe(root: Any, names: Mapping[str, Any] | None = None) -> dict[str, Any
     ['start', 'forward', 'seed', 'handwritten', 'end']
     """
     if isinstance(root, (Value, engine.Value)):
-        return stepping.describe(root, names=names)
+        return describe_values(root, names=names)
     nodes, operands = _oldest_first(root)
     index = {id(node): i for i, node in enumerate(nodes)}
     numbers = [_float(node.data) for node in nodes]

@@ -1,0 +1,160 @@
+"""The reference interpreter: runs an array program statement by statement with NumPy. The oracle for every backend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from chainrule import ops
+from chainrule.compiler.passes.differentiate import is_injective
+from chainrule.compiler.passes.program import (
+    NOTHING,
+    Access,
+    Apply,
+    Array,
+    ArrayProgram,
+    Expression,
+    Number,
+    Repeat,
+    Shape,
+    Statement,
+)
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    """NumPy may take a root where the exponent is ½, and roots of -0.0 and -inf are not their powers."""
+    as_root = (exponent == 0.5) & ((base == 0.0) | (base == -math.inf))
+    return np.power(np.where(as_root, np.absolute(base), base), exponent)
+
+
+NUMPY: dict[str, Any] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "neg": np.negative,
+    "pow": _power,
+    "abs": np.absolute,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "where": lambda condition, a, b: np.where(condition != 0.0, a, b),
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "atan2": np.arctan2,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "erf": np.vectorize(math.erf, otypes=[float]),
+    "erfc": np.vectorize(math.erfc, otypes=[float]),
+}
+
+Memory = dict[Array, np.ndarray]
+
+
+class Interpreted:
+    """An array program with memory to run in."""
+
+    def __init__(self, program: ArrayProgram, dtype: str = "float64") -> None:
+        self.program = program
+        self.dtype = dtype
+        self.views: Memory = {array: np.full(array.size, np.nan, dtype) for array in program.arrays()}
+        self.size = sum(array.size for array in self.views)
+
+    def twin(self) -> Interpreted:
+        """The same program with memory of its own."""
+        return Interpreted(self.program, self.dtype)
+
+    def run_many(
+        self, count: int, rows: Mapping[Array, np.ndarray], output: Array, summed: Array | None, section: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Run so many times, with leaves set to the next of their rows before; a row a run of the output.
+
+        And for each `section` of runs a row of the sums of `summed`, if that is wanted.
+        """
+        results = np.empty((count, output.size), self.dtype)
+        sums = np.zeros((-(-count // section), summed.size if summed else 0))
+        for time in range(count):
+            for leaf, matrix in rows.items():
+                self.views[leaf][: matrix.shape[1]] = matrix[time]
+            self.run()
+            results[time] = self.views[output]
+            if summed:
+                sums[time // section] += self.views[summed]
+        return results, sums
+
+    def run(self) -> None:
+        """Fill every array from the leaves."""
+        with np.errstate(all="ignore"):
+            for step in self.program.steps:
+                repeat = step if isinstance(step, Repeat) else Repeat(1, (step,))
+                for time in repeat.times:
+                    for statement in repeat.body:
+                        _execute(statement, self.views, time)
+
+
+def _execute(statement: Statement, memory: Memory, time: int) -> None:
+    total: Any = 0.0
+    target = memory[statement.target.array]
+    for position, term in enumerate(statement.terms):
+        loops = statement.loops + term.loops
+        value = np.broadcast_to(_evaluate(term.expression, loops, memory, time, target.dtype.type), loops)
+        if term.loops:
+            value = _reduced(value, len(statement.loops), statement.join)
+        signed = value if term.sign > 0 else -value
+        total = signed if position == 0 else apply(statement.join, [total, signed])
+    where = statement.target.positions(statement.loops, time)
+    if not statement.accumulate:
+        target[where] = total
+    elif is_injective(statement):
+        target[where] += total
+    else:
+        np.add.at(target, where, total)
+
+
+def _reduced(value: np.ndarray, outer: int, join: ops.Op) -> Any:
+    """The sum over all loops but the `outer` ones, or the largest number in them: of equal ones, the first."""
+    if join is ops.add:
+        return value.sum(axis=tuple(range(outer, value.ndim)), initial=NOTHING)
+    rows = value.reshape(*value.shape[:outer], -1)
+    return reduce(lambda a, b: apply(join, [a, b]), [rows[..., k] for k in range(rows.shape[-1])])
+
+
+def _evaluate(expression: Expression, loops: Shape, memory: Memory, time: int, number: type) -> Any:
+    if isinstance(expression, Number):
+        return number(expression.value)
+    if isinstance(expression, Access):
+        return memory[expression.array][expression.positions(loops, time)]
+    assert isinstance(expression, Apply)
+    operands = [_evaluate(operand, loops, memory, time, number) for operand in expression.operands]
+    return apply(expression.op, operands)
+
+
+class _Numbers(ops.Carrier):
+    """NumPy arrays that the rules of the op table run on."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def _apply(self, op: Any, operands: tuple[Any, ...]) -> Any:
+        return _Numbers(apply(op, [o.array if isinstance(o, _Numbers) else o for o in operands]))
+
+
+def _bare(number: Any) -> Any:
+    return number.array if isinstance(number, _Numbers) else number
+
+
+def apply(op: Any, operands: list[Any]) -> Any:
+    """An op on NumPy arrays: a primitive by NumPy's function, anything else by its rule. The type is the operands'."""
+    if op.c:
+        function = NUMPY.get(op.name) or getattr(np, op.name)
+        return np.asarray(function(*operands), dtype=np.result_type(*operands))
+    return _bare(op.forward(*map(_Numbers, operands)))

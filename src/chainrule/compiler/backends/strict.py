@@ -1,0 +1,175 @@
+"""Strict programs: the recorded nodes themselves, computed again in the order they were made.
+
+The same operations in the same order by the same library as eager code, and so the same numbers to the last bit;
+without Python between the nodes, which is where eager code spends its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.run.machine import Pool
+from chainrule.compiler.trace.graph import KINDS, Graph
+from chainrule.core.bulk import read_data, read_grad, replay, write_data, write_grad
+from chainrule.core.graph import number_of
+from chainrule.core.recording import recording
+from chainrule.core.value import Value
+
+
+class StrictCode(Pool["StrictMachine"]):
+    """A graph to be computed again node by node; what `Code` is for arrays.
+
+    `results` are the nodes to compute (default: the last), `inputs` numbers for the inputs to begin with. Nodes made
+    before serial number `since` are the *surroundings* of a function: the eager code of a batch would compute its own
+    nodes anew for each example, and these once.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        gradient: bool,
+        results: Sequence[int] | None = None,
+        inputs: Sequence[float] = (),
+        since: int = 0,
+    ) -> None:
+        super().__init__()
+        self.found = graph  # for people to read
+        self._recipe = graph, gradient, results, inputs, since
+        self.give_back(self.make())
+
+    def make(self) -> StrictMachine:
+        """Nodes of its own for the same graph."""
+        return StrictMachine(*self._recipe)
+
+    def stats(self, scalar_nodes: int, seconds: dict[str, float]) -> dict[str, Any]:
+        """There are no arrays here."""
+        return {"scalar nodes": scalar_nodes, "array statements": 0, "not affine": 0, "bytes": 0, "seconds": seconds}
+
+
+class StrictMachine:
+    """The nodes of a graph made once more, to run in; what a `Machine` does, node by node."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        gradient: bool,
+        results: Sequence[int] | None,
+        inputs: Sequence[float],
+        since: int,
+    ) -> None:
+        self.graph = graph
+        self.wants_gradient = gradient
+        self.leaves: dict[str, list[Value]] = {kind: [] for kind in KINDS}
+        self.surroundings: list[Value] = []
+        self.nodes: list[Value] = []
+        self._stand_ins: dict[int, Value] = {}  # by place: leaves that the function sees in place of its surroundings
+        self._made: list[Any] = []
+        with recording():
+            self._make_nodes(iter(inputs), since)
+        wanted = [len(graph) - 1] if results is None else results
+        self.results = [Value(node) if type(node) is float else node for node in (self._seen(k, since) for k in wanted)]
+        self.output = np.empty(len(self.results))
+        self.gradient = np.zeros(len(self.leaves["parameter"]))
+        self._zeros = np.zeros_like(self.gradient)
+
+    def load(self, kind: str, numbers: Any) -> None:
+        """Set the leaves of one kind, oldest first."""
+        write_data(self.leaves[kind], np.ascontiguousarray(numbers, dtype=np.float64))
+
+    def load_data(self, kind: str, values: list[Value]) -> None:
+        """Set the leaves of one kind to the present data of these Values."""
+        numbers = np.empty(len(values))
+        read_data(values, numbers)
+        self.load(kind, numbers)
+
+    def run(self) -> None:
+        """Compute every node, and then the gradients."""
+        self._start()
+        self._forward()
+        if self.wants_gradient:
+            self._backward(1.0)
+            self._finish()
+
+    def run_many(self, rows: np.ndarray) -> np.ndarray:
+        """The results for each of `rows`, which the inputs are set to."""
+        outputs = np.empty((len(rows), len(self.results)))
+        self._start()
+        for row, output in zip(rows, outputs, strict=True):
+            self.load("input", row)
+            self._forward()
+            output[:] = self.output
+        return outputs
+
+    def total(self, rows: np.ndarray, seed: float) -> float:
+        """The sum of the results for all rows, first to last. Leaves in `gradient` the derivatives of `seed` times it.
+
+        They are added up as `backward()` of one graph of all rows would: newest first, and so from the last row on.
+        """
+        values = []
+        self._start()
+        for row in rows[::-1]:
+            self.load("input", row)
+            self._forward()
+            values.append(float(self.output[0]))
+            if self.wants_gradient:
+                self._backward(seed)
+        self._finish()
+        total = 0.0
+        for value in reversed(values):
+            total += value
+        return total
+
+    # Details.
+
+    def _make_nodes(self, inputs: Iterator[float], since: int) -> None:
+        graph = self.graph
+        for rule, operands, node in zip(graph.rules, graph.operands, graph.nodes, strict=True):
+            if rule == "constant":
+                self._made.append(number_of(node))  # becomes a constant where it meets a Value
+            elif rule in KINDS:
+                number = next(inputs, None) if rule == "input" else None
+                self._made.append(Value(number_of(node) if number is None else number))
+                self.leaves[rule].append(self._made[-1])
+            elif node._serial < since:
+                self._made.append(Value._apply(rule, tuple([self._made[k] for k in operands])))
+                self.surroundings.append(self._made[-1])
+            else:
+                self._made.append(Value._apply(rule, tuple([self._seen(k, since) for k in operands])))
+                self.nodes.append(self._made[-1])
+
+    def _seen(self, place: int, since: int) -> Any:
+        """The node at `place` as the function sees it: computed surroundings are leaves to it."""
+        node = self.graph.nodes[place]
+        if not self.graph.operands[place] or node._serial >= since:
+            return self._made[place]
+        return self._stand_ins.setdefault(place, Value(number_of(self._made[place])))
+
+    def _start(self) -> None:
+        replay(self.surroundings)
+        for place, stand_in in self._stand_ins.items():
+            stand_in.data, stand_in.grad = number_of(self._made[place]), 0.0
+        write_grad(self.leaves["parameter"], self._zeros)
+
+    def _forward(self) -> None:
+        replay(self.nodes)
+        read_data(self.results, self.output)
+
+    def _backward(self, seed: float) -> None:
+        (result,) = self.results
+        if result._operands:
+            result.backward(seed)
+        else:
+            result.grad += seed
+
+    def _finish(self) -> None:
+        """The surroundings' part of the backward pass: the last, for they are older than the function's nodes."""
+        for node in self.surroundings:
+            node.grad = 0.0
+        for place, stand_in in self._stand_ins.items():
+            self._made[place].grad = stand_in.grad
+        for node in reversed(self.surroundings):
+            node._push()
+        read_grad(self.leaves["parameter"], self.gradient)

@@ -1,0 +1,46 @@
+"""Answers for many inputs at once: compiled where the function allows it, one by one where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from chainrule.core.graph import number_of
+from chainrule.core.value import Value
+
+
+def compiled_answers(function: Callable[[Any], Any], inputs: Any) -> np.ndarray | None:
+    """`function(x)` for each row x of `inputs`, from native code; None if the function cannot be compiled.
+
+    >>> compiled_answers(lambda x: x[0] * x[1], [[1.0, 2.0], [3.0, 4.0]])
+    array([ 2., 12.])
+    """
+    try:
+        from chainrule.compiler import compile
+
+        results = compile(lambda x: function(list(x))).batch(np.asarray(inputs, dtype=np.float64), reduce=None)
+    except Exception:  # whatever it is that tracing cannot follow; a mistake in the function shows when it is called
+        return None
+    return np.stack(results, axis=1) if isinstance(results, (list, tuple)) else np.asarray(results)
+
+
+def answers(function: Callable[[Any], Any], inputs: Any) -> np.ndarray:
+    """`function(x)` for each row x of `inputs`: an array of numbers, or one with a row for each list that it returns.
+
+    >>> answers(lambda x: [x[0], x[0] if x[0] > 0 else 0.0], [[-1.0], [3.0]])
+    array([[-1.,  0.],
+           [ 3.,  3.]])
+    """
+    compiled = compiled_answers(function, inputs)
+    if compiled is not None:
+        return compiled
+    return np.array([_numbers(function([float(n) for n in x])) for x in inputs], dtype=np.float64)
+
+
+def _numbers(result: Any) -> Any:
+    """The bare numbers of a result; as a list if it is one."""
+    if isinstance(result, (list, tuple)):
+        return [_numbers(entry) for entry in result]
+    return number_of(result) if isinstance(result, Value) or hasattr(result, "_apply") else result

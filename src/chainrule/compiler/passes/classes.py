@@ -1,0 +1,259 @@
+"""Classing: nodes of one op whose operands are of the same classes will be one array.
+
+1. Chains of `+` whose links are used once become n-ary sums; `a - b` is a sum with a negative term. Chains of `larger`
+   become the largest of many.
+2. Nodes are classed from the leaves up: a class is an op and the classes of its operands. The members of a class, in
+   order of creation, are one array. In micrograd's moons demo all 16·100 first-layer sums are one class.
+
+3. Sums that differ only in how many terms they have, as those of attention over a growing past, are merged into one
+   *ragged* class, if they have many lengths. Short rows are filled up, and the filling is masked.
+
+A class has *slots*: what each of its members reads there is of one class too. A slot of a sum is a run of terms.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+
+from chainrule import ops
+from chainrule.compiler.trace.graph import Graph
+
+SUM, LARGEST = CHAINS = "sum", "largest"
+FEWEST_LENGTHS = 3  # of sums that are otherwise the same, to make them one class
+MOST_FILLING = 4  # times as many terms as there are
+
+
+Slot = tuple[int, int, int]  # the class of what the members read there, a sign, and how many terms each reads
+
+
+class Classes:
+    """The classes of a graph's nodes, numbered in order of their first members.
+
+    >>> from chainrule import Value
+    >>> from chainrule.compiler.trace.graph import trace
+    >>> w, x = [Value(0.5), Value(2.0)], [Value(1.0), Value(3.0)]
+    >>> print(classify(trace((w[0] * x[0] + w[1] * x[1]).tanh(), wrt=w)))
+    0  parameter  2
+    1  input      2
+    2  *          2  0 1
+    3  sum        1  2·2
+    4  tanh       1  3
+    """
+
+    def __init__(
+        self,
+        kinds: list[Any],
+        slots: list[tuple[Slot, ...]],
+        of: list[int],
+        rows: list[Any],
+        lengths: dict[int, np.ndarray],
+    ) -> None:
+        self.kinds = kinds  # of leaf, or the row of the op table, or one of CHAINS
+        self.slots = slots
+        self.lengths = lengths  # ragged class -> how many terms are real: a row a member, a column a slot
+        self.of = np.array(of, dtype=np.int64)  # node -> class; -1 inside a sum
+        order = np.argsort(self.of, kind="stable")
+        order = order[np.searchsorted(self.of[order], 0) :]
+        self.sizes = np.bincount(self.of[order], minlength=len(kinds))
+        self.starts = _starts(self.sizes)
+        self.members = order  # class by class, oldest first
+        self.position = np.zeros(len(of), dtype=np.int64)  # of a node among the members of its class
+        self.position[order] = np.arange(len(order)) - np.repeat(self.starts[:-1], self.sizes)
+        self.slot_starts = _starts(np.fromiter(map(len, slots), np.int64, len(slots)))
+        flat_slots = np.array([slot for each in slots for slot in each], dtype=np.int64).reshape(-1, 3)
+        self.slot_operands, _, slot_lengths = flat_slots.T  # of all slots, class by class
+        self.widths = np.diff(_starts(slot_lengths)[self.slot_starts])
+        self.row_starts = _starts(self.sizes * self.widths)
+        flat = np.fromiter(chain.from_iterable(map(rows.__getitem__, order.tolist())), np.int64)
+        self.operands = self.position[flat]  # positions in the operands' classes, members one after another
+        self.users = np.full(len(kinds), -1)  # the last class that reads each
+        self.inlined = self._inlined(slot_lengths)
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def rows(self, index: int) -> np.ndarray:
+        """What the members of a class read, as positions in the slots' classes: a row a member."""
+        part = self.operands[self.row_starts[index] : self.row_starts[index + 1]]
+        return part.reshape(self.sizes[index], self.widths[index])
+
+    def _inlined(self, lengths: np.ndarray) -> np.ndarray:
+        """The products that are used once, in one slot of one sum: parts of that sum, never stored."""
+        readers = np.repeat(np.arange(len(self)), np.diff(self.slot_starts))
+        self.users[self.slot_operands] = readers
+        reads = self.sizes[readers] * lengths
+        for index, real in self.lengths.items():
+            reads[self.slot_starts[index] : self.slot_starts[index + 1]] = real.sum(axis=0)
+        uses = np.bincount(self.slot_operands, weights=reads, minlength=len(self))
+        slots = np.bincount(self.slot_operands, minlength=len(self))
+        products = np.array([kind is ops.mul for kind in self.kinds])
+        sums = np.array([*[kind is SUM for kind in self.kinds], False])  # the last for users[…] = -1
+        return np.asarray(products & (slots == 1) & (uses == self.sizes) & sums[self.users])
+
+    def verify(self) -> Classes:
+        """These classes, if they are well formed: operands of older classes, and inside them."""
+        for index, slots in enumerate(self.slots):
+            column = 0
+            for operand, _, length in slots:
+                if not 0 <= operand < index:
+                    raise AssertionError(f"class {index} reads class {operand}, which must be an older one")
+                part = self.rows(index)[:, column : column + length]
+                if part.size and not 0 <= part.min() <= part.max() < self.sizes[operand]:
+                    raise AssertionError(f"class {index} reads members {part.min()} to {part.max()} of class {operand}")
+                column += length
+        return self
+
+    def __str__(self) -> str:
+        rows = [
+            [
+                str(index),
+                kind if isinstance(kind, str) else kind.symbol,
+                str(self.sizes[index]),
+                " ".join(_show(*slot) for slot in slots),
+            ]
+            for index, (kind, slots) in enumerate(zip(self.kinds, self.slots, strict=True))
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def classify(graph: Graph) -> Classes:
+    """The nodes of a graph by class."""
+    chains = _chains(graph)
+    classing = _Classing(graph, chains, set())
+    while classing.ragged != classing.known_as_ragged:  # again: what reads merged classes may be of one class now
+        classing = _Classing(graph, chains, classing.ragged)
+    return classing.classes()
+
+
+class _Classing:
+    """One pass from the leaves up. A class has its first node as a name, which is the same in every pass."""
+
+    def __init__(self, graph: Graph, chains: dict[int, list[tuple[int, int]]], ragged: set[Any]) -> None:
+        self.graph = graph
+        self.known_as_ragged = ragged
+        self.first: dict[Any, int] = {}  # a key -> the name of its class
+        self.slots: dict[int, tuple[Slot, ...]] = {}  # by name; the operands by name too
+        self.of = [-1] * len(graph)
+        self.rows: list[Any] = list(graph.operands)
+        self.lengths: dict[Any, dict[int, tuple[int, ...]]] = {}  # of a sum but for lengths -> node -> its lengths
+        self.classify(chains)
+        self.ragged = {
+            key
+            for key, found in self.lengths.items()
+            if len(found) >= FEWEST_LENGTHS and _is_worth_merging(Counter(found.values()))
+        }
+
+    def classify(self, chains: dict[int, list[tuple[int, int]]]) -> None:
+        add, sub, larger, power, rules = ops.add, ops.sub, ops.larger, ops.pow_, self.graph.rules
+        of, rows, first = self.of, self.rows, self.first
+        for node, (rule, operands) in enumerate(zip(rules, rows, strict=True)):
+            is_chain = rule is add or rule is sub or rule is larger
+            if is_chain:
+                terms = chains.get(node)
+                if terms is None:
+                    continue  # a link of a longer chain
+                groups: dict[tuple[int, int], list[int]] = {}
+                for operand, sign in terms:
+                    groups.setdefault((of[operand], sign), []).append(operand)
+                rows[node] = list(chain.from_iterable(groups.values()))
+                key: Any = tuple(groups) if rule is not larger else (larger, *groups)
+                lengths = tuple(map(len, groups.values()))
+                self.lengths.setdefault(key, {})[node] = lengths
+                if key not in self.known_as_ragged:
+                    key = key, lengths
+            else:
+                key = (rule, *[of[operand] for operand in operands])
+                if rule is power and rules[operands[1]] == "constant":
+                    key = (*key, self.graph.nodes[operands[1]].data)  # x² and x³ are different arrays
+            name = first.get(key)
+            if name is None:
+                name = first[key] = node
+                if is_chain:
+                    pairs = zip(groups, lengths, strict=True)
+                    self.slots[node] = tuple([(*group, length) for group, length in pairs])
+                else:
+                    self.slots[node] = tuple([(of[operand], 1, 1) for operand in operands])
+            of[node] = name
+
+    def classes(self) -> Classes:
+        number = {name: index for index, name in enumerate(self.slots)}
+        real: dict[int, np.ndarray] = {}
+        for key in self.known_as_ragged:
+            found, name = self.lengths[key], self.first[key]
+            widths = _columns_maxima(list(found.values()))
+            self.slots[name] = tuple([(*slot[:2], w) for slot, w in zip(self.slots[name], widths, strict=True)])
+            real[number[name]] = np.array(list(found.values()), dtype=np.int64)
+            for node, lengths in found.items():
+                self.rows[node] = _filled(self.rows[node], lengths, widths)
+        rules = self.graph.rules
+        return Classes(
+            [_kind(rules[name]) for name in self.slots],
+            [tuple([(number[name], sign, n) for name, sign, n in slots]) for slots in self.slots.values()],
+            [number[name] if name >= 0 else -1 for name in self.of],
+            self.rows,
+            real,
+        )
+
+
+def _is_worth_merging(lengths: Counter[tuple[int, ...]]) -> bool:
+    """Whether sums of these lengths, so many of each, are better as one class than as several."""
+    if len(lengths) < FEWEST_LENGTHS:
+        return False
+    with_filling = sum(_columns_maxima(list(lengths))) * lengths.total()
+    return with_filling <= MOST_FILLING * sum([sum(each) * count for each, count in lengths.items()])
+
+
+def _columns_maxima(rows: Sequence[Sequence[int]]) -> list[int]:
+    return [max(column) for column in zip(*rows, strict=True)]
+
+
+def _filled(row: list[int], lengths: Sequence[int], widths: Sequence[int]) -> list[int]:
+    """A row with each run of terms filled up to a width, by its first term again."""
+    terms = iter(row)
+    filled: list[int] = []
+    for length, width in zip(lengths, widths, strict=True):
+        run = list(islice(terms, length))
+        filled += run + run[:1] * (width - length)
+    return filled
+
+
+def _kind(rule: Any) -> Any:
+    if rule is ops.add or rule is ops.sub:
+        return SUM
+    return LARGEST if rule is ops.larger else rule
+
+
+def _chains(graph: Graph) -> dict[int, list[tuple[int, int]]]:
+    """The n-ary nodes: node -> its terms as (operand, sign). Links inside a chain are not among them."""
+    flat = np.fromiter(chain.from_iterable(graph.operands), np.int64)
+    uses = np.bincount(flat, minlength=len(graph)).tolist()
+    terms: dict[int, list[tuple[int, int]]] = {}
+    for node, rule in enumerate(graph.rules):
+        if rule is ops.add or rule is ops.larger:
+            a, b = graph.operands[node]
+            linked = graph.rules[a] is rule and uses[a] == 1
+            these = terms.pop(a) if linked else [(a, 1)]  # extended in place: long sums are chains on the left
+            if graph.rules[b] is rule and uses[b] == 1:
+                these += terms.pop(b)
+            else:
+                these.append((b, 1))
+            terms[node] = these
+        elif rule is ops.sub:  # never part of a chain: whether `a` has other uses must not change its class
+            a, b = graph.operands[node]
+            terms[node] = [(a, 1), (b, -1)]
+    return terms
+
+
+def _starts(sizes: np.ndarray) -> np.ndarray:
+    """Where runs of these sizes start when they follow one another, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(sizes)])
+
+
+def _show(operand: int, sign: int, length: int) -> str:
+    return f"{'-' if sign < 0 else ''}{operand}" + (f"·{length}" if length > 1 else "")

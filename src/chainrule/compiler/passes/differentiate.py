@@ -1,0 +1,218 @@
+"""Differentiation of an array program: the same chain rule, a whole statement at a time.
+
+The statement `out = f(x, …)` in some loops gives `dx += dout · ∂f/∂x` in the same loops. A loop that does not move x
+is one that the contributions are summed over, so it becomes a reduction; the rest are the loops of the new statement.
+Transposed products, as in the backward pass of a layer, come out of this by themselves. A `Repeat` gives a `Repeat` of
+its statements' contributions, in which time runs backward.
+
+Working on statements rather than on scalar nodes halves the nodes that the compiler has to sort, and makes the backward
+pass as regular as the forward pass is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from chainrule import ops
+from chainrule.compiler.passes.program import (
+    Access,
+    Apply,
+    Array,
+    ArrayProgram,
+    Expression,
+    Number,
+    Repeat,
+    Shape,
+    Statement,
+    Term,
+    turns,
+)
+
+
+def differentiate(program: ArrayProgram) -> ArrayProgram:
+    """`program`, followed by statements for the derivative of its output by every parameter."""
+    parameters = program.leaves.get("parameter")
+    needed = _that_depend_on(parameters, program)
+    adjoints = {array: Array(f"d{array.name}", array.size, "adjoint") for array in needed}
+    backward: list[Statement | Repeat] = []
+    started: set[Array] = set()
+    if program.output in adjoints:
+        seed = adjoints[program.output]
+        backward.append(Statement(Access(seed, 0, ()), (), [Term(Number(1.0))]))
+        started.add(seed)
+    for step in reversed(program.steps):
+        if isinstance(step, Repeat):
+            backward += _backward_in_time(step, adjoints, started)
+        elif adjoints.get(step.target.array) in started:
+            for contribution in _contributions(step, adjoints):
+                backward += _begin(contribution, started)
+                backward.append(contribution)
+    result = ArrayProgram([*program.steps, *backward], program.leaves, program.output)
+    result.gradient = adjoints.get(parameters) if parameters else None
+    if result.gradient and result.gradient not in started:
+        result.steps.append(_zero(result.gradient))
+    return result
+
+
+def _that_depend_on(parameters: Array | None, program: ArrayProgram) -> list[Array]:
+    found = {parameters: None} if parameters else {}
+    before = -1
+    while len(found) != before:  # again, because a Repeat reads what it writes later
+        before = len(found)
+        for statement in program.statements:
+            if any(access.array in found for access in _differentiable(statement)):
+                found[statement.target.array] = None
+    return list(found)
+
+
+def _differentiable(statement: Statement) -> Iterator[Access]:
+    """The elements that a statement reads and passes a gradient to."""
+    for term in statement.terms if statement.join is ops.add else ():
+        _, expression = _unmasked(term.expression)
+        if isinstance(expression, Apply):
+            pairs = zip(expression.operands, expression.op.partials, strict=False)
+            yield from (operand for operand, partial in pairs if partial is not None and isinstance(operand, Access))
+        elif isinstance(expression, Access):
+            yield expression
+
+
+def _backward_in_time(step: Repeat, adjoints: dict[Array, Array], started: set[Array]) -> list[Statement | Repeat]:
+    """The Repeat of the contributions, after zeros for the adjoints that are first added to in it."""
+    body: list[Statement] = []
+    reached = set(started)
+    before = -1
+    while len(reached) != before:  # again, because what one time reaches is passed on by the one before it
+        before = len(reached)
+        body = []
+        for statement in reversed(step.body):
+            if adjoints.get(statement.target.array) in reached:
+                body += _contributions(statement, adjoints)
+                reached |= {contribution.target.array for contribution in body}
+    if not body:
+        return []
+    zeros: list[Statement | Repeat] = []
+    for array in dict.fromkeys(contribution.target.array for contribution in body):
+        if array not in started:
+            started.add(array)
+            own = [contribution for contribution in body if contribution.target.array is array]
+            if _fills_rows(own, step.count):
+                own[0].accumulate = False
+            else:
+                zeros.append(_zero(array))
+    return [*zeros, Repeat(step.count, body, backward=not step.backward)]
+
+
+def _fills_rows(contributions: Sequence[Statement], count: int) -> bool:
+    """Whether the first contribution writes a whole row of the array at each time, and the others add to that row."""
+    first = contributions[0]
+    target, size = first.target, first.target.repeat
+    same_row = all(c.target.table is None and (c.target.base, c.target.repeat) == (0, size) for c in contributions)
+    whole = is_injective(first) and turns(first.loops) == size and size * count == target.array.size
+    return same_row and whole and all(_reach(contribution) < size for contribution in contributions)
+
+
+def _reach(statement: Statement) -> int:
+    """How far from its base a target goes, at one time."""
+    return sum(abs(stride) * (n - 1) for stride, n in zip(statement.target.strides, statement.loops, strict=True))
+
+
+def _contributions(statement: Statement, adjoints: dict[Array, Array]) -> list[Statement]:
+    """What the adjoint of a statement's target adds to the adjoints of the arrays it reads."""
+    found: list[Statement] = []
+    if statement.join is not ops.add:  # no gradient passes through the largest of many
+        return found
+    target = statement.target
+    grad = Access(adjoints[target.array], target.base, target.strides, repeat=target.repeat)
+    for term in statement.terms:
+        inner = len(term.loops)
+        out, upstream = target.widened(inner), grad.widened(inner)
+        mask, expression = _unmasked(term.expression)
+        operands = expression.operands if isinstance(expression, Apply) else (expression,)
+        for k, operand in enumerate(operands):
+            if isinstance(operand, Access) and operand.array in adjoints:
+                partial = _partial(expression, k, out)
+                if partial is not None:
+                    value, loops = _times(upstream, partial), statement.loops + term.loops
+                    if mask is not None:
+                        value, operand, loops = _unfilled(value, operand, mask, loops)
+                    found.append(_accumulate(operand, adjoints, value, loops, term.sign))
+    return found
+
+
+def _unmasked(expression: Expression) -> tuple[Access | None, Expression]:
+    """The mask of a term in a ragged sum, and what it lets through."""
+    if isinstance(expression, Apply) and expression.op is ops.where:
+        mask, term, _ = expression.operands
+        if isinstance(mask, Access) and mask.array.kind == "mask":
+            return mask, term
+    return None, expression
+
+
+def _unfilled(value: Expression, operand: Access, mask: Access, loops: Shape) -> tuple[Expression, Access, Shape]:
+    """The same in one loop, through the real terms of a ragged sum only."""
+    real = mask.array.numbers[mask.positions(loops)] != 0.0
+
+    def change(access: Access) -> Access:
+        return Access(access.array, 0, (1,), access.positions(loops)[real])
+
+    return value.map(change), change(operand), (int(real.sum()),)
+
+
+def _partial(expression: Expression, k: int, out: Access) -> Expression | None:
+    if not isinstance(expression, Apply):
+        return Number(1.0)
+    rule = expression.op.partials[k]
+    if rule is None:
+        return None
+    partial = rule(out, *expression.operands)
+    return partial if isinstance(partial, Expression) else Number(float(partial))
+
+
+def _times(upstream: Expression, partial: Expression) -> Expression:
+    if isinstance(partial, Number) and abs(partial.value) == 1.0:
+        return upstream if partial.value > 0 else -upstream
+    return Apply(ops.mul, (upstream, partial))
+
+
+def _accumulate(operand: Access, adjoints: dict[Array, Array], value: Expression, loops: Shape, sign: int) -> Statement:
+    """`d operand += value` in `loops`, those that do not move the operand turned into reductions."""
+    moving = [d for d, stride in enumerate(operand.strides) if stride or operand.table is not None]
+    still = [d for d in range(len(loops)) if d not in moving]
+    order = moving + still
+
+    def permuted(access: Access) -> Access:
+        return Access(access.array, access.base, [access.strides[d] for d in order], access.table, access.repeat)
+
+    strides = [operand.strides[d] for d in moving]
+    target = Access(adjoints[operand.array], operand.base, strides, operand.table, operand.repeat)
+    term = Term(value.map(permuted), tuple(loops[d] for d in still), sign)
+    return Statement(target, tuple(loops[d] for d in moving), [term], accumulate=True)
+
+
+def _begin(contribution: Statement, started: set[Array]) -> list[Statement]:
+    """Nothing, if the contribution is the first and covers its array: it can then store rather than add. Else zeros."""
+    array = contribution.target.array
+    if array in started:
+        return []
+    started.add(array)
+    if is_injective(contribution) and turns(contribution.loops) == array.size:
+        contribution.accumulate = False
+        return []
+    return [_zero(array)]
+
+
+def is_injective(statement: Statement) -> bool:
+    """Whether every turn of the loops writes an element of its own."""
+    table = statement.target.table
+    if table is not None and len(set(table.tolist())) < len(table):
+        return False
+    reach = 0
+    for stride, extent in sorted(zip(map(abs, statement.target.strides), statement.loops, strict=True)):
+        if extent > 1 and stride <= reach:
+            return False
+        reach += stride * (extent - 1)
+    return True
+
+
+def _zero(array: Array) -> Statement:
+    return Statement(Access(array, 0, (1,)), (array.size,), [Term(Number(0.0))])

@@ -1,0 +1,128 @@
+"""Fusion: fewer passes over memory.
+
+Neighbouring statements that go through the same loops become one pass.
+
+    h[100,16] = b[16] + Σk w[16,k]·x[100,k]
+    a[100,16] = relu(h[100,16])
+
+The second takes `h` from the register in which the first has it. What nobody else reads is never stored. And what is
+set to zero only to be added to begins with its first summand instead.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from chainrule.compiler.passes.differentiate import is_injective
+from chainrule.compiler.passes.lanes import choose_lanes
+from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Number, Repeat, Statement
+
+Group = tuple[Statement, ...]
+
+MOST = 32  # statements of a group: to find a long one takes time quadratic in them
+
+
+def groups(steps: Sequence[Statement | Repeat]) -> list[Group | Repeat]:
+    """The statements in groups, in order; a Repeat is left as it is."""
+    found: list[Group | Repeat] = []
+    for step in steps:
+        if isinstance(step, Repeat):
+            found.append(step)
+        elif found and not isinstance(last := found[-1], Repeat) and len(last) < MOST and _joins(last, step):
+            found[-1] = (*last, step)
+        else:
+            found.append((step,))
+    return found
+
+
+def stored(program: ArrayProgram) -> set[Array]:
+    """The arrays that must be in memory: leaves and results, and what is read from anywhere but a register."""
+    found = {array for array in (*program.leaves.values(), program.output, program.gradient) if array}
+    pending = groups(program.steps)
+    while pending:
+        group = pending.pop()
+        if isinstance(group, Repeat):
+            pending += groups(group.body)
+            continue
+        written: set[Array] = set()
+        for statement in group:
+            found |= {access.array for access in statement.accesses()} - written
+            found |= {statement.target.array} if statement.accumulate else set()
+            written.add(statement.target.array)
+    return found
+
+
+def _joins(group: Group, statement: Statement) -> bool:
+    """Whether each turn of the statement needs no more of the group than the same turn of it, and shares something."""
+    first, target = group[0], statement.target
+    if not first.loops or statement.loops != first.loops or any(term.loops for term in statement.terms):
+        return False
+    written = {other.target.array: other.target for other in group}
+    before, reads = [access for other in group for access in other.accesses()], list(statement.accesses())
+    known = {access.array for access in before} | set(written)
+    if target.array in written or not any(access.array in known for access in reads):
+        return False
+    if not all(is_same(access, target) for access in before if access.array is target.array):
+        return False
+    if not all(is_same(access, written[access.array]) for access in reads if access.array in written):
+        return False
+    axes = {choose_lanes(first)[0], choose_lanes(statement)[0]}
+    return len(axes) == 1 and axes != {None} and is_injective(first) and is_injective(statement)
+
+
+def without_zeros(program: ArrayProgram) -> ArrayProgram:
+    """The program without `array = 0` wherever the first `+=` of each element can be `=`."""
+    steps = list(program.steps)
+    touching: dict[Array, list[int]] = defaultdict(list)  # the steps that read or write an array
+    for k, step in enumerate(steps):
+        body = step.body if isinstance(step, Repeat) else (step,)
+        for array in {a.array for statement in body for a in (statement.target, *statement.accesses())}:
+            touching[array].append(k)
+    left_out = set()
+    for k, zero in enumerate(program.steps):
+        if isinstance(zero, Statement) and _is_zero(zero):
+            later = [j for j in touching[zero.target.array] if j > k]
+            if changed := _set_at_first(zero.target.array, [steps[j] for j in later]):
+                left_out.add(k)
+                for j, step in zip(later, changed, strict=True):
+                    steps[j] = step
+    kept = [step for k, step in enumerate(steps) if k not in left_out]
+    result = ArrayProgram(kept, program.leaves, program.output)
+    result.gradient = program.gradient
+    return result
+
+
+def _is_zero(statement: Statement) -> bool:
+    target, expressions = statement.target, [term.expression for term in statement.terms]
+    numbers = [expression.value for expression in expressions if isinstance(expression, Number)]
+    whole = statement.loops == (target.array.size,) and is_same(target, Access(target.array, 0, (1,)))
+    return whole and not statement.accumulate and len(expressions) == 1 and numbers == [0.0]
+
+
+def _set_at_first(array: Array, steps: Sequence[Statement | Repeat]) -> list[Statement | Repeat] | None:
+    """The steps with `=` in place of the first `+=` of each element; None if that cannot be."""
+    is_set = np.zeros(array.size, dtype=bool)
+    found: list[Statement | Repeat] = []
+    for step in steps:
+        body = step.body if isinstance(step, Repeat) else (step,)
+        if any(access.array is array for statement in body for access in statement.accesses()) and not is_set.all():
+            return None
+        if any(statement.target.array is array for statement in body):
+            if isinstance(step, Repeat):
+                return None
+            places = step.target.positions(step.loops)
+            if not is_set[places].any() and is_injective(step):
+                step = Statement(step.target, step.loops, step.terms)
+            elif not is_set[places].all():
+                return None
+            is_set[places] = True
+        found.append(step)
+    return found if is_set.all() else None
+
+
+def is_same(a: Access, b: Access) -> bool:
+    """Whether two accesses of an array are to the same element at every turn."""
+    return (a.base, a.strides, a.repeat) == (b.base, b.strides, b.repeat) and a.table is b.table is None

@@ -1,0 +1,312 @@
+"""Layout: where the elements of each array lie in memory.
+
+Lifting numbers the elements of an array in order of creation, which for code that goes through examples one by one
+puts a whole example in a row. Vector instructions want the same element of neighbouring examples side by side. So:
+
+1. every array gets a shape, from the loops that fill it, and loops that run over several of its axes are split;
+2. an axis along which no parameter moves is like a batch; if an array has one, it becomes the innermost, padded to
+   whole cache lines. Of several, the one that most turns of loops ask for, or else what its neighbours have;
+3. loops that run through all their arrays as one loop would are joined again.
+
+Parameters keep their order, and so does what cannot be reshaped without tables. Statements without loops have no say.
+Time is no such axis: the rows that a recurrence goes through one after another stay rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+
+from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Shape, Statement, Term, turns
+
+LINE = 8  # doubles
+
+
+def lay_out(program: ArrayProgram) -> tuple[ArrayProgram, dict[Array, np.ndarray]]:
+    """The program in its new layout, and for each leaf that moved the new places of its elements."""
+    statements, shapes = _refine(program)
+    layouts = _layouts(statements, shapes, program)
+    moved = {array: layout.moved(array) for array, layout in layouts.items()}
+
+    def change(access: Access) -> Access:
+        layout = layouts.get(access.array)
+        return layout.access(access, moved[access.array]) if layout else access
+
+    leaves = {kind: moved.get(array, array) for kind, array in program.leaves.items()}
+    changed = iter([_joined(s.map(change) if _touches(s, layouts) else s) for s in statements])
+    steps = [
+        step.with_body([next(changed) for _ in step.body]) if isinstance(step, Repeat) else next(changed)
+        for step in program.steps
+    ]
+    result = ArrayProgram(steps, leaves, moved.get(program.output, program.output))
+    result.gradient = program.gradient
+    return result, {
+        moved[array]: layout.places() for array, layout in layouts.items() if array in program.leaves.values()
+    }
+
+
+def _refine(program: ArrayProgram) -> tuple[list[Statement], dict[Array, Shape]]:
+    """Loops split until none runs over two axes of an array at once; and the arrays' shapes."""
+    statements = list(program.statements)
+    shapes: dict[Array, Shape] = {}
+    looped = [k for k, statement in enumerate(statements) if _has_loops(statement)]
+    changed = True
+    while changed:
+        changed = False
+        for k in looped:
+            statement = statements[k]
+            for access, loops in _all_accesses(statement):
+                shape = _shape(access, loops)
+                if shape and len(shape) > len(shapes.get(access.array, ())):
+                    shapes[access.array] = shape
+                    changed = True
+            split = _split(statement, shapes)
+            if split:
+                statements[k] = split
+                changed = True
+    return statements, shapes
+
+
+def _touches(statement: Statement, arrays: dict[Array, _Layout]) -> bool:
+    return statement.target.array in arrays or any(access.array in arrays for access in statement.accesses())
+
+
+def _has_loops(statement: Statement) -> bool:
+    return bool(statement.loops) or any(term.loops for term in statement.terms)
+
+
+def _all_accesses(statement: Statement) -> list[tuple[Access, Shape]]:
+    found = [(statement.target, statement.loops)]
+    for term in statement.terms:
+        found += [(access, statement.loops + term.loops) for access in term.expression.accesses()]
+    return found
+
+
+def _shape(access: Access, loops: Shape) -> Shape | None:
+    """The shape of an array that these loops run through once, row by row; or one row of it at each time."""
+    row = access.repeat or access.array.size
+    if access.table is not None or access.base % row or row < 0 or access.array.size % row:
+        return None
+    axes = sorted(((s, n) for s, n in zip(access.strides, loops, strict=True) if s and n > 1), reverse=True)
+    step = 1
+    for stride, extent in reversed(axes):
+        if stride != step:
+            return None
+        step *= extent
+    rows = (access.array.size // row,) if access.repeat else ()
+    return (*rows, *[n for _, n in axes]) if step == row else None
+
+
+def _split(statement: Statement, shapes: dict[Array, Shape]) -> Statement | None:
+    """The statement with one loop split in two, where an array needs it."""
+    for access, loops in _all_accesses(statement):
+        shape = shapes.get(access.array)
+        if shape is None or access.table is not None:
+            continue
+        for d, (stride, extent) in enumerate(zip(access.strides, loops, strict=True)):
+            step = 1
+            for axis in reversed(shape):
+                if stride == step and extent > axis and extent % axis == 0 and axis > 1:
+                    return _split_loop(statement, loops, d, axis)
+                step *= axis
+    return None
+
+
+def _split_loop(statement: Statement, loops: Shape, d: int, inner: int) -> Statement:
+    """Loop d, of all terms if it is the statement's, becomes two: the inner one of extent `inner`."""
+    outer_count = len(statement.loops)
+
+    def strides(values: tuple[int, ...]) -> tuple[int, ...]:
+        return (*values[:d], values[d] * inner, *values[d:])
+
+    def extents(values: Shape, at: int) -> Shape:
+        return (*values[:at], values[at] // inner, inner, *values[at + 1 :])
+
+    def change(access: Access) -> Access:
+        return Access(access.array, access.base, strides(access.strides), access.table, access.repeat)
+
+    if d < outer_count:
+        whole = statement.map(change)
+        whole.loops = extents(statement.loops, d)
+        return whole
+    terms = []
+    for term in statement.terms:
+        if statement.loops + term.loops == loops and len(term.loops) > d - outer_count:
+            terms.append(Term(term.expression.map(change), extents(term.loops, d - outer_count), term.sign))
+        else:
+            terms.append(term)
+    return statement.with_terms(terms)
+
+
+class _Layout:
+    """An array of some shape whose axis `inner` lies innermost, padded."""
+
+    def __init__(self, shape: Shape, inner: int) -> None:
+        self.shape = shape
+        self.row_major = [prod(shape[k + 1 :]) for k in range(len(shape))]
+        padded = -(-shape[inner] // LINE) * LINE
+        order = [k for k in range(len(shape)) if k != inner]
+        self.steps = [0] * len(shape)
+        self.steps[inner] = 1
+        step = padded
+        for k in reversed(order):
+            self.steps[k] = step
+            step *= shape[k]
+        self.size = step
+
+    def fits(self, access: Access, loops: Shape, count: int) -> bool:
+        """Whether the access moves along axes without a carry from one into the next, `count` times."""
+        if access.table is not None:
+            return not any(self.axes(access.repeat)[1:])
+        if access.repeat < 0 or any(stride < 0 for stride in access.strides):
+            return False
+        reach = self.axes(access.base)
+        for stride, extent in [(access.repeat, count), *zip(access.strides, loops, strict=True)]:
+            reach = [r + c * (extent - 1) for r, c in zip(reach, self.axes(stride), strict=True)]
+        return all(r < n for r, n in zip(reach, self.shape, strict=True))
+
+    def axes(self, position: int) -> list[int]:
+        """A position, or a stride, as steps along the axes."""
+        found = []
+        for step in self.row_major:
+            found.append(position // step)
+            position %= step
+        return found
+
+    def place(self, position: int) -> int:
+        return sum(index * step for index, step in zip(self.axes(position), self.steps, strict=True))
+
+    def places(self) -> np.ndarray:
+        grid = np.zeros(self.shape, dtype=np.int64)
+        for k, (extent, step) in enumerate(zip(self.shape, self.steps, strict=True)):
+            grid = grid + step * np.arange(extent).reshape([-1 if j == k else 1 for j in range(len(self.shape))])
+        return grid.reshape(-1)
+
+    def moved(self, array: Array) -> Array:
+        """The array in this layout, with its numbers if it is a constant."""
+        result = Array(array.name, self.size, array.kind)
+        if array.numbers is not None:
+            result.numbers = np.zeros(self.size)
+            result.numbers[self.places()] = array.numbers
+        return result
+
+    def access(self, access: Access, array: Array) -> Access:
+        repeat = self.place(access.repeat)
+        if access.table is not None:
+            return Access(array, access.base, access.strides, self.places()[access.table], repeat)
+        return Access(array, self.place(access.base), [self.place(s) for s in access.strides], None, repeat)
+
+
+def _layouts(statements: list[Statement], shapes: dict[Array, Shape], program: ArrayProgram) -> dict[Array, _Layout]:
+    """A layout for each array that has a batch-like axis and can be reshaped."""
+    fixed = {program.leaves.get("parameter"), program.gradient, program.output}
+    votes: dict[Array, Counter[int]] = defaultdict(Counter)
+    side_by_side: dict[tuple[Array, int], Counter[tuple[Array, int]]] = defaultdict(Counter)
+    uses: dict[Array, list[tuple[Access, Shape, int]]] = defaultdict(list)
+    counts = [
+        count
+        for step in program.steps
+        for count in ([step.count] * len(step.body) if isinstance(step, Repeat) else [1])
+    ]
+    for statement, count in zip(statements, counts, strict=True):
+        for access, loops in _all_accesses(statement):
+            uses[access.array].append((access, loops, count))
+        if not _has_loops(statement):
+            continue
+        for term in statement.terms:
+            loops = statement.loops + term.loops
+            together = [statement.target.widened(len(term.loops)), *term.expression.accesses()]
+            for d in range(len(loops)):
+                if loops[d] > 1 and all(a.strides[d] == 0 for a in together if a.array in fixed):
+                    moved = [axis for access in together if (axis := _axis(access, d, shapes, fixed))]
+                    for this in moved:
+                        votes[this[0]][this[1]] += count * turns(loops)
+                        side_by_side[this].update({other: count * turns(loops) for other in moved if other != this})
+    layouts = {}
+    for array, inner in _inner_axes(votes, side_by_side, shapes).items():
+        layout = _Layout(shapes[array], inner)
+        if inner < len(shapes[array]) - 1 and all(layout.fits(*use) for use in uses[array]):
+            layouts[array] = layout
+    return layouts
+
+
+def _axis(access: Access, d: int, shapes: dict[Array, Shape], fixed: set[Array | None]) -> tuple[Array, int] | None:
+    """The array, and the axis of it, that loop d runs along; None if it runs along none or must not be moved."""
+    shape = shapes.get(access.array)
+    if shape is None or access.array in fixed or access.table is not None:
+        return None
+    steps = [prod(shape[k + 1 :]) for k in range(len(shape))]
+    return (access.array, steps.index(access.strides[d])) if access.strides[d] in steps else None
+
+
+def _inner_axes(
+    votes: dict[Array, Counter[int]],
+    side_by_side: dict[tuple[Array, int], Counter[tuple[Array, int]]],
+    shapes: dict[Array, Shape],
+) -> dict[Array, int]:
+    """The axis with most votes; in a tie, the one beside the inner axes of other arrays, or else the longest.
+
+    Constants do not count there: one that is the same in all examples would speak against the examples.
+    """
+    found = {array: axis for array, axes in votes.items() if (axis := _winner(axes)) is not None}
+    before = -1
+    while len(found) != before:
+        before = len(found)
+        for array, axes in votes.items():
+            if array not in found:
+                beside = {
+                    axis: sum(
+                        n
+                        for (other, at), n in side_by_side[array, axis].items()
+                        if found.get(other) == at and other.numbers is None
+                    )
+                    for axis in axes
+                    if axes[axis] == max(axes.values())
+                }
+                axis = _winner(beside)
+                if axis is not None:
+                    found[array] = axis
+    for array, axes in votes.items():
+        found.setdefault(array, max(axes, key=lambda axis: (axes[axis], shapes[array][axis])))
+    return found
+
+
+def _winner(votes: Mapping[int, int]) -> int | None:
+    """The one with most votes, if there is just one."""
+    most = max(votes.values())
+    first, *others = [axis for axis, count in votes.items() if count == most]
+    return None if others else first
+
+
+def _joined(statement: Statement) -> Statement:
+    """The statement with neighbouring loops made one, where one loop goes the same way through every array."""
+    for d in reversed(range(len(statement.loops) - 1)):
+        if _is_one_loop(d, statement.loops[d + 1], [access for access, _ in _all_accesses(statement)]):
+            loops = _join(statement.loops, d)
+            statement = statement.map(lambda access, d=d: _without(access, d))  # type: ignore[misc]
+            statement.loops = loops
+    outer = len(statement.loops)
+    terms = []
+    for term in statement.terms:
+        for d in reversed(range(len(term.loops) - 1)):
+            if _is_one_loop(outer + d, term.loops[d + 1], list(term.expression.accesses())):
+                expression = term.expression.map(lambda access, d=d: _without(access, outer + d))  # type: ignore[misc]
+                term = Term(expression, _join(term.loops, d), term.sign)
+        terms.append(term)
+    return statement.with_terms(terms)
+
+
+def _is_one_loop(d: int, inner: int, accesses: list[Access]) -> bool:
+    return all(access.strides[d] == access.strides[d + 1] * inner for access in accesses)
+
+
+def _join(loops: Shape, d: int) -> Shape:
+    return (*loops[:d], loops[d] * loops[d + 1], *loops[d + 2 :])
+
+
+def _without(access: Access, d: int) -> Access:
+    strides = (*access.strides[:d], *access.strides[d + 1 :])
+    return Access(access.array, access.base, strides, access.table, access.repeat)

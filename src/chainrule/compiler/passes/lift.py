@@ -1,0 +1,324 @@
+"""Lifting: from a scalar graph to an array program.
+
+Nodes are classed (`classes`), and classes that follow one another in time are found (`recurrence`). Here every class
+becomes a statement: the operands' positions in their own arrays are sequences of integers, and the nest of loops that
+reproduces them (base + Σ stride·index) is that of the statement. A product that is used in one sum only becomes part of
+that sum: a dot. The classes of a recurrence become the body of a `Repeat`, one statement for all times, and rows of one
+array, time by time.
+
+What is not affine keeps a table of positions.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from math import gcd
+from typing import NamedTuple
+
+import numpy as np
+
+from chainrule import ops
+from chainrule.compiler.passes.classes import CHAINS, SUM, Classes, classify
+from chainrule.compiler.passes.program import (
+    NOTHING,
+    Access,
+    Apply,
+    Array,
+    ArrayProgram,
+    Expression,
+    Number,
+    Repeat,
+    Shape,
+    Statement,
+    Term,
+    turns,
+)
+from chainrule.compiler.passes.recurrence import Recurrence, find_recurrences
+from chainrule.compiler.trace.graph import KINDS, Graph
+
+MOST_STATEMENTS = 3000  # LLVM takes about 5 ms for each
+
+
+class IrregularityError(ValueError):
+    """Hardly anything repeats, so there are no arrays to speak of."""
+
+    def __init__(self, statements: int) -> None:
+        super().__init__(
+            f"the code repeats so little that {statements:,} array statements are left of it, and more than "
+            f"{MOST_STATEMENTS:,} would take LLVM too long: compile a part of it, or run it eagerly"
+        )
+
+
+def lift(graph: Graph, most_statements: float = MOST_STATEMENTS) -> ArrayProgram:
+    """The array program that computes the last node of `graph`, if it has no more statements than that."""
+    classes = classify(graph)
+    recurrences = find_recurrences(classes)
+    statements = len(classes) - int(classes.inlined.sum()) - sum(run.period * (run.count - 1) for run in recurrences)
+    if statements > most_statements:
+        raise IrregularityError(statements)
+    return _Lifter(graph, classes, recurrences).program()
+
+
+def loop_nest(streams: np.ndarray) -> tuple[Shape, list[tuple[int, ...]]] | None:
+    """The nest in which every row of `streams` is affine: its extents, and the strides of each row; or None.
+
+    >>> loop_nest(np.array([[0, 1, 2, 0, 1, 2], [5, 5, 5, 7, 7, 7]]))
+    ((2, 3), [(0, 1), (2, 0)])
+    """
+    extents: list[int] = []
+    strides: list[np.ndarray] = []
+    while (length := streams.shape[1]) > 1:
+        steps = np.diff(streams, axis=1)
+        breaks = np.flatnonzero((steps != steps[:, :1]).any(axis=0))
+        run = gcd(int(breaks[0]) + 1, length) if len(breaks) else length
+        if run == 1:
+            return None
+        blocks = streams.reshape(len(streams), length // run, run)
+        offsets = blocks - blocks[:, :, :1]
+        if (offsets != offsets[:, :1]).any():
+            return None
+        extents.insert(0, run)
+        strides.insert(0, steps[:, 0])
+        streams = blocks[:, :, 0]
+    return tuple(extents), [tuple(int(s[row]) for s in strides) for row in range(len(streams))]
+
+
+class Factor(NamedTuple):
+    """What a slot reads: positions in an array, one row a member and one column a term; or the numbers themselves.
+
+    In a recurrence the positions are those of the first time, from which `repeat` leads to the next, and the numbers
+    have the times as their first axis. Elsewhere there is one time.
+    """
+
+    array: Array | None
+    positions: np.ndarray
+    repeat: int = 0
+
+
+class _Lifter:
+    """Turns classes into statements."""
+
+    def __init__(self, graph: Graph, classes: Classes, recurrences: list[Recurrence]) -> None:
+        self.classes = classes
+        self.recurrences = {run.start: run for run in recurrences}
+        self.arrays: dict[int, Array] = {}
+        self.starts = np.array([run.start for run in recurrences], dtype=np.int64)
+        self.ahead = {
+            place - k * run.period: run
+            for run in recurrences
+            for place in run.before
+            for k in range(1, run.before[place] + 1)
+        }
+        self.leaves: dict[str, Array] = {}
+        self.root = int(classes.of[-1])
+        self.numbers = np.zeros(0)  # the constants
+        for index, kind in enumerate(classes.kinds):
+            if kind == "constant":
+                members = classes.members[classes.starts[index] : classes.starts[index + 1]].tolist()
+                self.numbers = np.array([graph.nodes[member].data for member in members])
+            elif isinstance(kind, str) and kind in KINDS:
+                self.leaves[kind] = self.arrays[index] = Array(kind, int(classes.sizes[index]), kind)
+        self.tables = 0  # of constants
+
+    def program(self) -> ArrayProgram:
+        steps: list[Statement | Repeat] = []
+        index = 0
+        while index < len(self.classes):
+            run = self.recurrences.get(index)
+            if run:
+                body = [self.statement(k, run) for k in run.body if not self.is_inlined(k)]
+                steps.append(Repeat(run.count, body))
+                index = run.stop
+                continue
+            if self.classes.slots[index] and not self.is_inlined(index):
+                steps.append(self.statement(index))
+            index += 1
+        output, offset = self.place(self.root)
+        if output.size > 1:  # a row of a recurrence
+            last = Access(output, offset, ())
+            output = Array("output", 1, "value")
+            steps.append(Statement(Access(output, 0, ()), (), [Term(last)]))
+        return ArrayProgram(steps, self.leaves, output)
+
+    def is_inlined(self, index: int) -> bool:
+        """A product that is part of a sum: at the same time, if there are times."""
+        if not self.classes.inlined[index]:
+            return False
+        here, user = self.recurrence(index), self.recurrence(int(self.classes.users[index]))
+        if here is None or here is not user:
+            return here is user
+        return here.place(index)[1] == here.place(int(self.classes.users[index]))[1]
+
+    def recurrence(self, index: int) -> Recurrence | None:
+        """The recurrence that a class is part of."""
+        k = int(np.searchsorted(self.starts, index, side="right")) - 1
+        run = self.recurrences[int(self.starts[k])] if k >= 0 else None
+        return run if run and index < run.stop else None
+
+    def place(self, index: int) -> tuple[Array, int]:
+        """The array that a class is stored in, and where in it."""
+        run = self.recurrence(index) or self.ahead.get(index)
+        size = int(self.classes.sizes[index])
+        if run is None:
+            return self.array(index, size), 0
+        first, time = run.place(index)
+        return self.array(first, run.rows(first) * size), (time + run.before.get(first, 0)) * size
+
+    def array(self, index: int, size: int) -> Array:
+        if index not in self.arrays:
+            self.arrays[index] = Array(f"v{len(self.arrays) - len(self.leaves)}", size, "value")
+        return self.arrays[index]
+
+    def statement(self, index: int, run: Recurrence | None = None) -> Statement:
+        """One statement for all members: their operands' positions as streams, and the nest that reproduces these."""
+        kind, count = self.classes.kinds[index], int(self.classes.sizes[index])
+        columns = accumulate([length for _, _, length in self.classes.slots[index]], initial=0)
+        starts = zip(range(len(self.classes.slots[index])), columns, strict=False)
+        slots = [self.factors(index, slot, start, run) for slot, start in starts]
+        signs = [sign for _, sign, _ in self.classes.slots[index]]
+        if kind in CHAINS and index not in self.classes.lengths:
+            slots, signs = _rows_together(slots, signs)
+        loops, outer = self.outer_loops(slots, count)
+        terms = [self.term(factors, loops, strides) for factors, strides in zip(slots, outer, strict=True)]
+        if index in self.classes.lengths and kind == SUM:  # the largest does not change if a term comes twice
+            self.mask(terms, self.classes.lengths[index], loops)
+        array, offset = self.place(index)
+        target = Access(array, offset, row_major(loops), repeat=count if run else 0)
+        if kind not in CHAINS:
+            return Statement(target, loops, [Term(Apply(kind, tuple([term.expression for term in terms])))])
+        for term, sign in zip(terms, signs, strict=True):
+            term.sign = sign
+        return Statement(target, loops, terms, join=ops.add if kind == SUM else ops.larger)
+
+    def factors(self, index: int, slot: int, start: int, run: Recurrence | None) -> list[Factor]:
+        """What a slot reads, from column `start` on: two factors for a product that is part of the sum, else one."""
+        operand, _, length = self.classes.slots[index][slot]
+        columns = np.arange(start, start + length)
+        if not self.is_inlined(operand):
+            return [self.factor(index, slot, columns, run)]
+        members = self.classes.rows(index)[:, columns]
+        return [self.factor(operand, side, np.array([side]), run, members) for side in (0, 1)]
+
+    def factor(
+        self, index: int, slot: int, columns: np.ndarray, run: Recurrence | None, members: np.ndarray | None = None
+    ) -> Factor:
+        """What a slot reads, of all members of its class or of some that are given, in rows."""
+        starts = self.classes.row_starts[index : run.stop : run.period] if run else self.classes.row_starts[index][None]
+        size, width = int(self.classes.sizes[index]), int(self.classes.widths[index])
+        places = np.arange(size)[:, None] * width + columns
+        if members is not None:
+            places = places[members, 0]
+        operand = self.classes.slots[index][slot][0]
+        if self.classes.kinds[operand] == "constant":
+            return Factor(None, self.numbers[self.classes.operands[starts[:, None, None] + places]])
+        array, offset = self.place(operand)
+        positions = self.classes.operands[starts[0] + places] + offset
+        if run is None:
+            return Factor(array, positions)
+        step = run.steps[index][slot]
+        return Factor(array, positions, step.distance + step.follows * int(self.classes.sizes[operand]))
+
+    def outer_loops(self, slots: list[list[Factor]], count: int) -> tuple[Shape, list[list[tuple[int, ...]] | None]]:
+        """The loops over the members of a class, and the strides of each slot's factors; None: they need a table."""
+        variable = [[factor.positions for factor in factors if factor.array] for factors in slots]
+        if count == 1:
+            return (), [[() for _ in row] for row in variable]
+        regular = [all(map(_separable, row)) for row in variable]
+        streams = [positions[:, 0] for fits, row in zip(regular, variable, strict=True) if fits for positions in row]
+        nest = loop_nest(np.array(streams)) if streams else None
+        if nest:
+            rest = iter(nest[1])
+            return nest[0], [
+                [next(rest) for _ in row] if fits else None for fits, row in zip(regular, variable, strict=True)
+            ]
+        outer: list[list[tuple[int, ...]] | None] = []
+        for fits, row in zip(regular, variable, strict=True):
+            nests = [loop_nest(positions[:, :1].T) for positions in row] if fits else [None]
+            simple = all(nest is not None and len(nest[0]) == 1 for nest in nests)
+            outer.append([nest[1][0] for nest in nests if nest] if simple else None)
+        return (count,), outer
+
+    def term(self, factors: list[Factor], loops: Shape, outer: list[tuple[int, ...]] | None) -> Term:
+        """A run of terms; `outer` holds the strides, in the statement's loops, of the factors that are no constants."""
+        run = factors[0].positions.shape[-1]
+        variable = [factor.positions for factor in factors if factor.array]
+        if run == 1 and outer is not None:
+            nest: tuple[Shape, list[tuple[int, ...]]] | None = ((), [() for _ in variable])
+        else:
+            streams = np.array([positions[0] for positions in variable]) if outer is not None else None
+            nest = loop_nest(streams) if variable and streams is not None else None
+        inner = nest[0] if nest else (run,) if run > 1 else ()
+        strides = iter(zip(outer or (), nest[1], strict=True) if nest else ())
+        accesses: list[Expression] = []
+        for array, positions, repeat in factors:
+            if array is None:
+                accesses.append(self.constant(positions.reshape(-1, *loops, *inner)))
+            elif nest:
+                accesses.append(Access(array, positions[0, 0], sum(next(strides), ()), repeat=repeat))
+            else:
+                accesses.append(Access(array, 0, row_major(loops + inner), positions.reshape(-1), repeat))
+        if len(accesses) > 1:
+            return Term(Apply(ops.mul, tuple(accesses)), inner)
+        zero = isinstance(accesses[0], Number) and accesses[0].value == 0.0  # what `sum` starts with
+        return Term(accesses[0], () if zero else inner)
+
+    def mask(self, terms: list[Term], lengths: np.ndarray, loops: Shape) -> None:
+        """Leaves out the terms that only fill up the rows of a ragged sum."""
+        for term, real in zip(terms, lengths.T, strict=True):
+            width = turns(term.loops)
+            if (real < width).any():
+                mask = (np.arange(width) < real[:, None]).astype(np.float64)
+                chosen = self.constant(mask.reshape(1, *loops, *term.loops), "mask")
+                term.expression = Apply(ops.where, (chosen, term.expression, Number(NOTHING)))
+
+    def constant(self, numbers: np.ndarray, kind: str = "constant") -> Expression:
+        """Numbers by time and loop index: an immediate if all are equal, else an array without the axes of repeats."""
+        bits = numbers.view(np.int64)  # so that -0.0 differs from 0.0, and NaN equals NaN
+        moving = []
+        for axis in range(numbers.ndim):
+            first = np.take(bits, [0], axis=axis)
+            if (bits == first).all():
+                bits = first
+            else:
+                moving.append(axis)
+        if not moving:
+            return Number(float(numbers.flat[0]))
+        dense = bits.view(np.float64).reshape(-1)
+        extents = row_major(tuple(numbers.shape[axis] for axis in moving))
+        time, *strides = [extents[moving.index(axis)] if axis in moving else 0 for axis in range(numbers.ndim)]
+        self.tables += 1
+        return Access(Array(f"{kind[0]}{self.tables}", len(dense), kind, dense), 0, strides, repeat=time)
+
+
+def _rows_together(slots: list[list[Factor]], signs: list[int]) -> tuple[list[list[Factor]], list[int]]:
+    """Terms that are rows of one array as one slot: the sum over what the steps of a recurrence gave."""
+    groups: dict[object, list[Factor]] = {}
+    single: dict[object, tuple[list[Factor], int]] = {}
+    for number, (factors, sign) in enumerate(zip(slots, signs, strict=True)):
+        alone = len(factors) == 1 and factors[0].array is not None
+        key: object = (factors[0].array, sign, factors[0].repeat) if alone else number
+        groups.setdefault(key, []).extend(factors[:1])
+        single[key] = factors, sign
+    merged, merged_signs = [], []
+    for key, rows in groups.items():
+        factors, sign = single[key]
+        if len(rows) > 1:
+            factors = [Factor(rows[0].array, np.concatenate([row.positions for row in rows], axis=1), rows[0].repeat)]
+        merged.append(factors)
+        merged_signs.append(sign)
+    return merged, merged_signs
+
+
+def _separable(positions: np.ndarray) -> bool:
+    """Whether the terms of a run lie in the same pattern for every member."""
+    return bool((positions - positions[:, :1] == positions[:1] - positions[:1, :1]).all())
+
+
+def row_major(loops: Shape) -> tuple[int, ...]:
+    """The strides of an array that these loops fill from end to end."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(loops):
+        strides.insert(0, step)
+        step *= extent
+    return tuple(strides)

@@ -1,0 +1,153 @@
+"""Names for array elements: `parameter[48+17j+k]` is `layers.1.neurons[j].w[k]` to whoever wrote the network.
+
+An array whose elements have names is read like this: the name at the base, with a loop's letter in place of the number
+that changes as the loop goes on.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chainrule.core.structure import ARRAY, NUMBER, Keys, Structure
+
+if TYPE_CHECKING:
+    from chainrule.compiler.passes.program import Array, ArrayProgram
+    from chainrule.core.value import Value
+    from chainrule.nn import Module
+
+
+def names_of_parameters(
+    program: ArrayProgram, leaves: Sequence[tuple[str, list[Value]]], model: Module | None
+) -> dict[Array, Sequence[str]]:
+    """The names that the elements of the parameters and of their gradient have in the model, if any: by array."""
+    if model is None:
+        return {}
+    known = {parameter: name for name, parameter in model.named_parameters()}
+    found: dict[Array, Sequence[str]] = {}
+    for kind, nodes in leaves:
+        names = [known.get(node, f"{kind}.{k}") for k, node in enumerate(nodes)]
+        if kind in program.leaves:
+            found[program.leaves[kind]] = names
+        if kind == "parameter" and program.gradient is not None:
+            found[program.gradient] = [f"∂{name}" for name in names]
+    return found
+
+
+class ArgumentNames(Sequence[str]):
+    """The names of all numbers in a function's arguments; of many examples' numbers, if there is a batch of them.
+
+    `used` are the numbers that are named, in order. In a batch each is followed by the other examples' in its place.
+
+    >>> list(ArgumentNames(lambda a, rows: a, (NUMBER, (list, ((list, (NUMBER, NUMBER)),))), [0, 2]))
+    ['a', 'rows.0.1']
+    >>> list(ArgumentNames(lambda x: x, (NUMBER,), [0], examples=3))
+    ['x.0', 'x.1', 'x.2']
+    """
+
+    def __init__(self, function: Callable[..., Any], structure: Structure, used: Any, examples: int = 0) -> None:
+        every = [
+            (argument, path)
+            for argument, part in zip(_parameters(function, len(structure)), structure, strict=True)
+            for path in _paths(part)
+        ]
+        self.used = [every[k] for k in used]
+        self.examples = examples
+
+    def __len__(self) -> int:
+        return len(self.used) * max(1, self.examples)
+
+    def __getitem__(self, position: Any) -> Any:
+        place, example = divmod(position, max(1, self.examples))
+        argument, path = self.used[place]
+        return f"{argument}.{example}{path}" if self.examples else f"{argument}{path}"
+
+
+def argument_spans(function: Callable[..., Any], structure: Structure) -> str:
+    """Which of all numbers in a function's arguments belong to which.
+
+    >>> argument_spans(lambda x, rows: x, (NUMBER, (list, (NUMBER, NUMBER))))
+    '0: x, 1 to 2: rows'
+    """
+    spans, start = [], 0
+    for name, part in zip(_parameters(function, len(structure)), structure, strict=True):
+        count = sum(1 for _ in _paths(part))
+        if count:
+            spans.append(f"{start}: {name}" if count == 1 else f"{start} to {start + count - 1}: {name}")
+        start += count
+    return ", ".join(spans)
+
+
+def _parameters(function: Callable[..., Any], count: int) -> list[str]:
+    """The names of a function's first arguments; where it keeps them to itself, `input.0` and so on."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        parameters = {}.values()
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    more = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "input")
+    return [names[k] if k < len(names) else f"{more}.{k - len(names)}" for k in range(count)]
+
+
+def _paths(structure: Structure) -> Iterator[str]:
+    """The way to each number, as in `.0.1`."""
+    if structure == NUMBER:
+        yield ""
+        return
+    kind, parts = structure
+    if kind is ARRAY:
+        yield from ("".join(f".{i}" for i in index) for index in np.ndindex(*parts))
+        return
+    for k, part in zip(kind.keys if isinstance(kind, Keys) else range(len(parts)), parts, strict=True):
+        yield from (f".{k}{path}" for path in _paths(part))
+
+
+def name_of(names: Sequence[str], base: int, moves: Sequence[tuple[int, int, str]]) -> str | None:
+    """The name of the element at base + Σ stride·index, for loops of (stride, extent, letter); None if there is none.
+
+    >>> names = [f"neurons.{j}.{p}" for j in range(4) for p in ("w.0", "w.1", "b")]
+    >>> name_of(names, 0, [(3, 4, "j"), (1, 2, "k")])
+    'neurons[j].w[k]'
+    >>> name_of(names, 5, [])
+    'neurons[1].b'
+    >>> name_of(names, 0, [(1, 3, "k")]) is None
+    True
+    """
+    parts = names[base].split(".")
+    indices: dict[int, list[str]] = {k: [] for k, part in enumerate(parts) if part.isdigit()}
+    for stride, extent, letter in moves:
+        if stride == 0 or extent == 1:
+            continue
+        place = _moving_part(names, base, stride, extent)
+        if place is None:
+            return None
+        indices[place].append(letter)
+    text = ""
+    for k, part in enumerate(parts):
+        if k in indices:
+            offset = [part] if part != "0" or not indices[k] else []
+            text += f"[{'+'.join(offset + indices[k])}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+def _moving_part(names: Sequence[str], base: int, stride: int, extent: int) -> int | None:
+    """Which part of the name counts up by one as the element moves by `stride`, all the way; None if none does."""
+    start = names[base].split(".")
+    place = None
+    for turn in range(1, extent):
+        position = base + stride * turn
+        if not 0 <= position < len(names):
+            return None
+        here = names[position].split(".")
+        differing = [k for k, (a, b) in enumerate(zip(start, here, strict=False)) if a != b]
+        if len(here) != len(start) or len(differing) != 1 or place not in (None, differing[0]):
+            return None
+        place = differing[0]
+        if not (here[place].isdigit() and start[place].isdigit()) or int(here[place]) - int(start[place]) != turn:
+            return None
+    return place

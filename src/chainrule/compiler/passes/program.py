@@ -1,0 +1,350 @@
+"""The array program: what the compiler finds. Arrays of numbers, and statements that fill them in loops.
+
+    h[100,16] = b[16] + Σk w[16,k]·x[100,k]
+
+A statement has a nest of loops. Its value is a sum of terms; each term may have reduction loops of its own, inside
+those of the statement. An `Access` says which element of an array a turn of the loops touches: base + Σ stride·index,
+or, where that does not fit, an entry of a table.
+
+A recurrence is a `Repeat`: statements that run in order, time after time, on rows of arrays that move with the time r.
+
+    repeat r<1000:
+      h[1+r] = tanh(v[r])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from chainrule import ops
+from chainrule.compiler.passes.naming import name_of
+
+Shape = tuple[int, ...]
+LETTERS = "ijklmnuvw"  # of the loops, from the outermost in; r is the time in a Repeat
+NOTHING = -0.0  # what a sum starts with: it changes no number, where 0.0 would change -0.0
+
+
+class Array:
+    """A run of numbers. `kind` is that of a leaf, or value or adjoint; constants and masks have their numbers."""
+
+    def __init__(self, name: str, size: int, kind: str, numbers: Any = None) -> None:
+        self.name = name
+        self.size = size
+        self.kind = kind
+        self.numbers = numbers
+        self.names: Sequence[str] = ()  # of its elements, where they have any
+
+    def named(self, names: Sequence[str]) -> Array:
+        """An array like this one, whose elements have names."""
+        array = Array(self.name, self.size, self.kind, self.numbers)
+        array.names = names
+        return array
+
+    def __repr__(self) -> str:
+        return f"{self.name}[{self.size}]"
+
+
+class Expression(ops.Carrier):
+    """Arithmetic on array elements; rules of the op table run on it as they do on numbers."""
+
+    def _apply(self, op: ops.Op, operands: tuple[Any, ...]) -> Expression:
+        return Apply(op, tuple(o if isinstance(o, Expression) else Number(float(o)) for o in operands))
+
+    def accesses(self) -> Iterator[Access]:
+        """The array elements read, from left to right."""
+        return iter(())
+
+    def map(self, change: Callable[[Access], Access]) -> Expression:
+        """The same expression with every access changed."""
+        return self
+
+    def show(self, loops: Shape) -> str:
+        """For people, inside loops of these extents."""
+        return repr(self)
+
+
+class Number(Expression):
+    """A number known to the compiler."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"{self.value:g}"
+
+
+class Access(Expression):
+    """An element of an array: `base + Σ stride·index`, or `table[that]` if there is a table; plus `repeat·r`."""
+
+    def __init__(self, array: Array, base: int, strides: Sequence[int], table: Any = None, repeat: int = 0) -> None:
+        self.array = array
+        self.base = int(base)
+        self.strides = tuple(map(int, strides))
+        self.table = table
+        self.repeat = int(repeat)  # how far the element moves from one time of a Repeat to the next
+
+    def accesses(self) -> Iterator[Access]:
+        yield self
+
+    def map(self, change: Callable[[Access], Access]) -> Expression:
+        return change(self)
+
+    def widened(self, loops: int) -> Access:
+        """The same element inside `loops` more loops, which do not move it."""
+        return Access(self.array, self.base, self.strides + (0,) * loops, self.table, self.repeat)
+
+    def positions(self, loops: Shape, time: int = 0) -> Any:
+        """Where in the array the turns of the loops find their elements."""
+        index = np.full(loops, self.base, dtype=np.int64)
+        for d, (stride, extent) in enumerate(zip(self.strides, loops, strict=True)):
+            index = index + stride * np.arange(extent).reshape([-1 if k == d else 1 for k in range(len(loops))])
+        return (index if self.table is None else np.asarray(self.table)[index]) + self.repeat * time
+
+    def show(self, loops: Shape) -> str:
+        if self.array.names and self.table is None and not self.repeat:
+            name = name_of(self.array.names, self.base, list(zip(self.strides, loops, LETTERS, strict=False)))
+            if name:
+                return name
+        return repr(self)
+
+    def __repr__(self) -> str:
+        moves = list(zip(self.strides, LETTERS, strict=False))
+        if self.table is not None:
+            moves, inner = [(self.repeat, "r")], f"table[{_affine(self.base, moves)}]"
+            return f"{self.array.name}[{inner}{_affine(0, moves, signed=True)}]"
+        return f"{self.array.name}[{_affine(self.base, [(self.repeat, 'r'), *moves])}]"
+
+
+def _affine(base: int, moves: Sequence[tuple[int, str]], signed: bool = False) -> str:
+    """`base + Σ stride·letter`, without what is zero; `signed` continues a sum, and may be empty."""
+    parts = [
+        f"{stride:+}{letter}" if abs(stride) != 1 else f"{stride:+}"[0] + letter for stride, letter in moves if stride
+    ]
+    if base or not (parts or signed):
+        parts.insert(0, f"{base:+}")
+    text = "".join(parts)
+    return text if signed else text.removeprefix("+")
+
+
+class Apply(Expression):
+    """An op applied to expressions."""
+
+    def __init__(self, op: ops.Op, operands: tuple[Expression, ...]) -> None:
+        self.op = op
+        self.operands = operands
+
+    def accesses(self) -> Iterator[Access]:
+        for operand in self.operands:
+            yield from operand.accesses()
+
+    def map(self, change: Callable[[Access], Access]) -> Expression:
+        return Apply(self.op, tuple(operand.map(change) for operand in self.operands))
+
+    def show(self, loops: Shape) -> str:
+        shown = [operand.show(loops) for operand in self.operands]
+        if self.op.symbol.isidentifier() or len(shown) != 2:
+            return f"{self.op.symbol}({', '.join(shown)})"
+        pairs = zip(shown, self.operands, strict=True)
+        left, right = [f"({text})" if isinstance(operand, Apply) else text for text, operand in pairs]
+        return f"{left}{'·' if self.op is ops.mul else f' {self.op.symbol} '}{right}"
+
+    def __repr__(self) -> str:
+        return self.show(())
+
+
+class Term:
+    """`sign · Σ expression` over reduction loops of the given extents; no loops, no Σ."""
+
+    def __init__(self, expression: Expression, loops: Shape = (), sign: int = 1) -> None:
+        self.expression = expression
+        self.loops = loops
+        self.sign = sign
+
+
+class Statement:
+    """`target = Σ terms`, or `target += Σ terms`, for every turn of the loops.
+
+    Or `target = max terms`: what a term's reduction loops give, and the terms, are joined by `join`, which is the op
+    `add` or `larger`.
+    """
+
+    def __init__(
+        self,
+        target: Access,
+        loops: Shape,
+        terms: Sequence[Term],
+        accumulate: bool = False,
+        join: ops.Op = ops.add,
+    ) -> None:
+        self.target = target
+        self.loops = loops
+        self.terms = tuple(terms)
+        self.accumulate = accumulate
+        self.join = join
+
+    def with_terms(self, terms: Sequence[Term]) -> Statement:
+        """The same statement of other terms."""
+        return Statement(self.target, self.loops, terms, self.accumulate, self.join)
+
+    def accesses(self) -> Iterator[Access]:
+        """The array elements read."""
+        for term in self.terms:
+            yield from term.expression.accesses()
+
+    def map(self, change: Callable[[Access], Access]) -> Statement:
+        """The same statement with every access changed, the target's too."""
+        terms = [Term(term.expression.map(change), term.loops, term.sign) for term in self.terms]
+        return Statement(change(self.target), self.loops, terms, self.accumulate, self.join)
+
+    @property
+    def affine(self) -> bool:
+        """Whether no table is needed."""
+        return self.target.table is None and all(access.table is None for access in self.accesses())
+
+    def shown_terms(self) -> list[str]:
+        """The terms for people, with their signs; or with commas, for the largest of them."""
+        parts: list[str] = []
+        sums = self.join is ops.add
+        for term in self.terms:
+            inner = range(len(self.loops), len(self.loops) + len(term.loops))
+            sigma = "".join(
+                f"{'Σ' if sums else 'max '}{LETTERS[d]}<{n} " for d, n in zip(inner, term.loops, strict=True)
+            )
+            sign = "- " if term.sign < 0 else "" if not parts else "+ " if sums else "max "
+            parts.append(sign + sigma + term.expression.show(self.loops + term.loops))
+        return parts
+
+    def __repr__(self) -> str:
+        nest = ",".join(f"{LETTERS[d]}<{n}" for d, n in enumerate(self.loops))
+        target, equals = self.target.show(self.loops), "+=" if self.accumulate else "="
+        return f"{nest + ': ' if nest else ''}{target} {equals} {' '.join(self.shown_terms())}"
+
+
+class Repeat:
+    """Statements in order, for time r = 0, 1, …, count - 1; or, `backward`, for r = count - 1, …, 1, 0."""
+
+    def __init__(self, count: int, body: Sequence[Statement], backward: bool = False) -> None:
+        self.count = count
+        self.body = tuple(body)
+        self.backward = backward
+
+    @property
+    def times(self) -> range:
+        """The values of r, in order."""
+        return range(self.count - 1, -1, -1) if self.backward else range(self.count)
+
+    def with_body(self, body: Sequence[Statement]) -> Repeat:
+        """The same times for other statements."""
+        return Repeat(self.count, body, self.backward)
+
+    def __repr__(self) -> str:
+        head = f"repeat r<{self.count}{', backward' if self.backward else ''}:"
+        return "\n".join([head, *(f"  {statement}" for statement in self.body)])
+
+
+class ArrayProgram:
+    """Steps in order. `output` is the array of the result; `gradient`, if any, goes with `parameters`."""
+
+    def __init__(self, steps: Sequence[Statement | Repeat], leaves: dict[str, Array], output: Array) -> None:
+        self.steps = list(steps)
+        self.leaves = leaves  # kind -> array
+        self.output = output
+        self.gradient: Array | None = None
+
+    @property
+    def statements(self) -> list[Statement]:
+        """Every statement in order, those in a Repeat once."""
+        found: list[Statement] = []
+        for step in self.steps:
+            found += step.body if isinstance(step, Repeat) else (step,)
+        return found
+
+    def arrays(self) -> list[Array]:
+        """Every array that is read or written, in order of appearance."""
+        seen: dict[Array, None] = dict.fromkeys(self.leaves.values())
+        for statement in self.statements:
+            seen.update(dict.fromkeys(access.array for access in statement.accesses()))
+            seen[statement.target.array] = None
+        return list(seen)
+
+    def named(self, names: Mapping[Array, Sequence[str]]) -> ArrayProgram:
+        """The same program, with names for the elements of these arrays."""
+        arrays = {array: array.named(names[array]) for array in names}
+
+        def change(access: Access) -> Access:
+            array = arrays.get(access.array, access.array)
+            return Access(array, access.base, access.strides, access.table, access.repeat)
+
+        steps = [
+            step.with_body([statement.map(change) for statement in step.body])
+            if isinstance(step, Repeat)
+            else step.map(change)
+            for step in self.steps
+        ]
+        leaves = {kind: arrays.get(array, array) for kind, array in self.leaves.items()}
+        found = ArrayProgram(steps, leaves, arrays.get(self.output, self.output))
+        found.gradient = arrays.get(self.gradient, self.gradient) if self.gradient is not None else None
+        return found
+
+    def verify(self) -> ArrayProgram:
+        """This program, if it is well formed: accesses inside their arrays, nothing read before it is written."""
+        known = ("parameter", "input", "captured", "constant", "mask")
+        written = {array: np.full(array.size, array.kind in known) for array in self.arrays()}
+        for step in self.steps:
+            once = step if isinstance(step, Repeat) else Repeat(1, (step,))
+            for statement in once.body:
+                _check_bounds(statement, once.count)
+            for time in once.times:
+                for statement in once.body:
+                    _check_order(statement, time, written)
+        return self
+
+    def __str__(self) -> str:
+        return "\n".join(map(repr, self.steps))
+
+
+def _check_bounds(statement: Statement, count: int) -> None:
+    for term in statement.terms:
+        for access in term.expression.accesses():
+            _check_access(access, statement.loops + term.loops, count, statement)
+    _check_access(statement.target, statement.loops, count, statement)
+
+
+def _check_access(access: Access, loops: Shape, count: int, statement: Statement) -> None:
+    if len(access.strides) != len(loops):
+        raise AssertionError(f"{access} has {len(access.strides)} strides in {len(loops)} loops: {statement}")
+    low, high = _reach(access.base, access.base, zip(access.strides, loops, strict=True))
+    if access.table is not None:
+        if low < 0 or high >= len(access.table):
+            raise AssertionError(f"{access} leaves its table: {statement}")
+        low, high = int(min(access.table)), int(max(access.table))
+    low, high = _reach(low, high, [(access.repeat, count)])
+    if low < 0 or high >= access.array.size:
+        raise AssertionError(f"{access} reaches {low} to {high} of {access.array}: {statement}")
+
+
+def _reach(low: int, high: int, moves: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """The lowest and highest position that loops of (stride, extent) lead to."""
+    ends = [stride * (extent - 1) for stride, extent in moves]
+    return low + sum(end for end in ends if end < 0), high + sum(end for end in ends if end > 0)
+
+
+def _check_order(statement: Statement, time: int, written: dict[Array, Any]) -> None:
+    for term in statement.terms:
+        for access in term.expression.accesses():
+            if not written[access.array][access.positions(statement.loops + term.loops, time)].all():
+                raise AssertionError(f"{access.array} is read before it is written: {statement}")
+    target = statement.target
+    places = target.positions(statement.loops, time)
+    if statement.accumulate and not written[target.array][places].all():
+        raise AssertionError(f"{target.array} is added to before it is written: {statement}")
+    written[target.array][places] = True
+
+
+def turns(loops: Shape) -> int:
+    """How often the body of a nest runs."""
+    return prod(loops)

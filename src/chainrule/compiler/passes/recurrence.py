@@ -1,0 +1,255 @@
+"""Finding time: classes that repeat, one step of a recurrence after another.
+
+Classing cannot merge the steps of a recurrence, each of which reads the one before: h₁, h₂, … are of classes of their
+own. But these classes follow one another in a pattern, and here the pattern is found:
+
+1. classes of the same form (op, size, lengths of the slots) get the same number, and a stretch of numbers that repeats
+   with some period is a candidate;
+2. from each time to the next, every slot must read either the same class or the one a period later, and positions in it
+   that move by the same distance. Where that does not hold, as in a first step that reads a leaf, the stretch is cut.
+
+The classes in one place of the pattern are then rows of one array, and lifting makes the first period the body of a
+loop. All of this is arithmetic on whole columns of integers, so a thousand steps take hardly longer than a hundred.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from heapq import heappop, heappush
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from chainrule.compiler.passes.classes import CHAINS, Classes
+
+FEWEST = 3  # times, for a loop to be worth it
+MOST_PERIODS = 256  # that are tried
+MOST_STARTS = 64  # that are compared
+OCCURRENCES = 16  # of one form in a period, up to which every period is found
+
+
+class Step(NamedTuple):
+    """How what a slot reads moves from one time to the next: to the class a period later or not, and how far in it."""
+
+    follows: bool
+    distance: int
+
+
+class Recurrence:
+    """Classes from `start` on that repeat every `period`, `count` times; the first `before` steps lie ahead of it.
+
+    A class that the first times read in place of one of the recurrence's own is a row of the same array.
+    """
+
+    def __init__(self, start: int, period: int, count: int) -> None:
+        self.start = start
+        self.period = period
+        self.count = count
+        self.steps: dict[int, list[Step]] = {}  # class of the first time -> a step for each slot
+        self.before: dict[int, int] = {}  # class of the first time -> rows ahead of its own
+
+    @property
+    def stop(self) -> int:
+        """The class after the last one."""
+        return self.start + self.period * self.count
+
+    @property
+    def body(self) -> range:
+        """The classes of the first time."""
+        return range(self.start, self.start + self.period)
+
+    def place(self, index: int) -> tuple[int, int]:
+        """The class of the first time in whose place a class is, and the time, which is negative ahead of the start."""
+        time, offset = divmod(index - self.start, self.period)
+        return self.start + offset, time
+
+    def rows(self, index: int) -> int:
+        """How many rows the array of a class of the first time has."""
+        return self.count + self.before.get(index, 0)
+
+    def verify(self, classes: Classes) -> Recurrence:
+        """This recurrence, if it is one of `classes`: at every time, the slots read what the steps say."""
+        for index in self.body:
+            column = 0
+            for slot, ((operand, _, length), step) in enumerate(
+                zip(classes.slots[index], self.steps[index], strict=True)
+            ):
+                expected = classes.rows(index)[:, column : column + length]
+                for time in range(1, self.count):
+                    later = index + time * self.period
+                    found = classes.slots[later][slot][0]
+                    if found != operand + step.follows * time * self.period:
+                        raise AssertionError(f"{self}: class {later} reads class {found} in slot {slot}")
+                    positions = classes.rows(later)[:, column : column + length]
+                    constant = classes.kinds[operand] == "constant"
+                    if not constant and (positions != expected + step.distance * time).any():
+                        raise AssertionError(f"{self}: class {later} reads other members in slot {slot}")
+                column += length
+        return self
+
+    def __repr__(self) -> str:
+        return f"classes {self.start}-{self.start + self.period - 1}, {self.count} times"
+
+
+def find_recurrences(classes: Classes) -> list[Recurrence]:
+    """Those that hold; of those that overlap, the one that saves most.
+
+    >>> from chainrule import Value
+    >>> from chainrule.compiler.passes.classes import classify
+    >>> from chainrule.compiler.trace.graph import trace
+    >>> w, h = Value(0.5), Value(1.0)
+    >>> for _ in range(10):
+    ...     h = (w * h).tanh()
+    >>> find_recurrences(classify(trace(h, wrt=[w])))
+    [classes 4-5, 9 times]
+    """
+    return _Search(classes).found()
+
+
+class _Search:
+    def __init__(self, classes: Classes) -> None:
+        self.classes = classes
+        numbers: dict[object, int] = {}
+        forms = zip(classes.kinds, classes.sizes.tolist(), classes.inlined.tolist(), classes.slots, strict=True)
+        self.forms = np.array(
+            [
+                numbers.setdefault((kind, size, inlined, *[slot[1:] for slot in slots]), len(numbers))
+                for kind, size, inlined, slots in forms
+            ],
+            dtype=np.int64,
+        )
+        self.slot_starts = classes.slot_starts
+        self.operands = classes.slot_operands
+        self.pending: list[tuple[int, int, int, int]] = []
+        self.free = np.array([not isinstance(kind, str) or kind in CHAINS for kind in classes.kinds])
+        self.free[list(classes.lengths)] = False
+
+    def found(self) -> list[Recurrence]:
+        for period in _periods(self.forms):
+            same = self.forms[:-period] == self.forms[period:]
+            for start, stop in _stretches(same, (FEWEST - 1) * period):
+                self.consider(start, stop + period, period)
+        found = []
+        while self.pending:
+            _, period, start, stop = heappop(self.pending)
+            if not self.free[start:stop].all():
+                for first, last in _stretches(self.free[start:stop]):
+                    self.consider(start + first, start + last, period)
+                continue
+            start = self.natural_start(start, stop, period)
+            run = Recurrence(start, period, (stop - start) // period)
+            cuts = self.cuts(run)
+            if cuts is None:
+                continue
+            if not cuts:
+                found.append(run)
+                self.free[start : run.stop] = False
+                continue
+            ends = [start, *(start + cut * period for cut in cuts), stop]
+            for first, last in pairwise(ends):
+                self.consider(first, last, period)
+        return sorted(found, key=lambda run: run.start)
+
+    def consider(self, start: int, stop: int, period: int) -> None:
+        count = (stop - start) // period
+        if count >= FEWEST:
+            heappush(self.pending, (-(count - 1) * period, period, start, stop))
+
+    def natural_start(self, start: int, stop: int, period: int) -> int:
+        """The start, of those that leave as many times, where each time reads the fewest classes of the one before.
+
+        And none that is part of a sum.
+        """
+
+        def handed_over(first: int) -> tuple[int, int]:
+            second = first + period
+            read = self.operands[self.slot_starts[second] : self.slot_starts[second + period]]
+            read = np.unique(read[(read >= first) & (read < second)])
+            return int(self.classes.inlined[read].sum()), len(read)
+
+        slack = min((stop - start) % period, MOST_STARTS)
+        return min(reversed(range(start, start + slack + 1)), key=handed_over)
+
+    def cuts(self, run: Recurrence) -> list[int] | None:
+        """The times to cut the run at; none if it holds, whose steps are then set; None if it cannot hold anywhere."""
+        operands = self.operands[self.slot_starts[run.start] : self.slot_starts[run.stop]].reshape(run.count, -1)
+        starts = self.classes.row_starts
+        positions = self.classes.operands[starts[run.start] : starts[run.stop]].reshape(run.count, -1)
+        breaks = {*_breaks(operands), *_breaks(positions)}
+        if breaks:
+            return sorted(breaks)
+        follow, distance = operands[1] - operands[0], positions[1] - positions[0]
+        if not np.isin(follow, (0, run.period)).all():
+            return None
+        return self.set_steps(run, follow.tolist(), distance)
+
+    def set_steps(self, run: Recurrence, follow: list[int], distance: np.ndarray) -> list[int] | None:
+        """Fills in how the slots move, if all is well."""
+        slot = term = 0
+        before: dict[int, int] = {}
+        for index in run.body:
+            size, width = int(self.classes.sizes[index]), int(self.classes.widths[index])
+            columns = distance[term : term + size * width].reshape(size, width)
+            steps, column = [], 0
+            for operand, _, length in self.classes.slots[index]:
+                part = columns[:, column : column + length]
+                if self.classes.kinds[operand] != "constant" and (part != part[0, 0]).any():
+                    return None
+                steps.append(Step(follow[slot] != 0, int(part[0, 0])))
+                if steps[-1].follows and operand < run.start:
+                    place, time = run.place(operand)
+                    if not self.is_row(operand, place):
+                        return [1]
+                    before[place] = max(before.get(place, 0), -time)
+                column += length
+                slot += 1
+            term += size * width
+            run.steps[index] = steps
+        ahead = {place - run.period * k for place, rows in before.items() for k in range(1, rows + 1)}
+        if not all(self.is_row(index, run.place(index)[0]) for index in ahead):
+            return [1]
+        run.before = before
+        self.free[list(ahead)] = False
+        return []
+
+    def is_row(self, index: int, place: int) -> bool:
+        """Whether a class ahead of a recurrence can be a row of the array of that place."""
+        same_size = index >= 0 and self.classes.sizes[index] == self.classes.sizes[place]
+        return bool(same_size and self.free[index] and not self.classes.inlined[index])
+
+
+def _periods(sequence: np.ndarray) -> list[int]:
+    """The distances at which most numbers of the sequence recur."""
+    order = np.argsort(sequence, kind="stable")
+    tally: Counter[int] = Counter()
+    for k in range(1, OCCURRENCES + 1):
+        same = sequence[order[k:]] == sequence[order[:-k]]
+        distances, counts = np.unique((order[k:] - order[:-k])[same], return_counts=True)
+        tally.update(dict(zip(distances.tolist(), counts.tolist(), strict=True)))
+    return [period for period, matches in tally.most_common(MOST_PERIODS) if matches >= (FEWEST - 1) * period]
+
+
+def _stretches(mask: np.ndarray, shortest: int = 1) -> list[tuple[int, int]]:
+    """The (start, stop) of each stretch of True that is long enough.
+
+    >>> _stretches(np.array([True, True, False, True]))
+    [(0, 2), (3, 4)]
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))).reshape(-1, 2)
+    return [(start, stop) for start, stop in edges[edges[:, 1] - edges[:, 0] >= shortest].tolist()]
+
+
+def _breaks(times: np.ndarray) -> list[int]:
+    """The times (rows) before which a column does not take the step that it takes most often.
+
+    >>> _breaks(np.array([[7], [10], [20], [30]]))
+    [1]
+    """
+    steps = np.diff(times, axis=0)
+    odd = (steps != steps[0]).any(axis=0)  # columns
+    found: set[int] = set()
+    for column in steps[:, odd].T:
+        values, counts = np.unique(column, return_counts=True)
+        found.update((np.flatnonzero(column != values[np.argmax(counts)]) + 1).tolist())
+    return sorted(found)

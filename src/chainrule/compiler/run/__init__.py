@@ -1,0 +1,1 @@
+"""Running programs: memory, threads, batches, training steps and many devices."""

@@ -1,0 +1,116 @@
+"""What two threads must not do at once: compile one function, train the same parameters, borrow the same gradients.
+
+Calls that only read Values need nothing of this: each runs in memory of its own (`machine.Pool`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Collection
+from typing import Any
+
+from chainrule.core import bulk as _bulk
+from chainrule.core.value import ENGINE, Value
+
+_lock = threading.RLock()  # a signal handler or a finalizer may come back to it in the thread that has it
+_ended = threading.Condition(_lock)
+_under_way: list[weakref.ref[Turn]] = []
+_waiting: list[Turn] = []
+NATIVE = ENGINE == "native"
+PATIENCE = 1.0  # seconds until it is looked again whether a turn is over; one that Ctrl-C cut short tells nobody
+
+
+class Turn:
+    """For a `with` block: other threads wait for its end that want one of the same kind about one of the same things.
+
+    The thread that has one can have another, unless `refusal` says what to tell it.
+    """
+
+    __slots__ = ("__weakref__", "kind", "refusal", "things", "thread")
+
+    def __init__(self, kind: str, things: Collection[Any], refusal: str = "") -> None:
+        self.kind = kind
+        self.things = things
+        self.refusal = refusal
+        self.thread = threading.get_ident()
+
+    def __enter__(self) -> None:
+        with _lock:
+            self.wait()
+            try:
+                _under_way.append(weakref.ref(self))
+            except BaseException:
+                self.__exit__()
+                raise
+
+    def __exit__(self, *_: object) -> None:
+        with _lock:
+            _under_way[:] = [turn for turn in _under_way if turn() not in (None, self)]
+            if _waiting:
+                _ended.notify_all()
+
+    def wait(self) -> None:
+        """Until no other thread has such a turn."""
+        while _under_way and self._is_taken():
+            _waiting.append(self)
+            try:
+                _ended.wait(PATIENCE)
+            finally:
+                _waiting.remove(self)
+
+    def _is_taken(self) -> bool:
+        for other in [turn() for turn in _under_way]:
+            if other is None or other.kind != self.kind or set(self.things).isdisjoint(other.things):
+                continue
+            if other.thread != self.thread:
+                return True
+            if self.refusal:
+                raise RuntimeError(self.refusal)
+        return False
+
+
+def compiling(function: Any) -> Turn:
+    """A function is traced once for each structure, and compiled once for each size: whoever comes second waits."""
+    return Turn("compile", [function])
+
+
+def training(parameters: list[Value]) -> Turn:
+    """Steps that begin with these parameters' data and end with other data of theirs, with no others in between."""
+    return Turn(
+        "train",
+        parameters,
+        "a call of `train` was interrupted by another one, of this thread and on the same parameters, as by a signal "
+        "handler or a finalizer: the steps of one would be lost, so let it begin when the other has returned",
+    )
+
+
+def borrowing_gradients(values: list[Value]) -> Turn:
+    """These Values' gradients hold what an optimizer's `step` looks for there, and not what was added up."""
+    return Turn("gradients", values)
+
+
+def add_to_grad(values: list[Value], gradient: Any) -> None:
+    """Add an array to the gradients of Values, as a whole, and not while they are borrowed.
+
+    Where nothing is under way, that is one call of the native engine. The interpreter switches threads after calls and
+    at the end of loops, and so not between the test and that call.
+    """
+    if NATIVE and not _under_way:
+        _bulk.add_to_grad(values, gradient)
+        return
+    with _lock:
+        borrowing_gradients(values).wait()
+        _bulk.add_to_grad(values, gradient)
+
+
+def _leave_the_others_behind() -> None:
+    """A forked process has none of its parent's other threads."""
+    _under_way[:] = [turn for turn in _under_way if (one := turn()) and one.thread == threading.get_ident()]
+    _waiting.clear()
+    _lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_leave_the_others_behind)

@@ -1,0 +1,57 @@
+"""Numbers in bulk, between Values and arrays: by the native engine in one call, by the Python one in a loop.
+
+All numbers of a call are read or written at one moment, whatever other threads do with the same Values.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from chainrule.core.value import ENGINE, Value
+
+if ENGINE == "native":
+    from chainrule._native import add_to_grad, read_data, read_grad, replay, write_data, write_grad
+else:
+    _lock = threading.RLock()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+    def read_data(values: list[Value], numbers: Any) -> None:
+        """Copy the data of Values into an array."""
+        with _lock:
+            numbers[: len(values)] = [value._data for value in values]
+
+    def write_data(values: list[Value], numbers: Any) -> None:
+        """Set the data of Values from an array."""
+        with _lock:
+            for value, number in zip(values, numbers.tolist(), strict=False):
+                value.data = number
+
+    def read_grad(values: list[Value], numbers: Any) -> None:
+        """Copy the gradients of Values into an array."""
+        with _lock:
+            numbers[: len(values)] = [value.grad for value in values]
+
+    def write_grad(values: list[Value], numbers: Any) -> None:
+        """Set the gradients of Values from an array."""
+        with _lock:
+            for value, number in zip(values, numbers.tolist(), strict=False):
+                value.grad = number
+
+    def add_to_grad(values: list[Value], numbers: Any) -> None:
+        """Add an array to the gradients of Values, except those that are frozen."""
+        with _lock:
+            for value, number in zip(values, numbers.tolist(), strict=False):
+                if value.requires_grad:
+                    value.grad += number
+
+    def replay(values: list[Value]) -> None:
+        """Compute nodes, oldest first, again from the leaves' present data."""
+        for value in values:
+            if value._rule is not None:
+                value.data = value._rule.forward(*[operand._data for operand in value._operands])
+
+
+__all__ = ["add_to_grad", "read_data", "read_grad", "replay", "write_data", "write_grad"]

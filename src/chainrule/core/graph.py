@@ -1,0 +1,65 @@
+"""A recorded graph: its nodes in the order in which they were made, and which of them pass gradients on by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chainrule.core.value import ENGINE, Value
+
+if ENGINE == "native":
+    from chainrule import _native
+
+
+def oldest_first(*roots: Any, since: int = 0) -> list[Any]:
+    """The nodes that roots were made of, and these themselves, in order of creation.
+
+    With `since`, a serial number, nodes that are not younger count as leaves.
+
+    >>> a = Value(2.0)
+    >>> [node.data for node in oldest_first(a * a + a)]
+    [2.0, 4.0, 6.0]
+    """
+    found, pending = set(roots), list(roots)
+    while pending:
+        node = pending.pop()
+        for operand in node._operands if node._serial > since else ():
+            if operand not in found:
+                found.add(operand)
+                pending.append(operand)
+    return sorted(found, key=lambda node: node._serial)
+
+
+def lay_flat(*roots: Any, since: int = 0) -> tuple[list[Any], list[Any], list[tuple[int, ...]]]:
+    """The nodes, oldest first; the rules that pass their gradients on, None where there is none; operands' places.
+
+    >>> a = Value(2.0)
+    >>> nodes, rules, operands = lay_flat(a * a + a)
+    >>> [rule and rule.name for rule in rules], operands
+    ([None, 'mul', 'add'], [(), (0, 0), (1, 0)])
+    """
+    if ENGINE == "native" and all(isinstance(root, Value) for root in roots):
+        return _native.trace([*roots], since)
+    nodes = oldest_first(*roots, since=since)
+    place = {node: k for k, node in enumerate(nodes)}
+    rules = [None if node._serial <= since or is_hand_written(node) else node._rule for node in nodes]
+    operands = [node._operands if node._serial > since else () for node in nodes]
+    return nodes, rules, [tuple([place[operand] for operand in few]) for few in operands]
+
+
+def is_hand_written(node: Any) -> bool:
+    """Whether the user gave the node a `_backward` of its own, or its class one.
+
+    >>> is_hand_written(Value(1.0) * 2.0)
+    False
+    """
+    return getattr(node._backward, "__self__", None) is not node
+
+
+def number_of(node: Any) -> Any:
+    """The number of a node of any class, for code on which no graph depends; of a Value, reading it leaves no mark.
+
+    >>> x = Value(2.0)
+    >>> number_of(x), x._read_at
+    (2.0, None)
+    """
+    return node._data if isinstance(node, Value) else node.data

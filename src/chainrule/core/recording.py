@@ -1,0 +1,90 @@
+"""Whether ops remember where their results came from: `no_grad()` and `detach`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from chainrule.core.tracing import is_tracing
+from chainrule.core.value import Value, record
+from chainrule.ops import Op, as_float, neg
+
+# For symbols only, and so not in the table.
+_detached = Op("detach", lambda x: x, (None,))
+
+
+@contextmanager
+def no_grad() -> Iterator[None]:
+    """Ops in here give numbers without a history: Values that take no gradient. For this thread, and nestable.
+
+    >>> w = Value(3.0)
+    >>> with no_grad():
+    ...     y = w * w
+    >>> y.data, y._operands, y.requires_grad
+    (9.0, (), False)
+
+    It decorates functions too, as `@no_grad()`.
+    """
+    if is_tracing():
+        from chainrule.compiler.trace.symbols import refuse_numbers
+
+        refuse_numbers("enters `no_grad()`", "compute as usual, and pass the result through chainrule.detach")
+    with _set(False):
+        yield
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """The opposite, for code that needs a graph also when it is called inside `no_grad()`."""
+    with _set(True):
+        yield
+
+
+@contextmanager
+def _set(wanted: bool) -> Iterator[None]:
+    before = record(wanted)
+    try:
+        yield
+    finally:
+        record(before)
+
+
+def is_recording() -> bool:
+    """Whether ops in this thread remember their operands."""
+    before = record(True)
+    record(before)
+    return before
+
+
+def detach(x: Any) -> Any:
+    """The same number, cut off from what it came from: no gradient passes. Also a method, `x.detach()`.
+
+    A Value gives a leaf, so the graph behind `x` can be freed. In a compiled function it is a node like others, and
+    computed anew at every call.
+
+    >>> x = Value(3.0)
+    >>> (x * detach(x)).backward()
+    >>> x.grad
+    3.0
+    """
+    if is_tracing() and hasattr(x, "_apply"):
+        from chainrule.compiler.trace.symbols import Symbol
+
+        return Symbol._apply(_detached, (x,))
+    if not hasattr(x, "_apply"):
+        return as_float(x, "x")
+    return frozen(x.data)
+
+
+def constant(number: float) -> Value:
+    """What a plain number becomes in an op."""
+    with recording():
+        return Value._apply(neg, (number,))._operands[0]
+
+
+def frozen(number: float) -> Value:
+    """A leaf that takes no gradient."""
+    leaf = Value(number)
+    leaf.requires_grad = False
+    return leaf

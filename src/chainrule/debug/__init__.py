@@ -1,0 +1,1 @@
+"""Finding mistakes: gradient checks, anomalies, watched training runs and diagnoses."""

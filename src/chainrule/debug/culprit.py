@@ -1,0 +1,370 @@
+"""Whose fault a wrong gradient is: the oldest node that breaks the chain rule, or the walk over the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from math import inf, isfinite, nan
+from typing import TYPE_CHECKING, Any
+
+from chainrule.core.graph import number_of
+from chainrule.debug.finite_differences import Derivative, derivative
+from chainrule.debug.watched_run import (
+    Creations,
+    Experiment,
+    Run,
+    backward_pass,
+    is_ours,
+    operands_of,
+    short_path,
+    unchanged,
+)
+
+if TYPE_CHECKING:
+    from chainrule.debug.gradient_check import Row
+
+MEASURED = 1e-6  # relative error that a number put together from measurements may have
+
+
+class Diagnosis:
+    """Finds the node, or else the walk, to which the derivative by input `index` owes its error."""
+
+    def __init__(self, experiment: Experiment, index: int, row: Row, tolerance: float) -> None:
+        self.experiment = experiment
+        self.index = index
+        self.row = row
+        self.input = row.name
+        self.tolerance = 0.1 * tolerance  # what is wrong at one node may be diluted in the total
+        self.other_path = False  # whether f took one beside these inputs, so that nodes could not be compared
+        self.sampled = -1
+        self.samples: dict[float, list[float]] = {}  # every node's data, by the number that input `sampled` is
+
+    def sentence(self) -> str:
+        with self.run(lines=True) as self.graph, unchanged(self.graph.nodes):
+            self.carriers = self.graph.carriers()
+            self.complete, self.size = self.complete_gradients()
+            if not (self.graph.made.serial or self.graph.made.hooked):
+                return f"No op can be singled out, because `{self.experiment.kind.__name__}` is not written in Python."
+            found = (
+                self.outdated()
+                or self.not_finite()
+                or self.wrong_rule()
+                or self.wrong_walk()
+                or self.corner()
+                or self.cut()
+                or self.nothing()
+            )
+        return found[0].upper() + found[1:]
+
+    @contextmanager
+    def run(self, index: int = 0, number: float | None = None, lines: bool = False) -> Iterator[Run]:
+        made = Creations(self.experiment.kind)
+        with self.experiment.moved(index, number) as leaves:
+            with made, made.watching_lines() if lines else nullcontext():
+                out = self.experiment.apply(leaves)
+            yield Run(self.experiment, leaves, out, made)
+
+    def nothing(self) -> str:
+        if self.other_path:
+            return f"`f` builds a graph of another shape when `{self.input}` moves, so no op can be singled out."
+        return "every op's rule and the walk over them hold at these inputs, so doubt the numerical derivative first."
+
+    # Nodes that cannot carry the gradient.
+
+    def outdated(self) -> str:
+        """A node from before f: it does not follow when the inputs move."""
+        for node, operands in self.graph.interior():
+            if self.graph.made.number(node) <= 0 and any(id(operand) in self.graph.names for operand in operands):
+                return f"{self.graph.describe(node)} was made from an input before `f` ran; build it inside `f`."
+        return ""
+
+    def not_finite(self) -> str:
+        """The first node whose rule gives NaN or infinity, if the gradient came to that."""
+        for node, operands in self.graph.interior() if not isfinite(self.row.analytic) else ():
+            for operand, partial in zip(operands, push(node, operands), strict=True):
+                if not isfinite(partial):
+                    name = self.graph.describe_operand(node, operand)
+                    here = f"{self.graph.describe(node)} is {number_of(node):.6g} here"
+                    return f"{here}, and d out/d {name} is {partial:.6g}."
+        return ""
+
+    def cut(self) -> str:
+        """A leaf that moves with the input: somebody took `.data` on the way."""
+        for node in self.graph.nodes:
+            if id(node) not in self.graph.names and not operands_of(node):
+                movement = self.movement(node, self.index)
+                if movement.settled and abs(movement.value) > 10.0 * movement.error:
+                    return (
+                        f"{self.graph.describe(node)} moves with `{self.input}` but has no operands, so the gradient "
+                        "stops there: compute with Values, not their `.data`, and name the operands in `_children`."
+                    )
+        return ""
+
+    def corner(self) -> str:
+        for node, operands in self.graph.interior():
+            if id(node) in self.carriers and self.on_corner(node, operands):
+                return (
+                    f"{self.graph.describe(node)} stands on a corner, where its slope is a choice and the chain rule "
+                    f"need not hold; check with `{self.input}` a little beside."
+                )
+        return ""
+
+    def on_corner(self, node: Any, operands: list[Any]) -> bool:
+        if getattr(node, "_rule", None) is not None:
+            return any(local_slope(node, operand).corner for operand in operands)
+        parts = [self.movement(operand, self.index) for operand in operands]
+        return self.movement(node, self.index).corner and not any(part.corner for part in parts)
+
+    # The rule of one node.
+
+    def wrong_rule(self) -> str:
+        for node, operands in self.graph.interior():
+            if id(node) in self.carriers and not _stops_gradients(node):
+                partials = push(node, operands)
+                fault = (
+                    self.not_accumulating(node, operands, partials)
+                    or self.not_proportional(node, operands, partials)
+                    or self.wrong_partial(node, operands, partials)
+                )
+                if fault:
+                    return f"{self.graph.describe(node)} is wrong: {fault}."
+        return ""
+
+    def not_accumulating(self, node: Any, operands: list[Any], partials: list[float]) -> str:
+        held = 1.0 + max((abs(partial) for partial in partials if isfinite(partial)), default=0.0)
+        for operand, partial, total in zip(operands, partials, push(node, operands, held=held), strict=True):
+            if not _close(total, held + partial):
+                verb = "overwrites" if _close(total, partial) else "spoils"
+                name = self.graph.describe_operand(node, operand)
+                return f"{backward_of(node)} {verb} the gradient that {name} holds; add to it, with `+=`"
+        return ""
+
+    def not_proportional(self, node: Any, operands: list[Any], partials: list[float]) -> str:
+        doubled = push(node, operands, grad=2.0)
+        if all(_close(twice, 2.0 * once) for once, twice in zip(partials, doubled, strict=True)):
+            return ""
+        same = all(map(_close, partials, doubled))
+        habit = "is the same whatever gradient it gets" if same else "is not proportional to the gradient it gets"
+        return f"what {backward_of(node)} passes on {habit}; multiply by `out.grad`, once"
+
+    def wrong_partial(self, node: Any, operands: list[Any], partials: list[float]) -> str:
+        broken, slopes = "", []
+        if getattr(node, "_rule", None) is not None:
+            slopes = [local_slope(node, operand) for operand in operands]
+        elif broken := self.broken_chain_rule(node, operands, partials):
+            slopes = self.slopes(node, operands, partials)
+        wrong = [
+            (operand, slope, partial)
+            for operand, slope, partial in zip(operands, slopes, partials, strict=False)
+            if id(operand) in self.carriers and slope.settled and not slope.agrees(partial, self.tolerance)
+        ]
+        faults = [
+            f"d out/d {self.graph.describe_operand(node, operand)} should be {_slope_text(slope)}, "
+            f"but {_rule_of(node, operand)} gives {partial:.6g}"
+            for operand, slope, partial in wrong
+        ]
+        hint = _hint([slope.value for _, slope, _ in wrong], [partial for _, _, partial in wrong])
+        return "; ".join(faults) + hint if wrong else broken
+
+    def broken_chain_rule(self, node: Any, operands: list[Any], partials: list[float]) -> str:
+        """How the node's movement under the input differs from what its operands and partials make of it."""
+        movement = self.movement(node, self.index)
+        parts = [self.movement(operand, self.index) for operand in operands]
+
+        def combine(numbers: Iterable[float]) -> float:
+            return sum(partial * number for partial, number in zip(partials, numbers, strict=True))
+
+        left, right = combine(part.left for part in parts), combine(part.right for part in parts)
+        gap = min(abs(movement.left - left), abs(movement.right - right))
+        size, doubt = abs(movement.value), movement.error
+        for partial, part in zip(partials, parts, strict=True):
+            size += abs(partial * part.value)
+            doubt += abs(partial) * part.error
+        unclear = movement.corner != any(part.corner for part in parts)
+        if unclear or not doubt <= 0.01 * size or gap <= MEASURED * size + 16.0 * doubt:
+            return ""
+        # The nodes' gaps, each times the node's gradient, add up to the total error.
+        if gap * self.size[self.graph.position[id(node)]] < 0.1 * self.row.distance / len(self.graph.nodes):
+            return ""
+        rate = f"it moves {movement.value:.6g} times as fast as `{self.input}`"
+        if not any(part.value for part in parts):
+            return f"{rate}, yet none of its operands moves: one is missing from its `_children`"
+        distinct = len(parts) == 2 and not about(*partials)
+        swapped = distinct and about(movement.value, combine(part.value for part in reversed(parts)))
+        hint = " (the partials look swapped)" if swapped else ""
+        return f"{rate}, but its operands' movements and {backward_of(node)} make that {left:.6g}{hint}"
+
+    def slopes(self, node: Any, operands: list[Any], partials: list[float]) -> list[Derivative]:
+        """The partials that explain how the node moves under every input; none if several sets do."""
+        unknown = [k for k, operand in enumerate(operands) if id(operand) in self.carriers]
+        equations: list[list[float]] = []
+        for index in sorted(range(len(self.experiment.numbers)), key=lambda index: index != self.index):
+            parts = [self.movement(operand, index).value for operand in operands]
+            known = sum(partials[k] * parts[k] for k in range(len(operands)) if k not in unknown)
+            equation = [*(parts[k] for k in unknown), self.movement(node, index).value - known]
+            if all(map(isfinite, equation)):
+                equations.append(equation)
+            if solution := _solve(equations, len(unknown)):
+                found = [*partials]
+                for k, slope in zip(unknown, solution, strict=True):
+                    found[k] = slope
+                return [Derivative(slope, MEASURED * abs(slope), slope, slope) for slope in found]
+        return []
+
+    def movement(self, node: Any, index: int) -> Derivative:
+        """The derivative of the node's data by one input, measured."""
+        k = self.graph.position[id(node)]
+        return derivative(lambda number: self.sample(index, number)[k], self.experiment.numbers[index])
+
+    def sample(self, index: int, number: float) -> list[float]:
+        """Every node's data with input `index` at `number`; NaN where f takes another path."""
+        if self.sampled != index:
+            self.sampled, self.samples = index, {}
+        if number not in self.samples:
+            with self.run(index, number) as graph:
+                same = graph.shape() == self.graph.shape()
+                here = graph if same else self.graph
+                self.samples[number] = [float(number_of(node)) if same else nan for node in here.nodes]
+                self.other_path |= not same
+        return self.samples[number]
+
+    # The walk over the nodes.
+
+    def wrong_walk(self) -> str:
+        heard: dict[int, list[float]] = {}
+        with self.run() as graph, unchanged(graph.nodes), suppress(AttributeError):  # no assigning to `_backward`
+            for node, _ in graph.interior():
+                if graph.made.number(node) > 0:
+                    _listen(node, heard.setdefault(graph.position[id(node)], []))
+            backward_pass(graph.out, graph.leaves)
+        for k in sorted(heard, reverse=True):
+            right = len(heard[k]) == 1 and abs(heard[k][0] - self.complete[k]) <= self.tolerance * self.size[k]
+            if not right and 0.0 < self.size[k] < inf:
+                fault = self.walk_fault(self.graph.nodes[k], heard[k], self.complete[k])
+                return f"every op's own rule is right, but the order of the backward pass is wrong: {fault}."
+        return ""
+
+    def complete_gradients(self) -> tuple[list[float], list[float]]:
+        """What every node's gradient should come to, and the sum of the sizes of its contributions."""
+        complete = [float(node is self.graph.out) for node in self.graph.nodes]
+        size = complete[:]
+        for node, operands in reversed(self.graph.interior()):
+            k = self.graph.position[id(node)]
+            for operand, partial in zip(operands, push(node, operands), strict=True):
+                complete[self.graph.position[id(operand)]] += complete[k] * partial
+                size[self.graph.position[id(operand)]] += size[k] * abs(partial)
+        return complete, size
+
+    def walk_fault(self, node: Any, heard: list[float], complete: float) -> str:
+        name = self.graph.describe(node)
+        if not heard:
+            return f"it never reaches {name}"
+        if node is self.graph.out and not _close(heard[0], 1.0):
+            return f"it starts with a gradient of {heard[0]:.6g} at the result, where it should be 1"
+        if len(heard) > 1:
+            return f"it calls the _backward of {name} {len(heard)} times, where once is right"
+        return (
+            f"{name} passed on a gradient of {heard[0]:.6g} before it was complete, which is {complete:.6g}; "
+            "a node's turn comes after that of every node that uses it"
+        )
+
+
+def push(node: Any, operands: Sequence[Any], grad: float = 1.0, held: float = 0.0) -> list[float]:
+    """What the operands' gradients are after `node` passes on `grad`, if they held `held` before."""
+    for operand in operands:
+        operand.grad = held
+    node.grad = grad
+    node._backward()
+    return [float(operand.grad) for operand in operands]
+
+
+def _listen(node: Any, heard: list[float]) -> None:
+    """Make `node` note in `heard` which gradient it has each time it passes it on."""
+    backward = node._backward
+
+    def listening() -> None:
+        heard.append(float(node.grad))
+        backward()
+
+    node._backward = listening
+
+
+def _stops_gradients(node: Any) -> bool:
+    """Whether the node's op is meant to, as comparisons are, and the shift of a softmax."""
+    rule = getattr(node, "_rule", None)
+    return rule is not None and not any(rule.partials)
+
+
+def local_slope(node: Any, operand: Any) -> Derivative:
+    """The derivative of a table op by one operand, wherever that stands, measured."""
+
+    def moved(x: float) -> float:
+        return float(node._rule.forward(*[x if other is operand else number_of(other) for other in node._operands]))
+
+    return derivative(moved, number_of(operand))
+
+
+def _solve(equations: list[list[float]], unknowns: int) -> list[float]:
+    """The solution of equations [*coefficients, right-hand side], or nothing if they leave a choice."""
+    rows = [row[:] for row in equations]
+    for k in range(unknowns):
+        rows[k:] = sorted(rows[k:], key=lambda row: -abs(row[k]))
+        if len(rows) <= k or abs(rows[k][k]) <= 1e-3 * max(map(abs, equations[0]), default=0.0):
+            return []
+        for j, row in enumerate(rows):
+            if j != k:
+                rows[j] = [entry - row[k] / rows[k][k] * pivot for entry, pivot in zip(row, rows[k], strict=True)]
+    return [rows[k][-1] / rows[k][k] for k in range(unknowns)]
+
+
+# Words.
+
+
+def _slope_text(slope: Derivative) -> str:
+    return f"between {slope.left:.6g} and {slope.right:.6g}" if slope.corner else f"{slope.value:.6g}"
+
+
+def _hint(right: list[float], given: list[float]) -> str:
+    """A guess at the slip that gives `given` in place of `right`."""
+    if len(right) == 2 and all(map(about, right, reversed(given))):
+        return " (the partials look swapped)"
+    if not right or not all(given) or not all(right):
+        return ""
+    ratio = right[0] / given[0]
+    if not all(about(a, ratio * b) for a, b in zip(right, given, strict=True)):
+        return ""
+    if about(ratio, -1.0):
+        return " (the sign looks wrong)"
+    for factor, habit in ((ratio, "is missing"), (1.0 / ratio, "is too many")):
+        if abs(factor) > 1.5 and about(factor, round(factor)):
+            return f" (it looks as if a factor {round(factor)} {habit})"
+    return ""
+
+
+def backward_of(node: Any) -> str:
+    """How to refer to the node's `_backward`."""
+    return f"its _backward{_definition(node._backward)}"
+
+
+def _rule_of(node: Any, operand: Any) -> str:
+    rule = getattr(node, "_rule", None)
+    if rule is None or _definition(node._backward):
+        return backward_of(node)
+    rank = [other is operand for other in node._operands].index(True)
+    return f"its rule{_definition(rule.partials[rank])}"
+
+
+def _definition(function: Any) -> str:
+    """Where the user wrote `function`, if he did."""
+    code = getattr(function, "__code__", None)
+    return f" ({short_path(code.co_filename)}:{code.co_firstlineno})" if code and not is_ours(code) else ""
+
+
+def _close(a: float, b: float) -> bool:
+    """Equal but for rounding; what is not finite gets the benefit of the doubt."""
+    return not isfinite(a - b) or abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+
+
+def about(a: float, b: float) -> bool:
+    """Equal as far as a measured number can tell."""
+    return abs(a - b) <= MEASURED * max(abs(a), abs(b))

@@ -1,0 +1,155 @@
+"""Gradient checking: what `backward()` says against what the numbers say, and whose fault a difference is.
+
+`gradcheck(f, *inputs)` takes a function of Values and gives a `Report`: one `Row` for each input number, with
+its analytic and its numerical derivative, and, when they differ, a sentence that names the guilty op and line.
+
+The diagnosis treats an op as a black box, so it serves the engines, a learner's own class and hand-written
+`_backward`s alike. The chain rule holds at every node by itself: a node must move as its operands move,
+
+    d node = Σ partial · d operand,
+
+where the partials are what one call of its `_backward` pushes and the movements are measured by running `f` at
+neighbouring inputs. The oldest node that breaks this is the culprit. If none does, the walk over the nodes is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from math import isfinite
+from typing import Any, NamedTuple
+
+from chainrule.debug.culprit import Diagnosis, about
+from chainrule.debug.finite_differences import derivative
+from chainrule.debug.watched_run import Experiment
+
+
+class Row(NamedTuple):
+    """One input number: its two derivatives, and whether they agree.
+
+    >>> gradcheck(lambda x: x * x, 3.0).rows[0].analytic
+    6.0
+    """
+
+    name: str
+    value: float
+    analytic: float
+    numerical: float
+    error: float  # estimated, of `numerical`
+    ok: bool
+    note: str = ""
+
+    @property
+    def distance(self) -> float:
+        """How far the two derivatives are apart.
+
+        >>> gradcheck(lambda x: x * x, 3.0).rows[0].distance < 1e-9
+        True
+        """
+        difference = abs(self.analytic - self.numerical)
+        return difference if isfinite(difference) else sys.float_info.max
+
+
+class Report:
+    """The outcome of `gradcheck`: rows to go through, true if all agree, a table when printed.
+
+    >>> [row.name for row in gradcheck(lambda x, y: x / y, 3.0, 2.0)]
+    ['x', 'y']
+    """
+
+    def __init__(self, rows: Sequence[Row], tolerance: float, diagnosis: str = "") -> None:
+        self.rows = tuple(rows)
+        self.tolerance = tolerance
+        self.diagnosis = diagnosis
+
+    @property
+    def ok(self) -> bool:
+        """Whether every derivative agrees.
+
+        >>> gradcheck(lambda x: x.tanh(), 0.5).ok
+        True
+        """
+        return all(row.ok for row in self.rows)
+
+    def check(self) -> Report:
+        """This report if all is well; otherwise an AssertionError that shows it.
+
+        >>> gradcheck(lambda x: x.exp(), 1.0).check().ok
+        True
+        """
+        if not self.ok:
+            raise AssertionError(f"the gradient is wrong\n{self}")
+        return self
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __str__(self) -> str:
+        table = [["input", "value", "analytic", "numerical", "error", ""]]
+        for row in self.rows:
+            numbers = [f"{number:.10g}" for number in (row.value, row.analytic, row.numerical)]
+            table.append([row.name, *numbers, f"{row.error:.0e}", "ok" if row.ok else "WRONG"])
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = [
+            "  ".join([name.ljust(widths[0]), *map(str.rjust, numbers, widths[1:5]), verdict]).rstrip()
+            for name, *numbers, verdict in table
+        ]
+        agreeing = sum(row.ok for row in self.rows)
+        lines.append(f"{agreeing} of {len(self)} derivatives agree to {self.tolerance:g}.")
+        lines += [f"{row.name}: {row.note}." for row in self.rows if row.note]
+        return "\n".join([*lines, self.diagnosis] if self.diagnosis else lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from chainrule.drawing.notebook import html_of_report
+
+        return html_of_report(self)
+
+
+def gradcheck(f: Callable[..., Any], *inputs: Any, tolerance: float = 1e-7) -> Report:
+    """Compare the derivatives that `backward()` gives for `f(*inputs)` with numerical ones.
+
+    `f` returns one Value. Inputs are numbers, Values (of chainrule's or of your own micrograd-like class) and
+    lists, tuples, named tuples, dicts or arrays of them; numbers reach `f` as Values. A Value given is moved in place
+    and put back, so `f` may also use it behind its arguments' back: `gradcheck(lambda *p: loss(model),
+    *model.parameters())`.
+
+    Print the report for a table. Write `assert gradcheck(...)` or `gradcheck(...).check()` in a test. At a
+    corner, as of relu at 0, any slope between those of the two sides agrees, and the row says so.
+
+    >>> print(gradcheck(lambda a, b: a * b + a, 2.0, 3.0))
+    input  value  analytic  numerical  error
+    a          2         4          4  1e-14  ok
+    b          3         2          2  1e-14  ok
+    2 of 2 derivatives agree to 1e-07.
+    """
+    if not 0.0 < tolerance < 1.0:
+        raise ValueError(f"`tolerance` must lie between 0 and 1, got {tolerance!r}: 1e-7 asks for seven digits")
+    experiment = Experiment(f, inputs)
+    analytic = experiment.analytic()
+    rows = [_row(experiment, index, slope, tolerance) for index, slope in enumerate(analytic)]
+    wrong = [index for index, row in enumerate(rows) if not row.ok]
+    if not wrong:
+        return Report(rows, tolerance)
+    worst = max(wrong, key=lambda index: (not rows[index].note, rows[index].distance))  # the clearest case
+    return Report(rows, tolerance, Diagnosis(experiment, worst, rows[worst], tolerance).sentence())
+
+
+def _row(experiment: Experiment, index: int, analytic: float, tolerance: float) -> Row:
+    x = experiment.numbers[index]
+    numerical = derivative(lambda number: experiment.result(index, number), x)
+    ok = numerical.agrees(analytic, tolerance)
+    note = ""
+    if numerical.corner and not about(numerical.left, numerical.right):
+        sides = f"left {numerical.left:.6g}, right {numerical.right:.6g}"
+        note = f"not differentiable here? The one-sided derivatives differ: {sides}"
+    elif not ok and not numerical.settled:
+        note = f"the numerical derivative does not settle (error {numerical.error:.1g}); f may jump or be vertical here"
+    return Row(experiment.names[index], x, analytic, numerical.value, numerical.error, ok, note)

@@ -1,0 +1,240 @@
+"""What goes on inside a network, layer by layer: activations, gradients, and whether any of it is a bad sign.
+
+A unit is *dead* if its relu gives 0 for every input: no gradient reaches its weights, and it stays as it is. An output
+is *saturated* where tanh or sigmoid is nearly flat. Gradients *vanish* where those of a layer are a thousand times
+smaller than those of the layer with the largest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.inference import answers
+from chainrule.core.value import Value
+from chainrule.data import Dataset
+from chainrule.nn import MLP, Layer, Module, Neuron, Sequential
+
+FLAT = 0.97  # from here on tanh has lost 94 % of its slope, and sigmoid (0.03 or 0.97) 88 %
+FAR = 1e3  # by this factor two layers' gradients may differ before it is worth a warning
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """One layer in a report: shares are between 0 and 1, gradients are root mean squares over its parameters."""
+
+    name: str
+    activation: str
+    units: int
+    dead: float  # share of units that give 0 for every input
+    saturated: float  # share of outputs, over units and inputs, where the activation is nearly flat
+    gradient: float
+    relative: float  # that gradient, by the largest of any layer
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """The health of a network: a row for each layer, and sentences about what is wrong.
+
+    >>> model = MLP(1, [2, 1], rng=0)
+    >>> print(report(model, [[1.0], [2.0]], [1.0, -1.0], lambda p, y: (p[0] - y[0]) ** 2))
+    layer    activation  units  dead  saturated  gradient  relative
+    layer 1  relu            2    0%          -      0.98      0.47
+    layer 2  linear          1     -          -       2.1         1
+    nothing wrong
+    """
+
+    rows: tuple[LayerRow, ...]
+    findings: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is nothing to complain about."""
+        return not self.findings
+
+    def __str__(self) -> str:
+        table = [("layer", "activation", "units", "dead", "saturated", "gradient", "relative")]
+        for row in self.rows:
+            dead = f"{row.dead:.0%}" if row.activation == "relu" else "-"
+            saturated = f"{row.saturated:.0%}" if row.activation in ("tanh", "sigmoid") else "-"
+            numbers = f"{row.units}", dead, saturated, f"{row.gradient:.2g}", f"{row.relative:.2g}"
+            table.append((row.name, row.activation, *numbers))
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = [
+            "  ".join([name.ljust(widths[0]), kind.ljust(widths[1]), *map(str.rjust, rest, widths[2:])])
+            for name, kind, *rest in table
+        ]
+        return "\n".join([*lines, *(self.findings or ["nothing wrong"])])
+
+
+def report(
+    model: Module,
+    inputs: Any,
+    targets: Sequence[Any] | None = None,
+    loss: Callable[[list[Any], list[Any]], Value] | None = None,
+) -> LayerReport:
+    """Look for dead units, saturated activations and vanishing or exploding gradients.
+
+    Gradients are those that the parameters hold from the last `backward()`; with `targets` and a `loss`, those of that
+    loss, and what the parameters hold is left as it is. `inputs` may be a Dataset, which brings its targets.
+
+    >>> model = MLP(1, [3, 1], rng=1)
+    >>> for neuron in model.layers[0].neurons:
+    ...     neuron.b.data = -100.0
+    >>> report(model, [[1.0], [2.0]]).findings[0]
+    'dead units: 3 of 3 in layer 1; their relu is 0 for every input; try a smaller learning rate, or leaky_relu'
+    """
+    if isinstance(inputs, Dataset):
+        inputs, targets = inputs.inputs, inputs.targets if targets is None else targets
+    outputs = outputs_by_layer(model, inputs)
+    gradients = gradients_by_layer(model) if loss is None else _gradients_of(loss, model, inputs, targets)
+    sizes = [_rms(gradients.get(name, np.zeros(0))) for name in outputs]
+    largest = max(sizes)
+    rows = [
+        _row(name, kind, numbers, size, size / largest if largest else 0.0)
+        for (name, (kind, numbers)), size in zip(outputs.items(), sizes, strict=True)
+    ]
+    return LayerReport(tuple(rows), tuple(_findings(rows, largest)))
+
+
+def outputs_by_layer(model: Module, inputs: Any) -> dict[str, tuple[str, np.ndarray]]:
+    """For each layer, the name of its activation and its outputs: a row for each input, a column for each unit.
+
+    >>> {name: numbers.shape for name, (_, numbers) in outputs_by_layer(MLP(2, [3, 1], rng=0), [[1.0, 2.0]]).items()}
+    {'layer 1': (1, 3), 'layer 2': (1, 1)}
+    """
+    rows = inputs.inputs if isinstance(inputs, Dataset) else list(inputs)
+    if not rows:
+        raise ValueError("`inputs` is empty; give at least one")
+    steps = list(chain(model))
+    sizes: list[int] = []
+
+    def outputs(x: Any) -> list[Any]:
+        sizes.clear()
+        found: list[Any] = []
+        for step in steps:
+            x = step(x)
+            if isinstance(step, Module):
+                found += x if isinstance(x, (list, tuple)) else [x]
+                sizes.append(len(found))
+        return found
+
+    numbers = answers(outputs, rows)
+    layers = [step for step in steps if isinstance(step, Module)]
+    starts = [0, *sizes[:-1]]
+    return {
+        f"layer {k}": (_activation(layer), numbers[:, start:end])
+        for k, (layer, start, end) in enumerate(zip(layers, starts, sizes, strict=True), 1)
+    }
+
+
+def saturation(activation: str, outputs: np.ndarray) -> float:
+    """The share of outputs where the activation is nearly flat, if it is one that saturates.
+
+    >>> saturation("tanh", np.array([0.5, -0.99]))
+    0.5
+    """
+    if activation == "sigmoid":
+        return float(((outputs < 1.0 - FLAT) | (outputs > FLAT)).mean())
+    return float((np.abs(outputs) > FLAT).mean()) if activation == "tanh" else 0.0
+
+
+def gradients_by_layer(model: Module) -> dict[str, np.ndarray]:
+    """The gradients that the parameters of each layer hold; where a model has no layers, of each of its parts.
+
+    >>> {name: len(numbers) for name, numbers in gradients_by_layer(MLP(2, [3, 1])).items()}
+    {'layer 1': 9, 'layer 2': 4}
+    """
+    if not isinstance(model, Module):
+        raise TypeError(f"`model` must be an nn.Module, got {type(model).__name__}")
+    groups: dict[str, list[float]] = {}
+    if _can_be_chained(model):
+        layers: list[Module] = [step for step in chain(model) if isinstance(step, Module)]
+        groups = {f"layer {k}": [p.grad for p in layer.parameters()] for k, layer in enumerate(layers, 1)}
+    else:
+        for name, parameter in model.named_parameters():
+            groups.setdefault(_part(name), []).append(parameter.grad)
+    if not any(groups.values()):
+        raise ValueError(f"`model` has no parameters, and so no gradients: {model!r}")
+    return {name: np.array(numbers) for name, numbers in groups.items() if numbers}
+
+
+def chain(model: Any) -> Iterator[Any]:
+    """The layers, and the functions between them, which applied one after the other are the model.
+
+    >>> list(chain(MLP(2, [3, 1])))
+    [Layer(2, 3, activation='relu'), Layer(3, 1, activation='linear')]
+    """
+    if not _can_be_chained(model):
+        raise TypeError(
+            f"`model` must be an nn.MLP, Layer, Neuron or Sequential, whose layers can be called one by one; "
+            f"got {type(model).__name__}: give its layers as nn.Sequential(*layers)"
+        )
+    for step in getattr(model, "layers", None) or getattr(model, "steps", None) or [model]:
+        if step is not model and _can_be_chained(step):
+            yield from chain(step)
+        else:
+            yield step
+
+
+def _can_be_chained(model: Any) -> bool:
+    return any(
+        isinstance(model, kind) and type(model).__call__ is kind.__call__ for kind in (MLP, Layer, Sequential, Neuron)
+    )
+
+
+def _activation(layer: Any) -> str:
+    neuron = getattr(layer, "neurons", [layer])[0]
+    name = getattr(neuron, "activation", "")
+    return name if isinstance(name, str) and name else getattr(name, "__name__", type(layer).__name__)
+
+
+def _part(name: str) -> str:
+    """The attribute that a parameter's path begins with, and its index in it if it is a list."""
+    first, _, rest = name.partition(".")
+    index = rest.partition(".")[0]
+    return f"{first}.{index}" if index.isdigit() and "." in rest else first
+
+
+def _gradients_of(loss: Any, model: Any, inputs: Any, targets: Any) -> dict[str, np.ndarray]:
+    if targets is None:
+        raise ValueError("`loss` needs `targets` to compare with: give both, or neither")
+    parameters = model.parameters()
+    before = [parameter.grad for parameter in parameters]
+    try:
+        model.zero_grad()
+        loss([model(x) for x in inputs], list(targets)).backward()
+        return gradients_by_layer(model)
+    finally:
+        for parameter, grad in zip(parameters, before, strict=True):
+            parameter.grad = grad
+
+
+def _row(name: str, activation: str, outputs: np.ndarray, gradient: float, relative: float) -> LayerRow:
+    dead = float((outputs <= 0.0).all(axis=0).mean()) if activation == "relu" else 0.0
+    return LayerRow(name, activation, outputs.shape[1], dead, saturation(activation, outputs), gradient, relative)
+
+
+def _findings(rows: list[LayerRow], largest: float) -> Iterator[str]:
+    if dead := [f"{round(row.dead * row.units)} of {row.units} in {row.name}" for row in rows if row.dead]:
+        remedy = "try a smaller learning rate, or leaky_relu"
+        yield f"dead units: {', '.join(dead)}; their relu is 0 for every input; {remedy}"
+    if flat := [f"{row.saturated:.0%} in {row.name}" for row in rows if row.saturated > 0.5]:
+        yield f"saturated outputs: {', '.join(flat)}; try smaller weights, or inputs scaled to about 1"
+    if not largest:
+        yield "all gradients are 0: call backward() first, or give `targets` and a `loss`"
+    elif not math.isfinite(largest):
+        yield "some gradients are not finite: try a smaller learning rate, or clip them"
+    elif faint := [row for row in rows if row.relative < 1.0 / FAR]:
+        least = min(faint, key=lambda row: row.gradient)
+        size = f"{least.gradient:.1e} in {least.name}, {least.relative:.0e} of the largest"
+        names = ", ".join(row.name for row in faint)
+        yield f"vanishing gradients: {names}; {size}; try relu, fewer layers, or init='xavier'"
+
+
+def _rms(numbers: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(numbers)))) if len(numbers) else 0.0

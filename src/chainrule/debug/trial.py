@@ -1,0 +1,266 @@
+"""`diagnose`: why does this not train? A trial run under supervision, and experiments where the answer needs one.
+
+The model, its gradients, the optimizer and the random generators are as before afterwards. What a look at the graph
+cannot tell is tried out: whether a hand-written rule is right (finite differences), whether a parameter that gets no
+gradient moves the loss all the same, and whether another learning rate would do better from the same start.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from chainrule.core.arguments import whole_number
+from chainrule.core.observation import observed
+from chainrule.core.value import Value
+from chainrule.data import Dataset
+from chainrule.debug.anomalies import AnomalyError, detect_anomaly
+from chainrule.debug.findings import Checkup, Finding
+from chainrule.debug.gradient_check import gradcheck
+from chainrule.debug.supervisor import MISTAKES, Supervisor, ends, is_users_rule, summary
+from chainrule.debug.watched_run import graph_below
+from chainrule.nn import Module
+from chainrule.optim import Adam, Optimizer
+from chainrule.training import check_run
+from chainrule.training.epochs import Loss
+
+CHECKED = 6  # parameters whose derivatives are measured, to judge hand-written rules
+FEW = 4  # examples for that
+SMALL_RATE, LARGE_RATE = 0.01, 0.1  # learning rates with which most things learn something
+GAIN = 0.05  # share of the loss by which another learning rate must do better
+STILL = 0.01  # share of the loss that a learning rate must gain to be called alive
+
+
+def diagnose(
+    model: Module,
+    loss: Loss,
+    data: Dataset,
+    optimizer: Optimizer | None = None,
+    *,
+    steps: int = 30,
+    examples: int = 50,
+) -> Checkup:
+    """Find out why `model` does not learn `data` by `loss`, or that nothing is wrong; nothing is changed.
+
+    The optimizer is the one that you train with (default: `fit`'s). `steps` training steps are tried, on up to
+    `examples` examples at once. Print the report; its findings are data, with a name, evidence and advice.
+
+    >>> from chainrule import data, losses, nn, optim
+    >>> model = nn.MLP(2, [4, 1], activation="tanh", rng=1)
+    >>> wild = optim.SGD(model.parameters(), lr=500.0)
+    >>> print(diagnose(model, losses.mean_square, data.xor(), wild).names())
+    ['learning rate too high']
+    """
+    check_run(model, loss, data, None, optimizer, whole_number(steps, "steps", 8), None, False)
+    optimizer = optimizer or Adam(model.parameters(), lr=0.01)
+    sample = _sample(data, whole_number(examples, "examples"))
+    trial = _Trial(model, loss, sample, optimizer, steps)
+    checkup = Checkup()
+    with _put_back(model, optimizer):
+        checkup.add(*trial.rules())
+        trial.run(checkup)
+    return checkup
+
+
+class _Trial:
+    def __init__(self, model: Any, loss: Loss, data: Dataset, optimizer: Optimizer, steps: int) -> None:
+        self.model, self.loss, self.data, self.optimizer, self.steps = model, loss, data, optimizer, steps
+        self.start, self.memory, self.generator = model.state(), optimizer.state(), random.getstate()
+
+    def total(self, data: Dataset | None = None) -> Value:
+        data = data or self.data
+        return self.loss([self.model(x) for x in data.inputs], data.targets)
+
+    # Rules that the user wrote.
+
+    def rules(self) -> Iterator[Finding]:
+        """Measure derivatives of the loss that come through rules written by hand, if there are any."""
+        few = _sample(self.data, FEW)
+        handmade = [node for node in graph_below(self.total(few)) if node._operands and is_users_rule(node)]
+        below = {id(leaf) for node in handmade for leaf in graph_below(node)}
+        affected = [parameter for parameter in self.model.parameters() if id(parameter) in below]
+        chosen = [affected[k * len(affected) // CHECKED] for k in range(CHECKED)] if affected else []
+        chosen = list(dict.fromkeys(chosen))
+        if not chosen:
+            return
+        try:
+            report = gradcheck(lambda *parameters: self.total(few), *chosen)
+        except ValueError:  # not finite, or different from call to call: nothing can be measured
+            return
+        if not report.ok:
+            names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+            rows = [(names[id(p)], row) for p, row in zip(chosen, report.rows, strict=True) if not row.ok]
+            name = "_backward overwrites" if "overwrites" in report.diagnosis else "_backward is wrong"
+            evidence = [
+                f"d loss/d {parameter}: backward() says {row.analytic:.6g}, the numbers say {row.numerical:.6g}"
+                for parameter, row in rows[:3]
+            ]
+            yield Finding(
+                name,
+                f"{len(rows)} of {len(chosen)} derivatives that were measured are wrong.",
+                (report.diagnosis, *evidence),
+                "Write `operand.grad += local derivative * out.grad` in it, for every operand.",
+            )
+
+    # A few steps, under supervision.
+
+    def run(self, checkup: Checkup) -> None:
+        """The usual loop, and what the supervisor sees; again with a better learning rate if this one is too high."""
+        supervisor = Supervisor(self.model)
+        with observed(supervisor):
+            curve = self.descend(self.optimizer)
+        error = self.born() if supervisor.anomaly else None
+        checkup.losses, checkup.passes, checkup.nodes = curve, supervisor.passes, supervisor.largest
+        checkup.add(*supervisor.mistakes())
+        sound = not MISTAKES & set(checkup.names())
+        high, better = self.too_high(curve, error) if sound else (None, self.optimizer)
+        if high:
+            checkup.add(high)
+            supervisor = Supervisor(self.model)
+            with observed(supervisor):
+                self.from_start(better)
+        elif error:
+            checkup.add(_not_finite(error, sum(map(math.isfinite, curve))))
+        elif sound:
+            checkup.add(*self.too_low(curve))
+        supervisor.anomaly = ""
+        checkup.add(*supervisor.states(), *supervisor.uneven_layers())
+        checkup.add(*self.cut_off(checkup))
+
+    def born(self) -> AnomalyError | None:
+        """The same steps again, for the line in which the number was born: every node notes its own, which is slow."""
+        try:
+            with detect_anomaly(self.model):
+                self.from_start(self.optimizer)
+        except AnomalyError as error:
+            return error
+        return None
+
+    def from_start(self, optimizer: Optimizer) -> list[float]:
+        optimizer.load_state(self.memory)
+        self.model.load_state(self.start)
+        random.setstate(self.generator)
+        return self.descend(optimizer)
+
+    def descend(self, optimizer: Optimizer) -> list[float]:
+        curve = []
+        for _ in range(self.steps):
+            total = self.total()
+            self.model.zero_grad()
+            total.backward()
+            optimizer.step()
+            curve.append(total._data)
+            if not math.isfinite(total._data) or not all(math.isfinite(p._data) for p in self.model.parameters()):
+                break
+        return curve
+
+    def cut_off(self, checkup: Checkup) -> Iterator[Finding]:
+        """Among parameters without gradient, one that moves the loss all the same: somebody took its number."""
+        if "parameters without gradient" not in checkup.names():
+            return
+        self.model.load_state(self.start)
+        below = {id(node) for node in graph_below(self.total())}
+        for name, parameter in self.model.named_parameters():
+            if id(parameter) in below:
+                continue
+            before, number = self.total()._data, parameter._data
+            parameter.data = number + 0.1 * max(1.0, abs(number))
+            after = self.total()._data
+            parameter.data = number
+            if before == self.total()._data != after:
+                old = next(finding for finding in checkup.findings if finding.name == "parameters without gradient")
+                checkup.findings.remove(old)
+                moves = f"moving `{name}` from {number:.6g} by 10 % takes the loss from {before:.6g} to {after:.6g}"
+                advice = "The gradient is cut off: compute with Values, not with their `.data`."
+                yield Finding(old.name, old.summary, (*old.evidence, moves), advice)
+                return
+
+    # Would another learning rate do better?
+
+    def too_high(self, curve: list[float], error: AnomalyError | None) -> tuple[Finding | None, Optimizer]:
+        """Whether smaller steps from the same start go down where these do not; and the optimizer that takes them."""
+        start, end = curve[0], ends(curve)[1]
+        if len(curve) < 2 or not (error or not math.isfinite(end) or end > start):
+            return None, self.optimizer
+        modest = [SMALL_RATE / self.optimizer.rate()] if self.optimizer.rate() > 1.0 else []
+        others = [self.with_rate(factor) for factor in (0.1, 0.01, 0.001, *modest)]
+        best, lower, optimizer = min(others, key=lambda other: other[1])
+        if not lower < start - GAIN * abs(start):
+            return None, self.optimizer
+        rates = self.optimizer.rate(), optimizer.rate()
+        evidence = [f"with lr {rate:.3g}: loss {summary(run)}" for rate, run in zip(rates, (curve, best), strict=True)]
+        return Finding(
+            "learning rate too high",
+            "From the same start, smaller steps go down where these do not.",
+            (*evidence, str(error)) if error else tuple(evidence),
+            f"Use a learning rate of about {rates[1]:.1g}.",
+        ), optimizer
+
+    def too_low(self, curve: list[float]) -> Iterator[Finding]:
+        """Whether larger steps from the same start get somewhere, where these hardly move."""
+        start, end = curve[0], ends(curve)[1]
+        if abs(start - end) >= STILL * abs(start):
+            return
+        rate = self.optimizer.rate()
+        bold = [LARGE_RATE / rate] if 0.0 < 1e4 * rate < LARGE_RATE else []
+        others = [self.with_rate(factor) for factor in (10.0, 100.0, 1e3, 1e4, *bold)]
+        best, lower, optimizer = min(others, key=lambda other: other[1])
+        if lower < start - max(GAIN * abs(start), 10.0 * (start - end)):
+            rates = self.optimizer.rate(), optimizer.rate()
+            runs = zip(rates, (curve, best), strict=True)
+            yield Finding(
+                "learning rate too low",
+                f"In {len(curve)} steps the loss fell by {(start - end) / abs(start):.1g} of itself.",
+                tuple(f"with lr {rate:.3g}: loss {summary(run)}" for rate, run in runs),
+                f"Use a learning rate of about {rates[1]:.1g}.",
+            )
+
+    def with_rate(self, factor: float) -> tuple[list[float], float, Optimizer]:
+        """The curve with another learning rate, from the same start, what it comes to, and the optimizer.
+
+        A run that breaks comes to infinity.
+        """
+        other = copy.copy(self.optimizer)
+        given = self.optimizer.lr
+        other.lr = (lambda step: factor * given(step)) if callable(given) else factor * given
+        curve = self.from_start(other)
+        end = ends(curve)[1]
+        other.load_state(self.memory)
+        return curve, end if math.isfinite(end) and len(curve) == self.steps else math.inf, other
+
+
+def _not_finite(error: AnomalyError, steps: int) -> Finding:
+    when = "in the first step" if not steps else f"after {steps} steps"
+    return Finding(
+        "number not finite",
+        f"A number became infinite or NaN {when}.",
+        (str(error),),
+        "Mend the op that it was born in; everything after that is consequence.",
+    )
+
+
+def _sample(data: Dataset, count: int) -> Dataset:
+    """Up to `count` examples, evenly spread."""
+    if len(data) <= count:
+        return data
+    places = [k * len(data) // count for k in range(count)]
+    return Dataset([data.inputs[k] for k in places], [data.targets[k] for k in places])
+
+
+@contextmanager
+def _put_back(model: Module, optimizer: Optimizer) -> Iterator[None]:
+    """Parameters, gradients, the optimizer and Python's random generator are as before at the end."""
+    parameters = list(dict.fromkeys([*model.parameters(), *optimizer.parameters]))
+    numbers = [(parameter, parameter._data, parameter.grad) for parameter in parameters]
+    memory, generator = optimizer.state(), random.getstate()
+    try:
+        yield
+    finally:
+        for parameter, data, grad in numbers:
+            parameter.data, parameter.grad = data, grad
+        optimizer.load_state(memory)
+        random.setstate(generator)

@@ -1,0 +1,138 @@
+"""C source from the op table: run a rule on pieces of C text, and it writes itself.
+
+`CText("x")` behaves like a number; an op applied to it gives the C expression of the result.
+Loaded by path at build time, so it imports nothing of the package; the table comes in as an argument.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+
+class CText:
+    """A C expression of type double, fully bracketed.
+
+    >>> 2.0 * CText("x") + 1.0
+    ((0x1.0000000000000p+1 * x) + 0x1.0000000000000p+0)
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"a rule must not branch on its operands ({self}); use `where` and comparison ops")
+
+    def _apply(self, op: Any, operands: tuple[Any, ...]) -> Any:
+        if op.c:
+            return CText(f"({op.c.format(*map(spell, operands))})")
+        return op.forward(*operands)
+
+    def __add__(self, other: Any) -> CText:
+        return CText(f"({self} + {spell(other)})")
+
+    def __radd__(self, other: Any) -> CText:  # other + self
+        return CText(f"({spell(other)} + {self})")
+
+    def __sub__(self, other: Any) -> CText:
+        return CText(f"({self} - {spell(other)})")
+
+    def __rsub__(self, other: Any) -> CText:  # other - self
+        return CText(f"({spell(other)} - {self})")
+
+    def __mul__(self, other: Any) -> CText:
+        return CText(f"({self} * {spell(other)})")
+
+    def __rmul__(self, other: Any) -> CText:  # other * self
+        return CText(f"({spell(other)} * {self})")
+
+    def __neg__(self) -> CText:
+        return CText(f"(-{self})")
+
+
+def spell(number: Any) -> str:
+    """`number` in C: exact, in hexadecimal, if it is a plain number."""
+    if isinstance(number, CText):
+        return number.text
+    if math.isfinite(number):
+        return float(number).hex()
+    return "NAN" if math.isnan(number) else "INFINITY" if number > 0 else "(-INFINITY)"
+
+
+def forward(op: Any) -> str:
+    """The C expression of `op`'s result over its operands' names.
+
+    >>> from chainrule.ops import TABLE
+    >>> forward(TABLE["relu"])
+    '(((double)(x < 0x0.0p+0)) != 0.0 ? 0x0.0p+0 : x)'
+    """
+    operands = tuple(CText(name) for name in op.parameters)
+    return spell(CText("")._apply(op, operands))
+
+
+def partials(op: Any) -> list[str | None]:
+    """The C expression of each partial derivative over `out` and the operands' names; None where there is none."""
+    operands = [CText(name) for name in op.parameters]
+    return [rule and spell(rule(CText("out"), *operands)) for rule in op.partials]
+
+
+def engine_header(table: Iterable[Any], checksum: int) -> str:
+    """The part of the native engine that follows from the table (included by `engine.c`)."""
+    rows = list(table)
+    lines = ["/* Generated from the op table (ops.py); do not edit. */", f"#define TABLE_CHECKSUM {checksum}UL", ""]
+    lines += [f"#define OP_{op.name} {code}" for code, op in enumerate(rows)]
+    lines += ["", f"#define BUILTIN_OPS {len(rows)}", f"#define MOST_OPERANDS {max(op.arity for op in rows)}"]
+    lines += [f"static const int arities[] = {{{', '.join(str(op.arity) for op in rows)}}};", ""]
+    for op in rows:
+        lines += _forward_function(op)
+    lines += ["static double builtin_forward(int op, const double *operand)", "{", "    switch (op) {"]
+    for op in rows:
+        arguments = ", ".join(f"operand[{k}]" for k in range(op.arity))
+        lines += [f"    case OP_{op.name}: return forward_{op.name}({arguments});"]
+    lines += ["    default: return NAN;", "    }", "}", ""]
+    lines += ["static void builtin_forwards(int op, int count, double *const *operand, double *out)", "{"]
+    lines += ["    switch (op) {"]
+    for op in rows:
+        arguments = ", ".join(f"operand[{k}][i]" for k in range(op.arity))
+        lines += [
+            f"    case OP_{op.name}: for (int i = 0; i < count; i++) out[i] = forward_{op.name}({arguments}); return;"
+        ]
+    lines += ["    default: return;", "    }", "}", ""]
+    lines += ["static void builtin_backward(Node *node)", "{", "    const double out = node->data, grad = node->grad;"]
+    lines += ["    Node *const *operand = operands_of(node);", "    (void)out;", "    switch (node->op) {"]
+    for op in rows:
+        lines += _backward_case(op)
+    lines += ["    default: return;", "    }", "}", ""]
+    lines += [f"{'UNARY_METHOD' if op.arity == 1 else 'METHOD'}({op.name})" for op in rows]
+    lines += ["", "#define OP_METHODS \\"]
+    for op in rows:
+        for name in (op.name, *op.aliases):
+            lines += [f"    OP_METHOD({name}, {op.name}, {_quote(op.__doc__)}) \\"]
+    return "\n".join([*lines, "    /* the end */", ""])
+
+
+def _forward_function(op: Any) -> list[str]:
+    arguments = ", ".join(f"double {name}" for name in op.parameters)
+    return [f"static inline double forward_{op.name}({arguments})", "{", f"    return {forward(op)};", "}", ""]
+
+
+def _backward_case(op: Any) -> list[str]:
+    expressions = partials(op)
+    if not any(expressions):
+        return []
+    used = set(re.findall(r"\w+", " ".join(filter(None, expressions))))
+    lines = [f"    case OP_{op.name}: {{"]
+    lines += [f"        const double {n} = operand[{k}]->data;" for k, n in enumerate(op.parameters) if n in used]
+    for k, expression in enumerate(expressions):
+        if expression:
+            lines += [f"        if (takes_gradient(operand[{k}])) operand[{k}]->grad += grad * {expression};"]
+    return [*lines, "        return;", "    }"]
+
+
+def _quote(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

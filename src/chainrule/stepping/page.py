@@ -1,0 +1,120 @@
+"""Pages in one file: a component of `web/`, its style and its data, inlined so that the file opens anywhere, offline.
+
+The scripts in `web/` are ES modules, for bundlers. Browsers refuse modules in a page that is opened as a file, so here
+they become one classic script: `import` lines are dropped, `export` is cut off, and a function around the whole keeps
+their names from the page.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import tempfile
+import webbrowser
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from chainrule.core.quoting import HALF_A_CHARACTER
+from chainrule.files import write_whole
+
+STYLES = ("page.css", "stepper.css")
+SCRIPTS = (  # each after what it imports
+    "elements.js",
+    "graph_layout.js",
+    "narration.js",
+    "graph_view.js",
+    "node_details.js",
+    "node_table.js",
+    "stepper.js",
+    "page.js",
+)
+
+# Nothing is loaded from anywhere; a page that tried would be stopped by the browser.
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+
+
+class Page:
+    """A page in one file.
+
+    >>> Page("Empty", "<!doctype html><title>Empty</title>")
+    <Page 'Empty', 35 characters: .open() shows it, .save(path) keeps it>
+    """
+
+    def __init__(self, title: str, html: str) -> None:
+        self.title = title
+        self.html = html
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file, whole or not at all."""
+        write_whole(os.fspath(path), self.html.encode())
+
+    def open(self) -> Path:
+        """Show the page in the browser, from a temporary file, whose path is returned."""
+        handle, name = tempfile.mkstemp(prefix="chainrule-", suffix=".html")
+        os.close(handle)
+        path = Path(name)
+        path.write_text(self.html, encoding="utf-8")
+        if not webbrowser.open(path.as_uri()):
+            raise RuntimeError(f"no browser could be started; the page is in {name!r}: open that file yourself")
+        return path
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a frame of its own, so that neither disturbs the other's styles, keys and names."""
+        style = "width: 100%; height: 640px; border: 0"
+        return f'<iframe srcdoc="{html.escape(self.html)}" title="{html.escape(self.title)}" style="{style}"></iframe>'
+
+    def __repr__(self) -> str:
+        return f"<Page {self.title!r}, {len(self.html):,} characters: .open() shows it, .save(path) keeps it>"
+
+
+def page(title: str, component: str, data: dict[str, Any]) -> Page:
+    """A page that shows one component (an element id that `web/page.js` knows) with its data."""
+    title = HALF_A_CHARACTER.sub("?", title)
+    text = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")  # no label can end the script element
+    text = HALF_A_CHARACTER.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
+    return Page(
+        title,
+        f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<title>{html.escape(title)}</title>
+<link rel="icon" href="data:,">
+<style>
+{"".join(map(_source, STYLES))}</style>
+</head>
+<body>
+<main>
+<h1>{html.escape(title)}</h1>
+<div id="{component}"></div>
+</main>
+<script type="application/json" id="{component}-data">{text}</script>
+<script>
+{classic_script()}</script>
+</body>
+</html>
+""",
+    )
+
+
+def classic_script() -> str:
+    """The modules of `web/` as one classic script."""
+    return (
+        '(() => {\n"use strict";\n'
+        + "\n".join(_without_imports_and_exports(_source(name)) for name in SCRIPTS)
+        + "})();\n"
+    )
+
+
+def _without_imports_and_exports(module: str) -> str:
+    module = re.sub(r"^import .*\n", "", module, flags=re.MULTILINE)
+    return re.sub(r"^export (?=function|class|const)", "", module, flags=re.MULTILINE)
+
+
+def _source(name: str) -> str:
+    return (files("chainrule.stepping") / "web" / name).read_text(encoding="utf-8")
