@@ -26,7 +26,7 @@ lint: $(VENV)/tests-installed
 # Random programs on every engine: make torture SECONDS=3600 SEED=1 FAMILIES=coupled,scan
 SECONDS ?= 60
 torture: $(VENV)/tests-installed
-	$(BIN)/python tests/torture.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(FAMILIES),--families $(FAMILIES))
+	$(BIN)/python tests/support/torture.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(FAMILIES),--families $(FAMILIES))
 
 # Hostile model files, CSV files and formulas, and a training run that is killed again and again: make fuzz INPUTS=1000
 INPUTS ?= 100000
@@ -40,7 +40,7 @@ kills: $(VENV)/installed
 # Every public call of compiled code, from eight threads at once: make races RESULTS=1000
 RESULTS ?= 10000
 races: $(VENV)/tests-installed
-	$(BIN)/python tests/racing.py --results $(RESULTS)
+	$(BIN)/python tests/support/racing.py --results $(RESULTS)
 
 # The tests with the native engine built to notice wrong memory accesses and undefined behaviour. Nodes live in Python's own
 # allocator, in which the sanitizer sees no end of a block, so it is given up for malloc; a build with a planted use of a
@@ -48,9 +48,9 @@ races: $(VENV)/tests-installed
 SANITIZED := build/sanitized
 PLANTED := build/planted
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1
-SANITIZED_TESTS := $(patsubst %,tests/test_%.py,value engines_agree hardening ops nn optim losses training compiler checks figures \
-	transforms recording anomalies doctor recurrence ragged_sums compile_functions compiled_training objectives checkpoints kernels \
-	copies micrograd_scripts looks plain_calls)
+SANITIZED_TESTS := tests/core tests/debug $(patsubst %,tests/users/test_%.py,nn optim losses transforms objectives) \
+	$(patsubst %,tests/training/test_%.py,training compiled_training checkpoints) \
+	$(patsubst %,tests/compiler/test_%.py,compiler recurrence ragged_sums compile_functions kernels)
 UNDER_SANITIZER = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	PYTHONMALLOC=malloc CHAINRULE_ENGINE=native
 sanitize: $(VENV)/tests-installed

@@ -1,6 +1,6 @@
 """Give hostile input to everything that reads files or texts: each must be read, or refused in a sentence.
 
-Inputs and what must hold come from `tests/hostile_files.py`, `hostile_texts.py` and `hostile_commands.py`: valid ones
+Inputs and what must hold come from `hostile_files`, `hostile_texts` and `hostile_commands` (tests/support): valid ones
 cut, flipped and edited, attacks, and noise. The process may use 2 GB of memory more than it begins with, and a minute
 for an input; whatever takes more is a finding too.
 
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy

@@ -1,0 +1,309 @@
+"""Programs through XLA compute what the eager code computes, with matrix products as such, and leave JAX as it was."""
+
+import math
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from test_c_header import PROGRAMS
+from test_compiler import assert_equals_eager, moons_loss
+
+import chainrule
+import torch_ops
+import torture
+from chainrule import Value, losses, nn, optim
+from chainrule.compiler import compile
+from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Statement, Term
+from chainrule.compiler.run.steps import CompiledSteps
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+from chainrule.compiler.backends.xla import Path, Xla  # noqa: E402
+
+relaxed = settings(deadline=None, suppress_health_check=list(HealthCheck))
+SINGLE = 1e-5  # of the largest number: rounding errors of 2**-24 add up
+
+
+def network(seed=1):
+    model = nn.MLP(2, [5, 4, 1], activation="tanh", rng=seed)
+    f = compile(lambda x, y: (model(x) - y) ** 2, wrt=model.parameters())
+    return model, f, jnp.array([p.data for p in model.parameters()])
+
+
+class TestEquality:
+    @pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "Runge-Kutta"])
+    def test_programs(self, name):
+        assert_equals_eager(*PROGRAMS[name](), "jax")
+
+    @pytest.mark.slow
+    def test_a_long_body_of_scalars(self):
+        assert_equals_eager(*PROGRAMS["Runge-Kutta"](), "jax")
+
+    @pytest.mark.parametrize("name", ["moons", "hidden units", "attention"])
+    def test_single_precision(self, name):
+        loss, wrt = PROGRAMS[name]()
+        value, gradient = compile(loss, wrt, backend="jax", dtype="float32").value_and_grad()
+        exact, derivatives = compile(loss, wrt, backend="interpreter").value_and_grad()
+        scale = max(1.0, abs(exact), *np.abs(derivatives))
+        assert 0.0 < abs(value - exact) <= SINGLE * scale
+        assert np.abs(gradient - derivatives).max() <= SINGLE * scale
+
+    def test_every_op(self):
+        rng = random.Random(1)
+        leaves, terms = [], []
+        for row in map(chainrule.ops.TABLE.get, torch_ops.FUNCTIONS):
+            for k in range(3):
+                operands = [Value(rng.uniform(*interval)) for interval in row.domain]
+                leaves += operands
+                terms.append(row(*operands) * (k + 1.0))
+        assert_equals_eager(sum(terms), leaves, "jax")
+
+    def test_special_numbers(self):
+        xs = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 1e308]
+        for name in ("exp", "log", "sqrt", "tanh", "sigmoid", "relu", "abs"):
+            values = [Value(x) for x in xs]
+            f = compile(lambda *xs, name=name: [getattr(x, name)() for x in xs], backend="jax")
+            assert f(*xs) == pytest.approx([getattr(v, name)().data for v in values], nan_ok=True)
+
+    def test_powers(self):
+        xs = [Value(0.3 + 0.1 * k) for k in range(5)]
+        assert_equals_eager(sum(x**e for x in xs for e in (2, 3, -1, 0.5, -1.5, 0, 1, 7, 2.3, 40)), xs, "jax")
+
+    def test_overlapping_reads_and_elements_from_last_to_first(self):
+        cells = [Value(math.sin(k)) for k in range(20)]
+        row = [0.25 * a + 0.5 * b + 0.25 * c for a, b, c in zip(cells, cells[1:], cells[2:], strict=False)]
+        turned = [a * b for a, b in zip(row, reversed(row), strict=True)]
+        assert_equals_eager(sum(v * v for v in turned), cells, "jax")
+
+    @given(seed=st.integers(0, 10**6))
+    @settings(relaxed, max_examples=5)
+    def test_random_programs_of_arrays(self, seed):
+        graph = torture.smooth_graph(seed, most_blocks=4)
+        assume(graph)
+        leaves, root, reach = graph
+        assert_equals_eager(root, leaves, "jax", 1e-12 * reach)
+
+    def test_batches(self):
+        model, native, _ = network()
+        f = compile(native.function, wrt=model.parameters(), backend="jax")
+        rng = np.random.default_rng(0)
+        x, y = rng.normal(size=(100, 2)), rng.normal(size=100)
+        value, gradient = f.batch_value_and_grad(x, y)
+        expected, derivatives = native.batch_value_and_grad(x, y)
+        assert value == pytest.approx(expected, rel=1e-12)
+        assert gradient == pytest.approx(derivatives, abs=1e-12)
+        assert f.batch(x, y, reduce=None) == pytest.approx(native.batch(x, y, reduce=None), abs=1e-12)
+
+    def test_a_batch_in_several_runs(self, monkeypatch):
+        monkeypatch.setattr("chainrule.compiler.backends.xla.CPU_BATCH", 1)
+        w = Value(3.0)
+        f = compile(lambda x: (w * x).tanh(), backend="jax")
+        x = np.linspace(-1, 1, 150)
+        value, (gradient,) = f.batch_value_and_grad(x, reduce="sum", threads=2)
+        assert value == pytest.approx(np.tanh(3 * x).sum(), abs=1e-12)
+        assert gradient == pytest.approx((x * (1 - np.tanh(3 * x) ** 2)).sum(), abs=1e-12)
+
+    def test_training_steps(self):
+        runs = []
+        for backend in ("jax", "llvm"):
+            model = nn.MLP(2, [4, 1], rng=1)
+            inputs = [[0.1 * k, 0.3 - 0.1 * k] for k in range(6)]
+            steps = CompiledSteps(
+                lambda xs, model=model: losses.sum_of_squares([model(x) for x in xs], [1.0] * 6),
+                inputs,
+                optim.Adam(model.parameters(), lr=0.01),
+                backend,
+            )
+            runs.append([*steps.run(3), *steps.run(3), *[p.data for p in model.parameters()]])
+        assert runs[0] == pytest.approx(runs[1], abs=1e-12)
+
+
+class TestPrograms:
+    def test_layers_are_matrix_products_without_gathers(self):
+        loss, model = moons_loss(points=20)
+        program = compile(loss, model.parameters(), backend="jax").to_jax(gradient=True)
+        text = jax.jit(program).lower(jnp.zeros(337), jnp.zeros(40)).as_text()
+        assert text.count("dot_general") >= 8  # three layers forward, their weights and two layers' inputs backward
+        assert "gather" not in text
+        assert "scatter" not in text
+
+    def test_products_are_as_precise_as_the_user_says_and_else_in_full(self):
+        _, compiled, parameters = network()
+        f, arguments = compiled.to_jax([0.0, 0.0], 0.0), (parameters, jnp.zeros(2), 0.0)
+        assert "Precision.HIGHEST" in str(jax.make_jaxpr(f)(*arguments))
+        with jax.default_matmul_precision("tensorfloat32"):
+            program = str(jax.make_jaxpr(f)(*arguments))
+        assert "Precision.HIGH," in program
+        assert "Precision.HIGHEST" not in program
+
+    def test_a_recurrence_is_a_loop(self):
+        loss, wrt = PROGRAMS["hidden units"]()
+        program = compile(loss, wrt, backend="interpreter").to_jax(gradient=True)
+        leaves = len(chainrule.compiler.trace(loss, wrt).leaves("input"))
+        text = jax.jit(program).lower(jnp.zeros(len(wrt)), jnp.zeros(leaves)).as_text()
+        assert text.count("stablehlo.while") == 2  # in time, and back
+
+    @given(
+        extents=st.lists(st.integers(1, 4), min_size=0, max_size=3),
+        gaps=st.lists(st.integers(0, 3), min_size=3, max_size=3),
+        base=st.integers(0, 3),
+        order=st.permutations(range(3)),
+        signs=st.lists(st.sampled_from([1, -1]), min_size=3, max_size=3),
+        accumulate=st.booleans(),
+    )
+    @settings(relaxed, max_examples=15)
+    def test_any_path_through_an_array(self, extents, gaps, base, order, signs, accumulate):
+        """Read elements along one path and write them along it: what NumPy does by positions."""
+        strides, step = [], 1
+        for extent, gap in zip(extents, gaps, strict=False):
+            strides.append(step + gap)
+            step = (step + gap) * extent
+        places = [k for k in order if k < len(extents)]
+        loops = tuple(extents[k] for k in places)
+        moves = tuple(signs[k] * strides[k] for k in places)
+        start = base + sum((n - 1) * -s for n, s in zip(loops, moves, strict=True) if s < 0)
+        source, target = Array("x", base + step + 2, "input"), Array("y", base + step + 2, "captured")
+        read, write = Access(source, start, moves), Access(target, start, moves)
+        assert Path.of(read, loops) is not None
+        statement = Statement(write, loops, [Term(Apply(chainrule.ops.add, (read, read)))], accumulate)
+        runner = Xla(ArrayProgram([statement], {"input": source, "captured": target}, target))
+        runner.views[source][:] = np.arange(source.size)
+        runner.views[target][:] = expected = np.full(target.size, 0.5)
+        runner.run()
+        where = read.positions(loops)
+        expected[where] = 2.0 * where + (0.5 if accumulate else 0.0)
+        assert runner.views[target].tolist() == expected.tolist()
+
+
+class TestFunctions:
+    def test_of_a_value(self):
+        a, b, idle, c = Value(2.0), Value(3.0), Value(7.0), Value(5.0)
+        program = compile(a * b + c * c, wrt=[c, idle, a])
+        value, gradient = jax.jit(program.to_jax(gradient=True))(jnp.array([5.0, 7.0, 2.0]), jnp.array([3.0]))
+        assert (float(value), gradient.tolist()) == (31.0, [10.0, 0.0, 3.0])
+        assert float(compile(a * b).to_jax()([2.0, 4.0])) == 8.0
+
+    def test_of_a_function_for_jit_vmap_and_grad(self):
+        _, f, parameters = network()
+        program = jax.jit(f.to_jax([0.0, 0.0], 0.0))
+        x, y = np.random.default_rng(0).normal(size=(7, 2)), np.linspace(-1, 1, 7)
+        batch = jax.jit(jax.vmap(program, (None, 0, 0)))
+        assert batch(parameters, x, y) == pytest.approx(f.batch(x, y, reduce=None), abs=1e-5)
+        value, gradient = f.value_and_grad(x[0].tolist(), 0.5)
+        theirs = jax.jit(jax.grad(program))(parameters, x[0], 0.5)
+        ours = jax.jit(f.to_jax(gradient=True))(parameters, x[0], 0.5)
+        assert theirs == pytest.approx(gradient, abs=1e-5)
+        assert ours[0] == pytest.approx(value, abs=1e-5)
+        assert ours[1] == pytest.approx(gradient, abs=1e-5)
+
+    def test_many_examples(self):
+        _, f, parameters = network()
+        x, y = np.random.default_rng(0).normal(size=(13, 2)), np.linspace(-1, 1, 13)
+        value, gradient = f.batch_value_and_grad(x, y)
+        program = f.to_jax([0.0, 0.0], 0.0, gradient=True, examples=13)
+        ours = jax.jit(program)(parameters, x, y)
+        assert ours[0] == pytest.approx(value, abs=1e-5)
+        assert ours[1] == pytest.approx(gradient, abs=1e-5)
+        text = jax.jit(program).lower(parameters, x, y).as_text()
+        assert "gather" not in text
+        assert "scatter" not in text
+
+    def test_small_factors_are_kept_out_of_products_on_a_gpu(self, monkeypatch):
+        _, f, parameters = network()
+        x, y = np.random.default_rng(0).normal(size=(13, 2)), np.linspace(-1, 1, 13)
+
+        def lowered():
+            program = f.to_jax([0.0, 0.0], 0.0, gradient=True, examples=13)
+            return jax.jit(program).lower(parameters, x, y).as_text(), program(parameters, x, y)
+
+        fused, (value, gradient) = lowered()
+        monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+        apart, (same, derivatives) = lowered()
+        assert "optimization_barrier" not in fused
+        assert "optimization_barrier" in apart
+        assert float(same) == pytest.approx(float(value), rel=1e-6)
+        assert derivatives.tolist() == pytest.approx(gradient.tolist(), abs=1e-6)
+        monkeypatch.setattr("chainrule.compiler.backends.xla.SMALL", 0)
+        assert "optimization_barrier" not in lowered()[0]
+
+    def test_many_examples_with_arguments_that_are_not_used(self):
+        w, scale = Value(2.0), Value(10.0)
+        f = compile(lambda a, xs, b: w * xs[1] * scale + b, wrt=[w])
+        program = f.to_jax(0.0, [0.0, 0.0, 0.0], 0.0, gradient=True, examples=2)
+        xs = np.array([[1.0, 2.0, 3.0], [4.0, 6.0, 7.0]])
+        value, gradient = program([2.0], np.zeros(2), xs, np.array([1.0, 3.0]))
+        assert (float(value), gradient.tolist()) == (82.0, [40.0])
+
+    def test_a_recurrence_can_be_differentiated_by_jax(self):
+        loss, wrt = PROGRAMS["recurrent net"]()
+        program = compile(loss, wrt)
+        leaves = chainrule.compiler.trace(loss, wrt)
+        inputs = jnp.array([leaves.nodes[i].data for i in leaves.leaves("input")])
+        theirs = jax.jit(jax.grad(program.to_jax()))(jnp.array([v.data for v in wrt]), inputs)
+        assert theirs == pytest.approx(program.value_and_grad()[1], abs=1e-6)
+
+    def test_numbers_keep_their_type(self):
+        _, f, parameters = network()
+        program = jax.jit(f.to_jax([0.0, 0.0], 0.0, gradient=True))
+        assert program(parameters, [0.1, 0.2], 1)[1].dtype == jnp.float32
+        with jax.enable_x64(True):
+            wide = jnp.array(np.array(parameters, dtype=np.float64))
+            value, gradient = program(wide, np.array([0.1, 0.2]), 1.0)
+            assert gradient.dtype == jnp.float64
+            assert program(parameters, np.array([0.1, 0.2]), 1.0)[1].dtype == jnp.float64
+            expected = f.value_and_grad([0.1, 0.2], 1.0)[0]
+        assert float(value) == pytest.approx(expected, rel=1e-6)
+
+    def test_results_keep_their_structure(self):
+        w, scale = Value(2.0), Value(10.0)
+        f = compile(lambda x: ([w * x[0], scale], np.array([x, x]), 7.0), wrt=[w])
+        (first, second), matrix, last = f.to_jax(np.zeros(3))(jnp.array([2.0]), jnp.array([1.0, 2.0, 3.0]))
+        assert (float(first), float(second), float(last)) == (2.0, 10.0, 7.0)
+        assert matrix.tolist() == [[1.0, 2.0, 3.0]] * 2
+
+    def test_doubles_are_for_our_programs_only(self):
+        x = Value(1.0)
+        value, _ = compile((x / 3.0).exp(), backend="jax").value_and_grad()
+        assert value == pytest.approx(math.exp(1 / 3), rel=1e-15)
+        assert not jax.config.jax_enable_x64
+        assert jnp.zeros(1).dtype == jnp.float32
+
+
+class TestErrors:
+    def test_too_few_numbers(self):
+        _, f, parameters = network()
+        program = f.to_jax([0.0, 0.0], 0.0)
+        with pytest.raises(ValueError, match="`parameters` must have 44 numbers in all, got 1"):
+            program(jnp.zeros(1), [0.0, 0.0], 0.0)
+        with pytest.raises(ValueError, match="the arguments must have 3 numbers in all, got 2"):
+            program(parameters, [0.0, 0.0])
+
+    def test_examples_that_do_not_fit(self):
+        _, f, parameters = network()
+        for examples in (0, 1.5, True):
+            with pytest.raises(ValueError, match="`examples` must be a whole number of at least 1"):
+                f.to_jax([0.0, 0.0], 0.0, examples=examples)
+        program = f.to_jax([0.0, 0.0], 0.0, examples=3)
+        with pytest.raises(ValueError, match=r"a leading axis of 3 examples, got shapes \(3, 2\), \(2,\)"):
+            program(parameters, np.zeros((3, 2)), np.zeros(2))
+        with pytest.raises(ValueError, match="must have 3 numbers for each example, got 2"):
+            program(parameters, np.zeros((3, 2)))
+
+    def test_a_gradient_is_that_of_one_number(self):
+        with pytest.raises(TypeError, match="a gradient is that of one number"):
+            compile(lambda x: [x, x]).to_jax(1.0, gradient=True)
+
+    def test_without_jax(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "jax", None)
+        monkeypatch.delitem(sys.modules, "chainrule.compiler.backends.xla")
+        with pytest.raises(ImportError, match=r"need the package jax, .*pip install 'chainrule\[jax\]'"):
+            compile(Value(1.0) * 2.0, backend="jax")
+
+    def test_only_this_backend_imports_jax(self):
+        code = "import sys, chainrule; chainrule.compile(chainrule.Value(2.0) ** 2)(); assert 'jax' not in sys.modules"
+        subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,202 @@
+"""The scoreboard's referee: who takes part, what is counted, where results are written. No test measures a time."""
+
+import importlib
+import os
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from project import ROOT
+
+BENCHMARKS = ROOT / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+try:
+    from contest import Contest, Contestant, Runner, Workload
+    from contestants import CONTESTANTS
+    from lines import count, lines_of
+    from pages import BEGIN, END, Board, Score, relative, write_between
+    from picture import picture
+    from workloads import GRAPHS, WORKLOADS
+finally:
+    sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.fixture(autouse=True)
+def referee(monkeypatch):
+    """Modules of the benchmark can be imported; what running it changes is put back."""
+    limit = sys.getrecursionlimit()
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    with doubles_in_jax():
+        yield
+    sys.setrecursionlimit(limit)
+    if cores:
+        os.sched_setaffinity(0, cores)
+
+
+@contextmanager
+def doubles_in_jax():
+    """Peers ask for them when they are imported, which happens once; other tests want JAX as it comes."""
+    try:
+        import jax
+    except ImportError:
+        yield
+        return
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
+TINY = [replace(workload, size=workload.tiny, few=min(workload.few, workload.tiny)) for workload in WORKLOADS + GRAPHS]
+
+
+@pytest.mark.parametrize("workload", TINY, ids=lambda workload: workload.name)
+def test_all_that_are_installed_compute_the_same(workload):
+    """On small ones everybody but torch.compile, which takes long; else one for each file and module that runs it."""
+    wanted = [c for c in workload.contestants(CONTESTANTS) if c.name != "torch.compile"]
+    if workload.folder not in ("four_points", "graph"):
+        wanted = [*{(contestant.peer, contestant.file): contestant for contestant in reversed(wanted)}.values()][::-1]
+    contest = Contest(workload, workload.contestants(CONTESTANTS))
+    admitted = [contestant.name for contestant in wanted if contest.admit(contestant)]
+    missing = [name for name, reason in contest.left_out.items() if "No module named" in reason]
+    assert len(admitted) > 1
+    assert {*admitted, *missing} == {contestant.name for contestant in wanted}, contest.left_out
+
+
+class Fake(Runner):
+    def __init__(self, factor=1.0, third=0.0):
+        self.factor, self.third = factor, third
+
+    def run(self, steps):
+        self.loss = self.third * (steps == 3)
+        for _ in range(steps):
+            self.loss += self.factor * 3.0
+
+    def numbers(self):
+        return self.loss, np.array([self.loss])
+
+
+def contest_of(monkeypatch, **runners):
+    """A contest in which every contestant is one of these Runners, or an error."""
+
+    def prepare(contestant, workload, problem):
+        runner = runners[contestant.name]
+        if isinstance(runner, Exception):
+            raise runner
+        return runner
+
+    monkeypatch.setattr(Contestant, "prepare", prepare)
+    workload = Workload("fake", "fake", "moons", "training", lambda size: None, 1, 1, 1)
+    contest = Contest(workload, [Contestant(name, "group", "peer", "file.py") for name in runners])
+    contest.run(turns=2, patience=0.0)
+    return contest
+
+
+def test_contestants_that_agree_are_timed(monkeypatch):
+    contest = contest_of(monkeypatch, ours=Fake(), near=Fake(1 + 1e-13))
+    assert not contest.left_out
+    assert [len(times) for times in contest.times.values()] == [2, 2]
+
+
+def test_one_that_disagrees_by_more_than_1e_12_is_left_out(monkeypatch):
+    contest = contest_of(monkeypatch, ours=Fake(), wrong=Fake(third=1e-10))
+    assert contest.left_out["wrong"] == "its numbers differ from ours by 1.1e-11"
+    assert "wrong" not in contest.times
+
+
+def test_one_that_computes_no_number_is_left_out(monkeypatch):
+    assert "by nan" in contest_of(monkeypatch, ours=Fake(), lost=Fake(float("nan"))).left_out["lost"]
+
+
+def test_one_that_is_not_installed_or_fails_is_left_out_with_the_reason(monkeypatch):
+    missing, broken = ModuleNotFoundError("No module named 'jax'"), ZeroDivisionError("division by zero")
+    left_out = contest_of(monkeypatch, ours=Fake(), missing=missing, broken=broken).left_out
+    assert left_out["missing"] == "ModuleNotFoundError: No module named 'jax'"
+    assert left_out["broken"] == "ZeroDivisionError: division by zero"
+
+
+def test_if_ours_fails_there_is_no_contest(monkeypatch):
+    with pytest.raises(ZeroDivisionError):
+        contest_of(monkeypatch, ours=ZeroDivisionError())
+
+
+def test_a_workload_has_the_contestants_that_find_their_file():
+    by_name = {workload.name: [c.name for c in workload.contestants(CONTESTANTS)] for workload in WORKLOADS + GRAPHS}
+    assert "tuned C by hand" in by_name["moons"]
+    assert "tuned C by hand" not in by_name["digits"]
+    assert all(names[0] == "chainrule" for names in (by_name[workload.name] for workload in WORKLOADS))
+    assert by_name["graph"][0] == "chainrule (eager)"
+
+
+def example(x):  # 1
+    """Not counted.
+
+    Nor this.
+    """
+    import math
+
+    # nor this
+    y = math.exp(
+        x,
+    )  # three lines
+    return y + 1
+
+
+def test_lines_are_those_of_code(tmp_path):
+    assert count(example) == 5
+    source = tmp_path / "plain.c"
+    source.write_text("/* a\n   b */\n#include <math.h>\n\nint f(void) /* c */\n{\n    return 1;\n}\n")
+    assert count(source) == 4
+
+
+def test_lines_of_a_gpt_grow_with_what_is_done_by_hand():
+    (workload,) = [workload for workload in WORKLOADS if workload.name == "microgpt"]
+    lines = {c.name: lines_of(c, workload) for c in workload.contestants(CONTESTANTS) if c.name != "JAX"}
+    assert 20 < lines["PyTorch"] < lines["NumPy by hand"] < lines["C by hand"] < 300
+    assert lines["chainrule"] < lines["chainrule (512 names)"] < lines["C by hand"]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(0.042, "0.04"), (0.6, "0.60"), (0.9, "0.90, a tie"), (1.0, "1.00"), (20, "20")]
+)
+def test_a_ratio_near_one_is_called_a_tie(ratio, text):
+    assert relative(ratio) == text
+
+
+def test_pages_say_who_is_ahead_and_who_was_left_out():
+    workload = WORKLOADS[1]
+    contest = Contest(workload, workload.contestants(CONTESTANTS))
+    contest.times |= {"chainrule": [2e-6, 3e-6], "JAX": [5e-6], "C by hand": [2.5e-6], "tuned C by hand": [1e-6]}
+    contest.left_out["numba by hand"] = "ModuleNotFoundError: No module named 'numba'"
+    cost = SimpleNamespace(compiling=0.5, megabytes=12.0)
+    board = Board(
+        [Score(contest, dict.fromkeys(contest.times, 7), {"JAX": cost})], "a machine", "2026-01-01", 0.0, 20.0
+    )
+    page = board.results()
+    assert "Faster than ours: moons (tuned C by hand 2.0 ×)." in page
+    assert "As fast, to within 1.5 ×: moons (C by hand)." in page
+    assert "| JAX | 5.00 µs | 5.00 µs | 2.50 | 1 | 0.50 s | 12.0 MB | 7 |" in page
+    assert "Left out: numba by hand (ModuleNotFoundError: No module named 'numba')." in page
+    drawn = picture(board)
+    assert drawn.count("<circle") == 4
+    assert "2.00 µs" in drawn
+
+
+def test_the_table_replaces_what_stood_between_the_marks(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    write_between(page, ["new", "lines"])
+    assert page.read_text() == f"before\n{BEGIN}\nnew\nlines\n{END}\nafter\n"
+    page.write_text("no marks")
+    with pytest.raises(ValueError, match=r"page\.md must have the lines"):
+        write_between(page, [])
+
+
+def test_the_readme_has_the_marks():
+    text = importlib.import_module("scoreboard").README.read_text()
+    assert text.count(BEGIN) == text.count(END) == 1

@@ -1,0 +1,173 @@
+"""The code in README and docs runs as it stands, and prints what the pages say it prints."""
+
+import csv
+import doctest
+import re
+import shlex
+import subprocess
+import textwrap
+
+import pytest
+from sklearn.datasets import load_iris
+
+from chainrule import nn
+from chainrule.cli import main
+from project import ROOT
+
+
+def run_blocks(path):
+    """Run the Python blocks of a page, one after the other; what they print."""
+    names = {}
+    text = (ROOT / path).read_text()
+    for block in re.findall(r"^ *```python\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE):
+        exec(compile(textwrap.dedent(block), path, "exec"), names)
+    return names
+
+
+def test_the_readme(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = run_blocks("README.md")
+    out = capsys.readouterr().out
+    assert "1 of 2 derivatives agree" in out
+    assert "should be 12" in out
+    assert re.search(r"^learning rate too low:.*?  → [^\n]*", (ROOT / "README.md").read_text(), re.S | re.M)[0] in out
+    assert "i<100,j<16: v2[16i+j] = layers[1].neurons[j].b + Σk<16 layers[1].neurons[j].w[k]·v1[16i+k]" in out
+    assert names["grad"](names["energy"])({"k": 3.0, "x": 2.0}) == {"k": 2.0, "x": 6.0}
+    assert names["hessian"](names["energy"])({"k": 3.0, "x": 2.0})["x"] == {"k": 2.0, "x": 3.0}
+    assert names["fast"]({"k": 3.0, "x": 2.0}, {"k": 0.0, "x": 1.0}) == {"k": 2.0, "x": 3.0}
+    assert names["history"]["validation_accuracy"][-1] > 0.9
+    assert (tmp_path / "moons.safetensors").exists()
+
+
+def test_the_command_line_in_the_readme(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    iris = load_iris()
+    rows = [[*row, iris.target_names[target]] for row, target in zip(iris.data, iris.target, strict=True)]
+    with open("flowers.csv", "w") as file:
+        csv.writer(file).writerows([[*[name.removesuffix(" (cm)") for name in iris.feature_names], "species"], *rows])
+    blocks = re.findall(r"^```\n(\$ chainrule .*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 2
+    for command, expected in (part.split("\n", 1) for block in blocks for part in block.split("$ chainrule ")[1:]):
+        assert main(shlex.split(command)) == 0
+        printed = capsys.readouterr().out
+        assert NUMBER.sub("#", printed) == NUMBER.sub("#", expected)
+        pairs = zip(NUMBER.findall(untimed(printed)), NUMBER.findall(untimed(expected)), strict=True)
+        assert all(float(got) == pytest.approx(float(shown), rel=0.02) for got, shown in pairs)
+
+
+NUMBER = re.compile(r"-?\d+\.?\d*")
+
+
+def untimed(text):
+    return re.sub(r"steps in \S+ s", "", text)
+
+
+LONG = ("docs/tutorial.md", "docs/how-to/compile.md", "docs/how-to/draw-large-graphs.md", "docs/how-to/train-on-csv.md")
+SHORT = sorted(
+    {f"docs/how-to/{path.name}" for path in (ROOT / "docs/how-to").glob("*.md")} - {*LONG, "docs/how-to/index.md"}
+)
+
+
+@pytest.mark.parametrize(
+    "path", ["docs/index.md", *SHORT, *(pytest.param(path, marks=pytest.mark.slow) for path in LONG)]
+)
+def test_the_pages(path, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run_blocks(path)
+    printed = capsys.readouterr().out
+    page = (ROOT / path).read_text()
+    for block in re.findall(r"^```{ .text .output }\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        for line in block.splitlines():
+            assert line == "..." or ROUNDING.sub("", line) in ROUNDING.sub("", printed)
+    for shown in re.findall(r"^print\(.*\)  # ([\d. -]+)$", page, re.MULTILINE):
+        assert f"\n{shown}\n" in f"\n{printed}"
+
+
+ROUNDING = re.compile(r"\d+e-\d+")  # the error of a numerical derivative, which another libm changes
+
+
+def test_the_page_on_transforms():
+    page = (ROOT / "docs/transforms.md").read_text()
+    text = "\n".join(re.findall(r"^```pycon\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
+    examples = doctest.DocTestParser().get_doctest(text, {}, "docs/transforms.md", None, 0)
+    results = doctest.DocTestRunner().run(examples)
+    assert results.attempted > 40
+    assert results.failed == 0
+
+
+def test_the_page_on_the_doctor(capsys):
+    run_blocks("docs/doctor.md")
+    out = capsys.readouterr().out
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / "docs/doctor.md").read_text(), re.DOTALL | re.MULTILINE)
+    blocks = [text for language, text in fenced if not language]
+    assert blocks[0] in out
+    assert blocks[1] in out
+    assert blocks[2].partition(", at demo.py")[0] in out
+
+
+@pytest.mark.slow
+def test_the_page_on_the_compiler(capsys):
+    run_blocks("docs/compiler.md")
+    out = capsys.readouterr().out
+    page = (ROOT / "docs/compiler.md").read_text()
+    printed = re.search(r"forward half:\n\n```\n(.*?)```", page, re.DOTALL).group(1)
+    assert "<Program: 65,818 scalar nodes in 28 array statements>" in out
+    assert printed in out
+
+
+PAGES = {
+    "greeks": lambda names: names["delta"] == pytest.approx(0.5024, abs=0.01),
+    "ode": lambda names: f"{names['decay'].data:.3f}" == "0.500",
+    "logistic": lambda names: [w.data for w in names["weights"]] == pytest.approx([0.2278, 0.0898, -0.7377], abs=0.01),
+    "digits": lambda names: names["mean"] < 1.0,
+    "microgpt": lambda names: names["attention"]([1.0], [[0.0], [0.0]], [[2.0], [4.0]]) == [3.0],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_the_pages_on_uses(page, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert PAGES[page](run_blocks(f"docs/uses/{page}.md"))
+
+
+def test_every_use_has_a_page():
+    assert {path.stem for path in (ROOT / "docs/uses").glob("*.md")} == {"README", *PAGES}
+
+
+def test_the_page_on_export(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run_blocks("docs/export.md")
+    expected = float(capsys.readouterr().out.splitlines()[-1])
+    page = (ROOT / "docs/export.md").read_text()
+    main, loop, prototypes = re.findall(r"^```c\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "main.c").write_text(main)
+    (command,) = re.findall(r"^gcc .*$", page, re.MULTILINE)
+    subprocess.run(shlex.split(command), check=True)
+    printed = subprocess.run(["./a.out"], capture_output=True, text=True, check=True).stdout
+    assert float(printed) == pytest.approx(expected, abs=1e-5)
+    assert loop in (tmp_path / "moons.h").read_text()
+    comment = " ".join((tmp_path / "loss.h").read_text().replace("\n *", " ").split())
+    for prototype in prototypes.splitlines():
+        assert prototype in comment
+
+
+@pytest.mark.slow
+def test_the_page_on_jax(capsys):
+    pytest.importorskip("jax")
+    names = run_blocks("docs/jax.md")
+    shown, by_hand = map(float, capsys.readouterr().out.splitlines()[-1].split())
+    assert shown == pytest.approx(by_hand, abs=1e-5)
+    assert shown == pytest.approx(names["value"], abs=1e-5)
+    assert float(names["one"]) == pytest.approx(names["loss"]([0.5, 0.25], 1.0), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_the_page_on_clusters(capsys):
+    pytest.importorskip("jax")
+    names = run_blocks("docs/cluster.md")
+    names["model"].load_state(nn.MLP(2, [16, 16, 1], activation="tanh", rng=1).state())  # as before the training
+    value, gradient = names["loss"].batch_value_and_grad(names["x"], names["y"])
+    assert names["value"] == pytest.approx(value, abs=1e-12)
+    assert names["gradient"] == pytest.approx(gradient, abs=1e-12)
+    assert capsys.readouterr().out.startswith("compiled by XLA, on 1 device of 1 process")

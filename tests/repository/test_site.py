@@ -1,0 +1,158 @@
+"""The documentation builds without a warning, and what it links to and shows is there."""
+
+import inspect
+import os
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import chainrule
+from chainrule import compiler, drawing, ops
+from chainrule.debug import gradient_check as checks
+from project import ROOT
+
+LOADED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("link", "href"), ("source", "src")}
+ALIASES = {  # the reference has them where they are imported from
+    "chainrule.compiler.trace.symbols.TracingError": "chainrule.compiler.TracingError",
+    "chainrule.drawing.rendering.Drawing": "chainrule.drawing.Drawing",
+    "chainrule.drawing.picture.TooLargeError": "chainrule.drawing.TooLargeError",
+}
+
+
+class Page(HTMLParser):
+    """What a page links to, what it loads, and the places in it that can be linked to."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.loads, self.places = [], [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.places.update(filter(None, [given.get("id"), given.get("name")]))
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"])
+        for name, value in attributes:
+            if (tag, name) in LOADED and value and given.get("rel") not in ("canonical", "next", "prev"):
+                self.loads.append(value)
+
+
+def problems(folder):
+    """Every link and every picture of a built site that leads nowhere, and whatever it would load from elsewhere."""
+    pages = {path: Page(path.read_text(encoding="utf-8")) for path in folder.rglob("*.html")}
+    found = []
+    for path, page in pages.items():
+        name = path.relative_to(folder)
+        for address in page.links + page.loads:
+            parts = urlsplit(address)
+            if parts.scheme in ("http", "https", "mailto", "data") or parts.netloc:
+                if address in page.loads and parts.scheme != "data":
+                    found.append(f"{name} loads {address}")
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            target = target / "index.html" if target.is_dir() else target
+            if not target.exists() and name != Path("404.html"):  # that one does not know where it will be shown
+                found.append(f"{name} leads to {address}, which is not there")
+            elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].places:
+                found.append(f"{name} leads to {address}, a page without that place")
+    return found
+
+
+def test_a_broken_site_is_noticed(tmp_path):
+    (tmp_path / "index.html").write_text(
+        '<a href="gone.html">a</a><a href="#nowhere">b</a><a id="here" href="#here">c</a>'
+        '<img src="https://example.org/x.png"><img src="x.png"><a href="https://example.org">d</a>'
+    )
+    assert problems(tmp_path) == [
+        "index.html leads to gone.html, which is not there",
+        "index.html leads to #nowhere, a page without that place",
+        "index.html loads https://example.org/x.png",
+        "index.html leads to x.png, which is not there",
+    ]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site. Of several processes that run tests, one builds it, and the others wait."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "site"
+    try:
+        shared.mkdir()
+    except FileExistsError:
+        deadline = time.monotonic() + 600
+        while not (shared / "finished").exists():
+            assert time.monotonic() < deadline, "the process that builds the site has not finished"
+            time.sleep(0.2)
+    else:
+        (shared / "errors").write_text(build(shared / "pages"))
+        (shared / "finished").touch()
+    assert (shared / "errors").read_text() == ""
+    return shared / "pages"
+
+
+def build(folder):
+    """What the build had to complain about."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
+    environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**environment, "NO_MKDOCS_2_WARNING": "1"}
+    )
+    return done.stderr if done.returncode or "WARNING -" in done.stderr else ""
+
+
+@pytest.mark.slow
+def test_links_and_pictures(site):
+    assert problems(site) == []
+    assert (site / "notebooks" / "xor.html").exists()
+
+
+@pytest.mark.slow
+def test_every_public_name_is_in_the_reference(site):
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (site / "reference").glob("*.html")}
+    places = set().union(*(Page(text).places for text in pages.values()))
+    names = public_names()
+    assert len(names) > 60
+    assert sorted(names - places) == []
+    assert [row.name for row in ops.TABLE.values() if row.signature not in pages["ops"]] == []
+    assert "chainrule.ENGINE" in pages["index"]
+
+
+def public_names():
+    """Where the reference has to have a place: `chainrule.nn.MLP`, by the module that defines it."""
+    things = [getattr(chainrule, name) for name in chainrule.__all__ if name not in ("ENGINE", "Value")]
+    modules = [checks, compiler, drawing, *(thing for thing in things if inspect.ismodule(thing))]
+    things += [getattr(module, name) for module in modules for name in getattr(module, "__all__", [])]
+    defined = [thing for thing in things if inspect.isclass(thing) or inspect.isfunction(thing)]
+    return {ALIASES.get(name, name) for name in (f"{d.__module__}.{d.__qualname__}" for d in defined)} | {
+        "chainrule.engine.Value",
+        "chainrule.engine.Value.backward",
+        "chainrule.nn.INITIALISERS",
+    }
+
+
+@pytest.mark.slow
+def test_nothing_is_fetched_from_elsewhere(site, open_page, serve):
+    address = serve(site)
+    for name in ("index", "gallery", "notebooks/op_by_hand", "reference/nn"):
+        for scheme, width in (("light", 1280), ("dark", 390)):
+            page = open_page(color_scheme=scheme, viewport={"width": width, "height": 800})
+            page.goto(f"{address}/{name}.html", wait_until="networkidle")
+            broken = (
+                "[...document.images].filter(image => image.complete && !image.naturalWidth).map(image => image.src)"
+            )
+            assert page.evaluate(broken) == []
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide at {width}"
+
+
+@pytest.mark.slow
+def test_the_stepper_on_the_front_page_is_alive(site, open_page, serve):
+    page = open_page()
+    page.goto(f"{serve(site)}/index.html")
+    frame = page.frame_locator("iframe.stepper")
+    frame.get_by_role("button", name="Last step").click()
+    assert "grad 6" in frame.locator("g[data-node='0']").get_attribute("aria-label")
