@@ -1,6 +1,8 @@
 """Compiled programs equal eager ones, and the programs found are the ones a person would write."""
 
+import functools
 import math
+import operator
 import random
 
 import numpy as np
@@ -40,6 +42,10 @@ def assert_equals_eager(loss, wrt, backend="llvm", tolerance=1e-12):
     for ours, value in zip(gradient, wrt, strict=True):
         assert ours == pytest.approx(value.grad, abs=tolerance * scale, nan_ok=True)
     return program
+
+
+def sum_of(terms):
+    return functools.reduce(operator.add, terms)
 
 
 def moons_loss(points=100, activation="relu", inputs=Value):
@@ -106,6 +112,14 @@ class TestEquality:
     def test_moons(self, backend, activation):
         loss, model = moons_loss(points=37, activation=activation)
         assert_equals_eager(loss, model.parameters(), backend)
+
+    @pytest.mark.parametrize("width", [5, 9, 15])
+    @pytest.mark.parametrize("count", [7, 8, 13, 14, 15, 16])
+    def test_sums_that_share_products(self, backend, width, count):
+        """Two vectors of different lengths add up the same products: LLVM once took one of them twice (5 and 15)."""
+        weights = [Value(0.1 * (k + 1)) for k in range(width)]
+        sums = [sum_of([weight * 0.83 for weight in weights]).tanh() for _ in range(count)]
+        assert_equals_eager(sum_of(sums), weights, backend)
 
     def test_four_points(self, backend):
         model = nn.MLP(3, [4, 4, 1], activation="tanh", output="tanh", rng=1)

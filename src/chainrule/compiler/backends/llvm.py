@@ -37,7 +37,10 @@ from chainrule.compiler.passes.program import (
 WIDEST = 32  # lanes of doubles: four 512-bit registers, enough to hide the latency of a fused multiply-add
 LONGEST = 256  # statements of a Repeat that are compiled as one: LLVM's work on straight-line code is superlinear
 LINE = 64  # bytes: a cache line
-FLAGS = "reassoc contract"  # never flags that assume away NaN or infinity
+# Flags never assume away NaN or infinity. Products and sums are fused, and sums across lanes are in any order, but no
+# instruction has both flags: with `reassoc` and `contract` LLVM 22 rewrites (a*b + c*d) + e in place, and another sum
+# that shares a*b + c*d then has c*d in it twice.
+FUSED, ANY_ORDER = "contract", "reassoc"
 
 ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 COMPARISONS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
@@ -577,7 +580,7 @@ class _Function:
         one, many = self.element.name, self.element.lanes(vector.lanes)
         function = f"{one} @llvm.vector.reduce.fadd.{self.element.suffix(vector.lanes)}"
         self.module.declarations.add(f"declare {function}({one}, {many})")
-        return Register(self, self.emit(f"call {FLAGS} {function}({one} -0.0, {many} {vector.name})"), 1)
+        return Register(self, self.emit(f"call {ANY_ORDER} {function}({one} -0.0, {many} {vector.name})"), 1)
 
     def side_by_side(self, numbers: list[Register]) -> Register:
         """A vector of these lanes."""
@@ -617,7 +620,7 @@ class _Function:
         names = [self.register(operand, lanes).name for operand in operands]
         kind = self.element.lanes(lanes)
         if op.name in ARITHMETIC:
-            text = f"{ARITHMETIC[op.name]} {FLAGS} {kind} {names[0]}, {names[1]}"
+            text = f"{ARITHMETIC[op.name]} {FUSED} {kind} {names[0]}, {names[1]}"
         elif op is ops.neg:
             text = f"fneg {kind} {names[0]}"
         elif op.name in COMPARISONS:
