@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from chainrule import ops
+from chainrule.core import display
 from chainrule.core.value import ENGINE, Value
 from chainrule.functions import dot, logsumexp, mean, op, softmax
 
@@ -121,6 +122,9 @@ __all__ = [
 ]
 __all__ += list(ops.TABLE)
 __all__ = [name for name in __all__ if not hasattr(builtins, name)]  # `import *` must not hide Python's abs and pow
+
+
+display.register(lambda name: getattr(import_module("chainrule.drawing.notebook"), name))
 
 
 def __getattr__(name: str) -> Any:

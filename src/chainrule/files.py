@@ -6,23 +6,23 @@ takes, and is compared with the model before anything as large as it claims to b
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
-import re
-import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import chain, groupby, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from chainrule.core.atomic import write_whole
 from chainrule.core.quoting import MOST_OF_A_MESSAGE, quoted, shown
 from chainrule.nn import MLP, Module
 
 if TYPE_CHECKING:
     import numpy as np
+
+__all__ = ["load", "notes", "save"]
 
 FORMAT = "chainrule/2"
 SCALED_FORMAT = "chainrule/1"  # in which `chainrule train` left the scaling of its columns to `chainrule predict`
@@ -245,96 +245,3 @@ def as_bytes(tensors: Mapping[str, float | list[float]], metadata: Mapping[str, 
     from safetensors.numpy import save as serialize
 
     return serialize({name: np.array(numbers, "float64") for name, numbers in tensors.items()}, dict(metadata))
-
-
-def check_writable(path: str) -> None:
-    """That a file can be put at `path`: best asked before the work that makes it.
-
-    >>> check_writable("no/such/folder/model.safetensors")
-    Traceback (most recent call last):
-    ...
-    FileNotFoundError: `path` is in a folder that does not exist: ...
-    """
-    handle, temporary = _temporary_beside(_place(path))
-    os.close(handle)
-    os.unlink(temporary)
-
-
-def write_whole(path: str, content: bytes) -> None:
-    """Put `content` at `path`, or where a link there leads, in one move, through a temporary file beside it."""
-    place = _place(path)
-    handle, temporary = _temporary_beside(place)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, place)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    _sync_folder(os.path.dirname(place))
-
-
-def remove_leftovers(path: str) -> None:
-    """Remove what a process that was killed while it wrote to `path` has left beside it."""
-    folder, start = os.path.split(hidden_name(os.path.realpath(path)))
-    pattern = re.compile(f"{re.escape(start)}-[0-9a-f]{{16}}{re.escape(TEMPORARY)}")  # no neighbour's, such as run-2's
-    for name in os.listdir(folder):
-        if pattern.fullmatch(name):
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(folder, name))
-
-
-def hidden_name(place: str) -> str:
-    """What the names of files begin with that stand beside a file for a while.
-
-    >>> hidden_name("folder/run.safetensors")
-    'folder/.run.safetensors'
-    """
-    folder, name = os.path.split(place)
-    if len(os.fsencode(name)) > 200:  # of the 255 bytes that a name may have
-        name = f"{name[:30]}~{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}"
-    return os.path.join(folder, f".{name}")
-
-
-TEMPORARY = ".part"
-
-
-def _sync_folder(folder: str) -> None:
-    """Have the new name survive a power failure too."""
-    if hasattr(os, "O_DIRECTORY"):  # not on Windows
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _place(path: str) -> str:
-    """Where the file at `path` is, links followed; an error if none can be put there."""
-    place = os.path.realpath(path)
-    folder = os.path.dirname(place)
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(f"`path` is in a folder that does not exist: {folder!r}; create it first")
-    if os.path.isdir(place):
-        raise IsADirectoryError(f"`path` is a folder: {path!r}; give the name of a file")
-    if os.path.lexists(place) and not os.path.isfile(place):  # a device, a pipe, or a link to itself
-        raise OSError(f"`path` is there, and not a plain file: {path!r}; give another name")
-    return place
-
-
-def _temporary_beside(place: str) -> tuple[int, str]:
-    """A new file, open for writing, as accessible as the one that it is to replace."""
-    name = f"{hidden_name(place)}-{secrets.token_hex(8)}{TEMPORARY}"
-    try:
-        mode = stat.S_IMODE(os.stat(place).st_mode) & 0o777 if os.path.exists(place) else None
-        handle = os.open(
-            name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666 if mode is None else mode
-        )
-    except OSError as error:
-        folder = os.path.dirname(place)
-        raise type(error)(f"`path` is in a folder that takes no files: {folder!r} ({error.strerror})") from None
-    if mode is not None:
-        os.chmod(name, mode)  # whatever the process takes away from new files
-    return handle, name

@@ -13,6 +13,7 @@ from typing import Any
 
 from chainrule import ops
 from chainrule.core.arguments import whole_number
+from chainrule.core.display import shown
 from chainrule.core.quoting import listed, quoted
 from chainrule.core.value import Value
 
@@ -82,10 +83,7 @@ class Module:
             pending += reversed([(f"{path}.{key}" if path else str(key), part) for key, part in parts])
         return list(found.values())
 
-    def _repr_svg_(self) -> str | None:
-        from chainrule.drawing.notebook import svg_of_network
-
-        return svg_of_network(self)
+    _repr_svg_ = shown("svg_of_network")
 
     def zero_grad(self) -> None:
         """Set every parameter's gradient to 0, as each training step must.

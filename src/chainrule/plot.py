@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainrule.compiler.inference import answers, compiled_answers
 from chainrule.core.arguments import setting, whole_number
 from chainrule.core.value import Value
 from chainrule.data import Dataset
 from chainrule.debug.layers import FAR, LayerReport, gradients_by_layer, outputs_by_layer, report, saturation
 from chainrule.nn import Module
 from chainrule.training import History
+from chainrule.training.inference import answers, compiled_answers
 
 try:
     from matplotlib.colors import LinearSegmentedColormap, to_rgb

@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from chainrule import Value, files, load, nn, op, save
+from chainrule.core.atomic import check_writable
 
 
 class Line(nn.Module):
@@ -134,12 +135,12 @@ def test_notes_go_along(tmp_path):
 
 
 def test_where_a_file_can_be_put_is_known_beforehand(tmp_path):
-    files.check_writable(str(tmp_path / "f"))
+    check_writable(str(tmp_path / "f"))
     assert os.listdir(tmp_path) == []
     with pytest.raises(FileNotFoundError, match="in a folder that does not exist"):
-        files.check_writable(str(tmp_path / "missing" / "f"))
+        check_writable(str(tmp_path / "missing" / "f"))
     with pytest.raises(IsADirectoryError, match=r"`path` is a folder: .*; give the name of a file"):
-        files.check_writable(str(tmp_path))
+        check_writable(str(tmp_path))
 
 
 def test_a_users_op_as_activation_is_saved_by_name(tmp_path):

@@ -12,9 +12,9 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 from chainrule import Value, data, fit, losses, nn, plot
-from chainrule.compiler.inference import answers, compiled_answers
 from chainrule.debug.layers import chain, gradients_by_layer, outputs_by_layer
 from chainrule.training import History
+from chainrule.training.inference import answers, compiled_answers
 
 double = partial(torch.tensor, dtype=torch.float64)
 
@@ -150,7 +150,7 @@ def test_a_network_goes_through_compiled_code_and_any_function_will_do(monkeypat
     assert compiled_answers(model, points.inputs) is not None
     fast = np.asarray(plot.boundary(model, points, resolution=40).images[0].get_array())
     monkeypatch.setattr("chainrule.plot.compiled_answers", lambda *_: None)
-    monkeypatch.setattr("chainrule.compiler.inference.compiled_answers", lambda *_: None)
+    monkeypatch.setattr("chainrule.training.inference.compiled_answers", lambda *_: None)
     slow = np.asarray(plot.boundary(model, points, resolution=40).images[0].get_array())
     assert slow == pytest.approx(fast, abs=1e-9)
     monkeypatch.undo()

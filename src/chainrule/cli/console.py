@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
+from chainrule.core.atomic import check_writable
 from chainrule.core.quoting import quoted, shown
-from chainrule.files import check_writable
 
 MOST_CHARACTERS, MOST_IN_A_LINE = 4000, 1000  # of an error: who words it cuts texts short, but click, say, does not
 Decorator = Callable[[Any], Any]

@@ -33,9 +33,10 @@ from chainrule.cli.console import (
 )
 from chainrule.cli.problems import LOSSES, Problem, pose, scale
 from chainrule.core.arguments import setting
+from chainrule.core.atomic import write_whole
 from chainrule.core.quoting import escaped, listed, quoted, shown
 from chainrule.data.tables import read_table
-from chainrule.files import MOST_LAYERS, notes, write_whole
+from chainrule.files import MOST_LAYERS, notes
 from chainrule.training import History
 
 Loss = Callable[[list[Any], list[Any]], Any]
@@ -204,7 +205,7 @@ def fit(
 
 def predictions(model: nn.MLP, problem: Problem, rows: list[list[float]]) -> list[dict[str, Any]]:
     """The model's answers to rows of numbers as they are in the data."""
-    from chainrule.compiler.inference import answers
+    from chainrule.training.inference import answers
 
     outputs = answers(model, rows)
     return [problem.answer(row) for row in outputs.reshape(len(rows), -1).tolist()]

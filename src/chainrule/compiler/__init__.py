@@ -24,6 +24,7 @@ from chainrule.compiler.run.machine import BACKENDS, Clock, Code, Order, check_d
 from chainrule.compiler.run.turns import add_to_grad
 from chainrule.compiler.trace.graph import Graph, trace
 from chainrule.compiler.trace.symbols import TracingError, refuse_numbers
+from chainrule.core.display import shown
 from chainrule.core.value import Value
 from chainrule.nn import Module
 
@@ -150,10 +151,7 @@ class Program:
         scalars, arrays = self.stats["scalar nodes"], self.stats["array statements"]
         return f"<Program: {scalars:,} scalar nodes in {arrays} array statements>"
 
-    def _repr_svg_(self) -> str | None:
-        from chainrule.drawing.notebook import svg_of_program
-
-        return svg_of_program(self)
+    _repr_svg_ = shown("svg_of_program")
 
 
 _MISSING: Any = object()

@@ -35,6 +35,7 @@ from chainrule.compiler.run.turns import add_to_grad, borrowing_gradients, compi
 from chainrule.compiler.trace.symbols import Symbol, refuse_numbers
 from chainrule.core.arguments import whole_number
 from chainrule.core.bulk import read_grad, write_grad
+from chainrule.core.display import shown
 from chainrule.core.recording import constant
 from chainrule.core.structure import Structure, batch_of, build, difference, flatten, is_one_number
 from chainrule.core.tracing import is_tracing
@@ -277,10 +278,7 @@ class CompiledFunction:
     def __repr__(self) -> str:
         return f"<CompiledFunction {self.name}: {len(self._traced)} structures traced>"
 
-    def _repr_svg_(self) -> str | None:
-        from chainrule.drawing.notebook import svg_of_program
-
-        return svg_of_program(self) if self._latest else None
+    _repr_svg_ = shown("svg_of_function")
 
     # Details.
 

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from chainrule import ops
+from chainrule.core.display import shown
 
 REBUILD = "build it with `pip install .` on a machine with a C compiler (`make build` in a checkout)"
 
@@ -55,13 +56,6 @@ else:
         ops.Op.__call__ = _module.call_op  # the same in C; what is neither a float nor a Value goes to the old one
 
 
-def _repr_svg_(value: Value) -> str | None:
-    """What a notebook shows: the graph below, if it is small."""
-    from chainrule.drawing.notebook import svg_of_value
-
-    return svg_of_value(value)
-
-
 def _detach(value: Value) -> Value:
     """A leaf with the same number, cut off from what it came from.
 
@@ -73,7 +67,7 @@ def _detach(value: Value) -> Value:
     return detach(value)  # type: ignore[no-any-return]
 
 
-setattr(Value, "_repr_svg_", _repr_svg_)  # noqa: B010  # of whichever engine it is
+setattr(Value, "_repr_svg_", shown("svg_of_value"))  # noqa: B010  # of whichever engine it is
 setattr(Value, "detach", _detach)  # noqa: B010
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from chainrule.core.display import shown
+
 # By name, causes before what may be their consequence: the order in which findings are told.
 LOOKED_FOR = (
     "gradients not zeroed",
@@ -115,7 +117,4 @@ class Checkup:
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
-        from chainrule.drawing.notebook import html_of_checkup
-
-        return html_of_checkup(self)
+    _repr_html_ = shown("html_of_checkup")

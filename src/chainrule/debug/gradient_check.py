@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
+from chainrule.core.display import shown
 from chainrule.debug.culprit import Diagnosis, about
 from chainrule.debug.finite_differences import derivative
 from chainrule.debug.watched_run import Experiment
@@ -107,10 +108,7 @@ class Report:
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
-        from chainrule.drawing.notebook import html_of_report
-
-        return html_of_report(self)
+    _repr_html_ = shown("html_of_report")
 
 
 def gradcheck(f: Callable[..., Any], *inputs: Any, tolerance: float = 1e-7) -> Report:

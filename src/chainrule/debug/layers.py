@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.inference import answers
 from chainrule.core.value import Value
 from chainrule.data import Dataset
 from chainrule.nn import MLP, Layer, Module, Neuron, Sequential
+from chainrule.training.inference import answers
 
 FLAT = 0.97  # from here on tanh has lost 94 % of its slope, and sigmoid (0.03 or 0.97) 88 %
 FAR = 1e3  # by this factor two layers' gradients may differ before it is worth a warning

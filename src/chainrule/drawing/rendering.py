@@ -9,9 +9,9 @@ from functools import cached_property
 from threading import Lock
 from typing import Any
 
+from chainrule.core.atomic import write_whole
 from chainrule.drawing.dot import dot
 from chainrule.drawing.picture import Picture
-from chainrule.files import write_whole
 
 FORMATS = (".svg", ".png", ".pdf", ".dot", ".gv")
 DOTS_PER_INCH = 192  # of a PNG, unless it would have more than MOST_PIXELS, which take most of a second to write

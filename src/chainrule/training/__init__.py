@@ -23,6 +23,7 @@ from importlib.util import find_spec
 from random import Random
 from typing import Any
 
+from chainrule.core import display
 from chainrule.core.arguments import whole_number
 from chainrule.core.observation import nodes_are_observed
 from chainrule.core.quoting import MOST_OF_A_MESSAGE, shown
@@ -106,10 +107,7 @@ class History:
         stopped = [f"stopped: {shown(self.stopped, MOST_OF_A_MESSAGE)}"] if self.stopped else []
         return f"History({', '.join([f'{len(self)} epochs', *ends, *stopped])})"
 
-    def _repr_html_(self) -> str:
-        from chainrule.drawing.notebook import html_of_history
-
-        return html_of_history(self)
+    _repr_html_ = display.shown("html_of_history")
 
 
 class Training:

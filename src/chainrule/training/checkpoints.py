@@ -19,19 +19,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from chainrule.core.arguments import whole_number
+from chainrule.core.atomic import check_writable, remove_leftovers, write_whole
 from chainrule.core.quoting import MOST_OF_A_MESSAGE, listed, quoted, shown
-from chainrule.files import (
-    CHECKPOINT,
-    MODEL,
-    as_bytes,
-    check_writable,
-    config_text,
-    load_numbers,
-    remove_leftovers,
-    tensor_file,
-    vectors,
-    write_whole,
-)
+from chainrule.files import CHECKPOINT, MODEL, as_bytes, config_text, load_numbers, tensor_file, vectors
 from chainrule.nn import MLP, Module
 from chainrule.optim import Optimizer
 

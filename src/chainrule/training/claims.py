@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
 
-from chainrule.files import hidden_name
+from chainrule.core.atomic import hidden_name
 
 try:
     import fcntl

@@ -133,7 +133,7 @@ def claim(path: str | os.PathLike[str] | None, leads: bool) -> AbstractContextMa
     """The checkpoint's path, for this run alone: asked for by the process that writes it, before the run begins."""
     if path is None or not leads:
         return nullcontext()
-    from chainrule.files import check_writable
+    from chainrule.core.atomic import check_writable
     from chainrule.training.claims import claimed
 
     check_writable(os.fspath(path))
