@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule import ops
 from chainrule.core import display
+from chainrule.core.recording import detach, no_grad
 from chainrule.core.value import ENGINE, Value
 from chainrule.functions import dot, logsumexp, mean, op, softmax
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from chainrule import data, losses, nn, optim, plot, training
     from chainrule._signatures import *
     from chainrule.compiler import compile
-    from chainrule.core.recording import detach, no_grad
     from chainrule.debug.anomalies import AnomalyError, detect_anomaly
     from chainrule.debug.gradient_check import gradcheck
     from chainrule.debug.supervisor import supervise
@@ -52,7 +52,6 @@ _LATER = {
     "AnomalyError": ("debug.anomalies", "AnomalyError"),
     "compile": ("compiler", "compile"),
     "data": ("data", ""),
-    "detach": ("core.recording", "detach"),
     "detect_anomaly": ("debug.anomalies", "detect_anomaly"),
     "diagnose": ("debug.trial", "diagnose"),
     "draw": ("drawing", "draw"),
@@ -68,7 +67,6 @@ _LATER = {
     "load": ("files", "load"),
     "losses": ("losses", ""),
     "nn": ("nn", ""),
-    "no_grad": ("core.recording", "no_grad"),
     "objective": ("objectives", "objective"),
     "optim": ("optim", ""),
     "plot": ("plot", ""),

@@ -15,6 +15,7 @@ import textwrap
 import threading
 import weakref
 from array import array
+from unittest import mock
 
 import pytest
 
@@ -400,7 +401,7 @@ def test_ctrl_c_at_moments_of_a_compilation():
 @pytest.mark.parametrize(
     ("module", "name", "block"),
     [
-        (_tracing, "watch", lambda: _tracing.traced(print)),
+        (_tracing, "watch", lambda: _tracing.traced(mock.Mock())),
         (_observation, "observe", lambda: _observation.observed(_observation.Observer())),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 import chainrule
 from chainrule import compiler, detach, engine, nn, no_grad, optim
-from chainrule.core import recording
+from chainrule.core import node, recording
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def without_graph(Value):
         def __exit__(self, *exception):
             self.record(self.before)
 
-        record = staticmethod(engine.record if Value is engine.Value else chainrule.core.value.record)
+        record = staticmethod(node.record if Value is engine.Value else chainrule.core.value.record)
 
     return Without
 

@@ -23,7 +23,7 @@ def attributes_of(value: Any) -> Any:
     state = object.__getstate__(value)
     if not isinstance(state, tuple):
         return state
-    engines = getattr(_engine_of(type(value)), "__slots__", ())
+    engines = {name for base in _engine_of(type(value)).__mro__ for name in getattr(base, "__slots__", ())}
     slots = {name: held for name, held in state[1].items() if name not in engines}
     return (state[0], slots) if slots else state[0]
 
@@ -76,11 +76,8 @@ def _oldest_first(root: Any, memo: dict[int, Any]) -> list[Any]:
 
 
 def _engine_of(kind: type) -> type:
-    """The class that has `deepcopy` from here: `kind` itself, or what it was derived from."""
-    for base in kind.__mro__:
-        if vars(base).get("__deepcopy__") is deepcopy:
-            return base
-    raise TypeError(f"{kind.__name__} is no Value of chainrule's engines")
+    """The engine's Value: `kind` itself, or what it was derived from."""
+    return next(base for base in reversed(kind.__mro__) if "_apply" in vars(base))
 
 
 def _has_own_way(kind: type) -> bool:

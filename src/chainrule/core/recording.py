@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from chainrule.core.tracing import is_tracing
+from chainrule.core.tracing import current_tracer
 from chainrule.core.value import Value, record
 from chainrule.ops import Op, as_float, neg
 
@@ -26,10 +26,8 @@ def no_grad() -> Iterator[None]:
 
     It decorates functions too, as `@no_grad()`.
     """
-    if is_tracing():
-        from chainrule.compiler.trace.symbols import refuse_numbers
-
-        refuse_numbers("enters `no_grad()`", "compute as usual, and pass the result through chainrule.detach")
+    if tracer := current_tracer():
+        tracer.refuse("enters `no_grad()`", "compute as usual, and pass the result through chainrule.detach")
     with _set(False):
         yield
 
@@ -68,13 +66,14 @@ def detach(x: Any) -> Any:
     >>> x.grad
     3.0
     """
-    if is_tracing() and hasattr(x, "_apply"):
-        from chainrule.compiler.trace.symbols import Symbol
-
-        return Symbol._apply(_detached, (x,))
     if not hasattr(x, "_apply"):
         return as_float(x, "x")
+    if tracer := current_tracer():
+        return tracer.apply(_detached, (x,))
     return frozen(x.data)
+
+
+setattr(Value, "detach", detach)  # noqa: B010  # of whichever engine it is
 
 
 def constant(number: float) -> Value:

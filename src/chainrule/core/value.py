@@ -44,31 +44,19 @@ def _choose(request: str) -> tuple[str, ModuleType]:
 ENGINE, _module = _choose(os.environ.get("CHAINRULE_ENGINE", ""))
 
 if TYPE_CHECKING:
+    from chainrule.core.node import decide_equality as decide_equality
+    from chainrule.core.node import observe as observe
+    from chainrule.core.node import record as record
+    from chainrule.core.node import watch as watch
     from chainrule.engine import Value as Value
-    from chainrule.engine import decide_equality as decide_equality
-    from chainrule.engine import observe as observe
-    from chainrule.engine import record as record
-    from chainrule.engine import watch as watch
 else:
-    Value, observe, record, watch = _module.Value, _module.observe, _module.record, _module.watch
-    decide_equality = _module.decide_equality
+    Value, _hooks = _module.Value, _module if ENGINE == "native" else import_module("chainrule.core.node")
+    decide_equality, observe, record, watch = _hooks.decide_equality, _hooks.observe, _hooks.record, _hooks.watch
     if ENGINE == "native":
         ops.Op.__call__ = _module.call_op  # the same in C; what is neither a float nor a Value goes to the old one
 
 
-def _detach(value: Value) -> Value:
-    """A leaf with the same number, cut off from what it came from.
-
-    >>> (Value(3.0) * 2.0).detach()._operands
-    ()
-    """
-    from chainrule.core.recording import detach
-
-    return detach(value)  # type: ignore[no-any-return]
-
-
 setattr(Value, "_repr_svg_", shown("svg_of_value"))  # noqa: B010  # of whichever engine it is
-setattr(Value, "detach", _detach)  # noqa: B010
 
 
 def _reduced(value: Value) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from chainrule import ops
 from chainrule.core.recording import detach
-from chainrule.core.tracing import is_tracing, traced
+from chainrule.core.tracing import current_tracer, is_tracing, traced
 from chainrule.core.value import Value
 
 PACKAGE = os.path.dirname(os.path.abspath(ops.__file__)) + os.sep
@@ -302,7 +302,7 @@ def tracing() -> Iterator[dict[int, int]]:
     before = _this_thread.classes, _this_thread.refusal
     _this_thread.classes, _this_thread.refusal = {}, None
     try:
-        with traced(_look):
+        with traced(_Tracer()):
             yield _this_thread.classes
         if _this_thread.refusal is not None:
             raise _this_thread.refusal
@@ -318,18 +318,27 @@ def tracing() -> Iterator[dict[int, int]]:
 
 def refuse_numbers(deed: str, remedy: str = NUMBERS) -> None:
     """While a function is traced, refuse what compiled code would answer with plain numbers."""
-    if is_tracing():
+    if tracer := current_tracer():
+        tracer.refuse(deed, remedy)
+
+
+class _Tracer:
+    """What `core.tracing` asks of a trace on Symbols."""
+
+    def look(self, deed: str | ops.Op, left: Any = None, right: Any = None) -> Any:
+        """A look at a Value's number is an error while this thread is tracing; but a comparison is a condition then."""
+        if not is_tracing():
+            return None
+        if isinstance(deed, str):
+            _refuse(deed, BRANCH if deed.startswith("branches") else CAPTURED, CHANGES)
+        condition = _binary(deed, left, right)
+        return None if condition is NotImplemented else condition
+
+    def refuse(self, deed: str, remedy: str) -> NoReturn:
         _refuse(deed, remedy, "which gives plain numbers")
 
-
-def _look(deed: str | ops.Op, left: Any = None, right: Any = None) -> Any:
-    """A look at the number of a Value: an error while this thread is tracing; but comparisons are conditions then."""
-    if not is_tracing():
-        return None
-    if isinstance(deed, str):
-        _refuse(deed, BRANCH if deed.startswith("branches") else CAPTURED, CHANGES)
-    condition = _binary(deed, left, right)
-    return None if condition is NotImplemented else condition
+    def apply(self, rule: ops.Op, operands: tuple[Any, ...]) -> Symbol:
+        return Symbol._apply(rule, operands)
 
 
 def next_serial() -> int:
