@@ -108,7 +108,7 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/installed: $(VENV)/bin/python pyproject.toml setup.py src/chainrule/ops.py src/chainrule/native/header.py src/chainrule/native/engine.c
+$(VENV)/installed: $(VENV)/bin/python pyproject.toml setup.py src/chainrule/ops.py $(filter-out %/ops.h,$(wildcard src/chainrule/native/*.[ch] src/chainrule/native/*.py))
 	$(BIN)/pip install -q -e .
 	touch $@
 

@@ -38,7 +38,7 @@ class BuildNative(build_ext):
 native = Extension(
     "chainrule._native",
     [str(PACKAGE / "native" / "engine.c")],
-    depends=[str(HEADER), str(PACKAGE / "ops.py")],
+    depends=[str(PACKAGE / "ops.py"), *map(str, PACKAGE.glob("native/*"))],
     # Bit for bit what Python computes: no contraction, no fast-math, the same libm.
     extra_compile_args=["-O3", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra"],
     libraries=["m"],
