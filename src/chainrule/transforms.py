@@ -1,30 +1,20 @@
 """Transforms: a function in, a function for its derivatives out; to any order.
 
-All of it is two sweeps over the nodes between inputs and outputs. The partials of the op table run on any kind of
-number, so a sweep over floats gives numbers, and a sweep over the nodes themselves records the derivative as one more
-graph, which can be differentiated again, drawn or compiled.
-
-    pull (reverse):   adjoint(operand) += adjoint(node) * partial      newest node first
-    push (forward):   tangent(node)     = Σ partial * tangent(operand)  oldest node first
-
-The result is a number if numbers went in. If Values did, or the function captures some that take gradients, it is a
-Value that knows where it came from, so that no gradient is lost on the way.
+All of it is two sweeps over the nodes between inputs and outputs (`core/sweeps.py`). The result is a number if numbers
+went in. If Values went in, or the function captures Values that take gradients, it is a Value that knows where it came
+from, so that no gradient is lost on the way.
 """
 
 from __future__ import annotations
 
 import operator
-import os
-import threading
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from functools import cached_property, partial, wraps
-from types import MappingProxyType
+from functools import partial, wraps
 from typing import Any
 
-from chainrule.core.graph import lay_flat, number_of
+from chainrule.core.equality import standing_in
+from chainrule.core.graph import is_node, number_of
 from chainrule.core.recording import constant, detach, frozen, is_recording, recording
 from chainrule.core.structure import (
     NUMBER,
@@ -37,22 +27,14 @@ from chainrule.core.structure import (
     nest,
     words,
 )
+from chainrule.core.sweeps import Path
 from chainrule.core.tracing import is_tracing
-from chainrule.core.value import ENGINE, decide_equality
 from chainrule.ops import as_float
-
-if ENGINE == "native":
-    from chainrule import _native
 
 __all__ = ["elementwise_grad", "grad", "grad_of", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp", "vmap"]
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
-
-BY_HAND = (
-    "has a `_backward` written by hand, which gives numbers and no graph to differentiate again: register the op with "
-    "chainrule.op, or ask for numbers alone, inside chainrule.no_grad()"
-)
 
 
 def grad(function: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
@@ -138,24 +120,18 @@ def vmap(function: Function, in_axes: int | Sequence[int | None] | None = 0) -> 
 
     @wraps(function)
     def mapped(*arguments: Any, **named: Any) -> Any:
-        axes = [in_axes] * len(arguments) if in_axes is None or isinstance(in_axes, int) else list(in_axes)
-        if len(axes) != len(arguments) or any(axis not in (0, None) for axis in axes):
-            raise ValueError(
-                f"`in_axes` must be 0 or None, or have one of these for each of {len(arguments)} arguments; "
-                f"got {in_axes!r}"
-            )
-        counts = [None if axis is None else _examples_in(a) for a, axis in zip(arguments, axes, strict=True)]
-        found = {count for count in counts if count is not None}
-        if len(found) != 1 or found == {0}:
+        axes = _axes(in_axes, len(arguments))
+        counts = [_examples_in(argument) for argument, axis in zip(arguments, axes, strict=True) if axis is not None]
+        if len(set(counts)) != 1 or counts[0] == 0:
             raise ValueError(
                 "the arguments must have the same number of examples, at least one; they have "
-                + (", ".join(str(count) for count in counts if count is not None) or "none, for `in_axes` is None")
+                + (", ".join(map(str, counts)) or "none, for `in_axes` is None")
             )
-        results = [
-            function(*[a if count is None else a[k] for a, count in zip(arguments, counts, strict=True)], **named)
-            for k in range(found.pop())
-        ]
-        return _stacked(results)
+
+        def example(k: int) -> list[Any]:
+            return [a if axis is None else a[k] for a, axis in zip(arguments, axes, strict=True)]
+
+        return _stacked([function(*example(k), **named) for k in range(counts[0])])
 
     return mapped
 
@@ -252,11 +228,11 @@ def grad_of(output: Any, inputs: Any, create_graph: bool = False) -> Any:
     >>> first.data, grad_of(first, x)
     (32.0, 48.0)
     """
-    if not _is_node(output):
+    if not is_node(output):
         raise TypeError(f"`output` must be a Value, got {type(output).__name__}: compute it from Values")
     nodes: list[Any] = []
     structure = flatten(inputs, nodes, _input)
-    path = _Path([output], nodes)
+    path = Path([output], nodes)
     as_graph = create_graph or is_tracing()
     if not as_graph:
         _ = output.data  # its derivatives are about to be known too
@@ -294,21 +270,21 @@ class _Call:
                 given[k] = build(structures[-1], iter(fresh))
                 self.inputs += fresh
                 numbers_given += numbers
-                are_nodes = are_nodes or any(map(_is_node, numbers))
-            with _standing_in(self.inputs, numbers_given):
+                are_nodes = are_nodes or any(map(is_node, numbers))
+            with standing_in(self.inputs, numbers_given):
                 returned = function(*given, **named)
             result, *aux = self._pair(returned) if has_aux else [returned]
             self.result = flatten(result, self.outputs, self._output)
         self.structure: Structure = (tuple, tuple(structures)) if isinstance(argnums, Iterable) else structures[0]
         others: list[Any] = []
         flatten(aux, others, lambda leaf: leaf)
-        self.path = _Path([*self.outputs, *filter(_is_node, others)], self.inputs)
+        self.path = Path([*self.outputs, *filter(is_node, others)], self.inputs)
         self.gives_values = are_nodes or self.path.meets_others() or is_tracing()
         self.aux = [self._shown(thing) for thing in aux]  # none, or one thing
 
     def joined_by(self, numbers: Sequence[Any]) -> _Call:
         """The call, as one that gives Values if these numbers are."""
-        if not any(map(_is_node, numbers)):
+        if not any(map(is_node, numbers)):
             return self
         call = copy(self)
         call.gives_values = True
@@ -335,7 +311,7 @@ class _Call:
 
     def _seeds(self, seeds: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
         for node, seed in seeds:
-            yield node, seed if self.as_graph or not _is_node(seed) else seed.data
+            yield node, seed if self.as_graph or not is_node(seed) else seed.data
 
     @property
     def as_graph(self) -> bool:
@@ -351,8 +327,8 @@ class _Call:
         if self.as_graph:
             return _as_node(number)
         if self.gives_values:
-            return frozen(number.data if _is_node(number) else number)
-        return number_of(number) if _is_node(number) else float(number)
+            return frozen(number.data if is_node(number) else number)
+        return number_of(number) if is_node(number) else float(number)
 
     def with_aux(self, result: Any) -> Any:
         """The result, in a pair with what else the function returned if there is such a thing."""
@@ -370,13 +346,13 @@ class _Call:
         """Anything, with its nodes as the caller is to see them."""
         leaves: list[Any] = []
         structure = flatten(thing, leaves, lambda leaf: leaf)
-        if not any(map(_is_node, leaves)):
+        if not any(map(is_node, leaves)):
             return thing
-        return _built(structure, [self.kind(leaf) if _is_node(leaf) else leaf for leaf in leaves])
+        return _built(structure, [self.kind(leaf) if is_node(leaf) else leaf for leaf in leaves])
 
     def _output(self, leaf: Any) -> Any:
         try:
-            return leaf if _is_node(leaf) else as_float(leaf)
+            return leaf if is_node(leaf) else as_float(leaf)
         except TypeError:
             raise TypeError(
                 f"`{self.name}` returned {type(leaf).__name__} {leaf!r:.40}: "
@@ -384,207 +360,8 @@ class _Call:
             ) from None
 
 
-class _Thread(threading.local):
-    given: Mapping[Any, Any] = MappingProxyType({})  # a node -> what it stands in for
-
-
-_this_thread = _Thread()
-_lock = threading.RLock()  # a signal handler or a finalizer may call a transform in the middle of counting
-_calls = 0  # under way, in all threads
-if hasattr(os, "register_at_fork"):  # or another thread might hold it in the child for ever
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
-
-
-@contextmanager
-def _standing_in(inputs: Sequence[Any], given: Sequence[Any]) -> Iterator[None]:
-    """While a function runs on `inputs` in place of what was `given`, `==` answers as it would for that."""
-    before = _this_thread.given
-    _this_thread.given = {**before, **dict(zip(inputs, given, strict=True))}
-    _count(+1)
-    try:
-        yield
-    finally:
-        _count(-1)
-        _this_thread.given = before
-
-
-def _count(change: int) -> None:
-    global _calls
-    with _lock:
-        _calls += change
-        decide_equality(_equal if _calls else None)
-
-
-def _equal(left: Any, right: Any) -> bool | None:
-    """Whether two Values are equal; None if both would be Values when the function is called on plain numbers too."""
-    if _this_thread.given and (_is_number(left) or _is_number(right)):
-        return bool(left.data == right.data)
-    return None
-
-
-def _is_number(node: Any) -> bool:
-    """Whether it would be a plain number if the function had been called on the plain numbers that were given."""
-    seen, pending = {node}, [node]
-    while pending:
-        node = pending.pop()
-        operands = (_this_thread.given[node],) if node in _this_thread.given else node._operands
-        if not (operands or node._constant):
-            return False
-        fresh = [operand for operand in operands if _is_node(operand) and operand not in seen]
-        seen.update(fresh)
-        pending += fresh
-    return True
-
-
-class _Path:
-    """What lies between outputs, which are nodes or numbers, and inputs, which are nodes.
-
-    The nodes have places, oldest first; a sweep is a list with an entry for each.
-    """
-
-    def __init__(self, outputs: list[Any], inputs: list[Any]) -> None:
-        self.outputs = outputs
-        self.inputs = inputs
-
-    @cached_property
-    def _flat(self) -> tuple[list[Any], list[Any], list[tuple[int, ...]]]:
-        oldest = min((node._serial for node in self.inputs), default=0)  # what is older cannot depend on an input
-        return lay_flat(*filter(_is_node, self.outputs), since=oldest)
-
-    @cached_property
-    def _place(self) -> dict[Any, int]:
-        return {node: k for k, node in enumerate(self._flat[0])}
-
-    @cached_property
-    def _dependent(self) -> tuple[list[bool], list[int]]:
-        """Which places hold inputs or what depends on them; and the places of the latter, oldest first."""
-        reached, places = [False] * len(self._place), []
-        for node in self.inputs:
-            if node in self._place:
-                reached[self._place[node]] = True
-        for k, operands in enumerate(self._flat[2]):
-            for operand in operands:
-                if reached[operand]:
-                    reached[k] = True
-                    places.append(k)
-                    break
-        return reached, places
-
-    def meets_others(self) -> bool:
-        """Whether the outputs depend on leaves that take gradients besides the inputs."""
-        outputs = [output for output in self.outputs if _is_node(output)]
-        if ENGINE == "native" and (answer := _native.meets_others(outputs, self.inputs)) is not None:
-            return answer
-        nodes, _, operands = self._flat
-        leaves = (
-            node for node, few, reached in zip(nodes, operands, self._dependent[0], strict=True) if not (few or reached)
-        )
-        return any(not node._constant and node.requires_grad for node in leaves)
-
-    def pull(self, seeds: Iterable[tuple[Any, Any]], as_graph: bool) -> list[Any]:
-        """The derivatives of Σ seed · output by the inputs."""
-        given = [(output, seed) for output, seed in seeds if _is_node(output)]
-        if not as_graph and (numbers := self._pulled_natively(given)) is not None:
-            return numbers
-        adjoints: list[Any] = [None] * len(self._place)
-        for output, seed in given:
-            _add(adjoints, self._place[output], seed)
-        numbers = self._numbers(as_graph)
-        nodes, rules, operands_of = self._flat
-        reached, places = self._dependent
-        for k in reversed(places):
-            adjoint, node, rule, operands = adjoints[k], nodes[k], rules[k], operands_of[k]
-            if adjoint is None:
-                continue
-            if rule is None:
-                for operand, contribution in _called(node, operands, adjoint, as_graph):
-                    _add(adjoints, operand, contribution)
-                continue
-            arguments = [node if as_graph else numbers[k], *[numbers[operand] for operand in operands]]
-            for operand, derivative in zip(operands, rule.partials, strict=True):
-                if derivative is not None and reached[operand]:
-                    _add(adjoints, operand, _times(adjoint, derivative(*arguments)))
-        return self._at(self.inputs, adjoints)
-
-    def push(self, seeds: Iterable[tuple[Any, Any]], as_graph: bool) -> list[Any]:
-        """The changes of the outputs as the inputs change by `seeds`."""
-        tangents: list[Any] = [None] * len(self._place)
-        for node, seed in seeds:
-            if node in self._place:
-                tangents[self._place[node]] = seed
-        numbers = self._numbers(as_graph)
-        nodes, rules, operands_of = self._flat
-        for k in self._dependent[1]:
-            node, rule, operands = nodes[k], rules[k], operands_of[k]
-            if rule is None:
-                for operand, slope in _called(node, operands, 1.0, as_graph):
-                    if tangents[operand] is not None:
-                        _add(tangents, k, _times(tangents[operand], slope))
-                continue
-            arguments = [node if as_graph else numbers[k], *[numbers[operand] for operand in operands]]
-            for operand, derivative in zip(operands, rule.partials, strict=True):
-                if derivative is not None and tangents[operand] is not None:
-                    _add(tangents, k, _times(tangents[operand], derivative(*arguments)))
-        return self._at(self.outputs, tangents)
-
-    def _pulled_natively(self, seeds: list[tuple[Any, Any]]) -> list[Any] | None:
-        """The derivatives by the inputs, from the native engine; None if another is running, or a node needs Python."""
-        if ENGINE != "native":
-            return None
-        results = array("d", bytes(8 * len(self.inputs)))
-        outputs, numbers = [output for output, _ in seeds], array("d", [seed for _, seed in seeds])
-        return results.tolist() if _native.pull(outputs, numbers, self.inputs, results) else None
-
-    def _numbers(self, as_graph: bool) -> list[Any]:
-        """What rules get for each node: itself, if they are to give nodes and it is no constant; else its number."""
-        return [node if as_graph and not node._constant else number_of(node) for node in self._flat[0]]
-
-    def _at(self, nodes: list[Any], sweep: list[Any]) -> list[Any]:
-        places = [self._place.get(node) if _is_node(node) else None for node in nodes]
-        found = [None if place is None else sweep[place] for place in places]
-        return [0.0 if number is None else number for number in found]
-
-
-def _add(totals: list[Any], place: int, term: Any) -> None:
-    total = totals[place]
-    totals[place] = term if total is None else total + term
-
-
-def _times(a: Any, b: Any) -> Any:
-    """The product, without nodes for factors 1 and -1."""
-    if type(b) is float:
-        a, b = b, a
-    if type(a) is float:
-        if a == 1.0:
-            return b
-        if a == -1.0:
-            return -b
-    return a * b
-
-
-def _is_node(number: Any) -> bool:
-    return hasattr(number, "_apply")
-
-
-def _called(node: Any, places: Sequence[int], adjoint: float, as_graph: bool) -> list[tuple[int, float]]:
-    """What a hand-written `_backward` adds to each operand, by place; all gradients are put back as they were."""
-    if as_graph:
-        raise TypeError(f"{node!r} (`_op` {node._op!r}) {BY_HAND}")
-    operands = list(dict.fromkeys(node._operands))
-    before = [(other, other.grad) for other in (node, *operands)]
-    try:
-        for operand in operands:
-            operand.grad = 0.0
-        node.grad = adjoint
-        node._backward()
-        return [(place, operand.grad) for place, operand in zip(dict.fromkeys(places), operands, strict=True)]
-    finally:
-        for other, gradient in before:
-            other.grad = gradient
-
-
 def _as_node(number: Any) -> Any:
-    return number if _is_node(number) else constant(number)
+    return number if is_node(number) else constant(number)
 
 
 def _fresh(number: Any) -> Any:
@@ -593,11 +370,11 @@ def _fresh(number: Any) -> Any:
 
 
 def _number(k: int, given: Any) -> Any:
-    return given if _is_node(given) else as_float(given, f"argument {k}")
+    return given if is_node(given) else as_float(given, f"argument {k}")
 
 
 def _input(given: Any) -> Any:
-    if not _is_node(given):
+    if not is_node(given):
         raise TypeError(
             f"`inputs` must be Values, got {type(given).__name__}: give those that `output` was computed from"
         )
@@ -607,6 +384,16 @@ def _input(given: Any) -> Any:
 def _built(structure: Structure, leaves: list[Any]) -> Any:
     """A structure of these; its arrays are of floats if all of them are."""
     return build(structure, iter(leaves), float if set(map(type, leaves)) <= {float} else object)
+
+
+def _axes(in_axes: Any, count: int) -> list[int | None]:
+    """An axis, or None, for each of `count` arguments."""
+    axes = [in_axes] * count if in_axes is None or isinstance(in_axes, int) else list(in_axes)
+    if len(axes) != count or any(axis not in (0, None) for axis in axes):
+        raise ValueError(
+            f"`in_axes` must be 0 or None, or have one of these for each of {count} arguments; got {in_axes!r}"
+        )
+    return axes
 
 
 def _examples_in(argument: Any) -> int:
@@ -636,13 +423,13 @@ def _stacked(results: list[Any]) -> Any:
 
 
 def _entry(leaf: Any) -> Any:
-    return leaf if _is_node(leaf) else as_float(leaf, "a result")
+    return leaf if is_node(leaf) else as_float(leaf, "a result")
 
 
 def _like(structure: Structure, given: Any, argument: str, model: str) -> list[Any]:
     """The numbers in `given`, which must have this structure."""
     numbers: list[Any] = []
-    found = flatten(given, numbers, lambda n: n if _is_node(n) else as_float(n, argument))
+    found = flatten(given, numbers, lambda n: n if is_node(n) else as_float(n, argument))
     if found != structure:
         change = difference(structure, found, model).replace(" was ", " is ", 1).replace(" and is ", ", here ")
         raise ValueError(f"`{argument}` must have the structure of {model}: {change}")

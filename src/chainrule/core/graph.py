@@ -63,3 +63,8 @@ def number_of(node: Any) -> Any:
     (2.0, None)
     """
     return node._data if isinstance(node, Value) else node.data
+
+
+def is_node(number: Any) -> bool:
+    """Whether it is a node of some graph, rather than a plain number."""
+    return hasattr(number, "_apply")
