@@ -8,6 +8,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from chainrule.core.walk import oldest_first
+
 WAYS = ("__deepcopy__", "__reduce__", "__reduce_ex__", "__setstate__")  # in which a class says how it is copied
 
 
@@ -50,7 +52,7 @@ def deepcopy(value: Any, memo: dict[int, Any]) -> Any:
     if _has_own_way(type(value)):
         return _rebuilt(value, memo)
     copied = []
-    for node in _oldest_first(value, memo):
+    for node in oldest_first(value, operands_of=lambda node: [o for o in node._operands if id(o) not in memo]):
         if _has_own_way(type(node)):
             copy.deepcopy(node, memo)
         elif id(node) not in memo:  # else it was reached from one with its own way
@@ -62,17 +64,6 @@ def deepcopy(value: Any, memo: dict[int, Any]) -> Any:
         if (attributes := attributes_of(node)) is not None:
             hang(twin, copy.deepcopy(attributes, memo))
     return memo[id(value)]
-
-
-def _oldest_first(root: Any, memo: dict[int, Any]) -> list[Any]:
-    """The nodes below that have no copy yet, in order of creation."""
-    found, pending = {id(root): root}, [root]
-    while pending:
-        for operand in pending.pop()._operands:
-            if id(operand) not in found and id(operand) not in memo:
-                found[id(operand)] = operand
-                pending.append(operand)
-    return sorted(found.values(), key=lambda node: node._serial)
 
 
 def _engine_of(kind: type) -> type:

@@ -5,32 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from chainrule.core.value import ENGINE, Value
+from chainrule.core.walk import oldest_first as oldest_first
 
 if ENGINE == "native":
     from chainrule import _native
 
 
-def oldest_first(*roots: Any, since: int = 0) -> list[Any]:
-    """The nodes that roots were made of, and these themselves, in order of creation.
-
-    With `since`, a serial number, nodes that are not younger count as leaves.
-
-    >>> a = Value(2.0)
-    >>> [node.data for node in oldest_first(a * a + a)]
-    [2.0, 4.0, 6.0]
-    """
-    found, pending = set(roots), list(roots)
-    while pending:
-        node = pending.pop()
-        for operand in node._operands if node._serial > since else ():
-            if operand not in found:
-                found.add(operand)
-                pending.append(operand)
-    return sorted(found, key=lambda node: node._serial)
-
-
 def lay_flat(*roots: Any, since: int = 0) -> tuple[list[Any], list[Any], list[tuple[int, ...]]]:
     """The nodes, oldest first; the rules that pass their gradients on, None where there is none; operands' places.
+
+    With `since`, a serial number, nodes that are not younger count as leaves.
 
     >>> a = Value(2.0)
     >>> nodes, rules, operands = lay_flat(a * a + a)
@@ -39,11 +23,14 @@ def lay_flat(*roots: Any, since: int = 0) -> tuple[list[Any], list[Any], list[tu
     """
     if ENGINE == "native" and all(isinstance(root, Value) for root in roots):
         return _native.trace([*roots], since)
-    nodes = oldest_first(*roots, since=since)
+
+    def operands_of(node: Any) -> tuple[Any, ...]:
+        return node._operands if node._serial > since else ()  # type: ignore[no-any-return]
+
+    nodes = oldest_first(*roots, operands_of=operands_of)
     place = {node: k for k, node in enumerate(nodes)}
     rules = [None if node._serial <= since or is_hand_written(node) else node._rule for node in nodes]
-    operands = [node._operands if node._serial > since else () for node in nodes]
-    return nodes, rules, [tuple([place[operand] for operand in few]) for few in operands]
+    return nodes, rules, [tuple([place[operand] for operand in operands_of(node)]) for node in nodes]
 
 
 def is_hand_written(node: Any) -> bool:

@@ -67,14 +67,9 @@ def flatten(thing: Any, leaves: list[Any], accept: Callable[[Any], Any], floats:
     if numpy is None or not isinstance(thing, numpy.ndarray):
         leaves.append(accept(thing))
         return NUMBER
-    if not thing.ndim:
-        leaves.append(accept(thing.item()))
-        return NUMBER
-    if floats and thing.dtype.kind in "fiub":
-        leaves.extend(thing.reshape(-1).tolist())
-    else:
-        leaves.extend(map(accept, thing.reshape(-1).tolist()))
-    return ARRAY, thing.shape
+    numbers = thing.reshape(-1).tolist()
+    leaves.extend(numbers if floats and thing.dtype.kind in "fiub" and thing.ndim else map(accept, numbers))
+    return (ARRAY, thing.shape) if thing.ndim else NUMBER
 
 
 def build(structure: Structure, leaves: Iterator[Any], dtype: Any = object) -> Any:
