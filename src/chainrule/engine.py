@@ -11,7 +11,7 @@ engine, `native/engine.c`, is this class again in C; one set of tests holds the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from chainrule import ops
@@ -118,14 +118,21 @@ class Value(Node, OpMethods):
             node._backward()
 
     def _interior(self) -> set[Value]:
-        """This node and every node it depends on, except those that pass nothing on."""
+        """This node and every node that its gradient reaches, except those that pass nothing on."""
         found, pending = {self}, [self]
         while pending:
-            for operand in pending.pop()._operands:
+            for operand in pending.pop()._receivers:
                 if operand not in found and (operand._operands or operand._closure is not None):
                     found.add(operand)
                     pending.append(operand)
         return found
+
+    @property
+    def _receivers(self) -> Sequence[Value]:
+        """The operands that this node passes a gradient to: a comparison, for one, passes none."""
+        if self._closure is not None or self._rule is None or None not in self._rule.partials:
+            return self._operands
+        return [operand for operand, partial in zip(self._operands, self._rule.partials, strict=True) if partial]
 
     @property
     def _backward(self) -> Callable[[], object]:

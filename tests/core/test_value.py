@@ -368,6 +368,30 @@ class TestBackward:
         x.backward()
         assert x.grad == 1.0
 
+    def test_what_no_gradient_reaches_is_left_alone(self, Value):
+        """Behind a comparison the slope may be infinite, and 0 times infinity is NaN."""
+        x = Value(0.0)
+        ops.where(ops.gt(1 / x, 5.0), 2 * x, x).backward()
+        assert x.grad == 2.0  # as PyTorch gives it
+        for silent in (ops.rint, ops.sign, lambda v: ops.lt(v, 1.0), lambda v: ops.where(v, 1.0, 1.0)):
+            x = Value(0.0)
+            (silent(x.sqrt()) + 3.0 * x).backward()
+            assert x.grad == 3.0
+
+    def test_a_users_op_may_have_operands_without_a_gradient(self, Value):
+        row = ops.Op("second", lambda a, b: b, (None, lambda out, a, b: 1.0))
+        x = Value(0.0)
+        row(x.sqrt(), 3.0 * x).backward()
+        assert x.grad == 3.0
+
+    def test_a_backward_by_hand_reaches_all_operands(self, Value):
+        x = Value(4.0)
+        root, one = x.sqrt(), x * 1.0
+        node = ops.gt(root, one)
+        node._backward = lambda: setattr(root, "grad", root.grad + node.grad)
+        node.backward()
+        assert x.grad == 0.25
+
     def test_leaves_changed_after_building_are_read_at_backward(self, Value):
         a, b = Value(2.0), Value(3.0)
         c = a * b

@@ -25,7 +25,7 @@ def lay_flat(*roots: Any, since: int = 0) -> tuple[list[Any], list[Any], list[tu
         return _native.trace([*roots], since)
 
     def operands_of(node: Any) -> tuple[Any, ...]:
-        return node._operands if node._serial > since else ()  # type: ignore[no-any-return]
+        return node._operands if node._serial > since else ()
 
     nodes = oldest_first(*roots, operands_of=operands_of)
     place = {node: k for k, node in enumerate(nodes)}
@@ -40,6 +40,18 @@ def is_hand_written(node: Any) -> bool:
     False
     """
     return getattr(node._backward, "__self__", None) is not node
+
+
+def receivers(node: Any) -> tuple[Any, ...]:
+    """The operands that a node passes gradients to.
+
+    >>> from chainrule import gt
+    >>> receivers(gt(Value(1.0), 2.0))
+    ()
+    """
+    if node._rule is None or is_hand_written(node):
+        return tuple(node._operands)
+    return tuple([operand for operand, partial in zip(node._operands, node._rule.partials, strict=True) if partial])
 
 
 def number_of(node: Any) -> Any:

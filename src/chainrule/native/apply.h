@@ -115,6 +115,18 @@ static int too_many(Py_ssize_t operands)
     return (size_t)operands > UINT32_MAX;
 }
 
+static uint64_t silent_of(PyObject *rule)
+{
+    PyObject *partials = PyObject_GetAttrString(rule, "partials");
+    uint64_t silent = 0;
+    if (partials == NULL)
+        PyErr_Clear(); /* the backward pass will complain */
+    for (Py_ssize_t k = 0; partials && PyTuple_Check(partials) && k < PyTuple_GET_SIZE(partials) && k < 64; k++)
+        silent |= (uint64_t)(PyTuple_GET_ITEM(partials, k) == Py_None) << k;
+    Py_XDECREF(partials);
+    return silent;
+}
+
 static PyObject *apply(PyObject *rule, int op, PyObject *const *operands, Py_ssize_t count)
 {
     double data = 0.0, few_numbers[4], *numbers = few_numbers;
@@ -152,6 +164,7 @@ static PyObject *apply(PyObject *rule, int op, PyObject *const *operands, Py_ssi
         if (extra == NULL)
             goto failed;
         extra->rule = Py_NewRef(rule);
+        extra->silent = silent_of(rule);
         flags |= TRACKED; /* a user's rule can refer to anything */
     }
     if (flags & INHERITED)

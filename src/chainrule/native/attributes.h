@@ -304,6 +304,7 @@ static PyObject *value_copy_to(PyObject *self, PyObject *args)
         copied->label = Py_XNewRef(extra->label);
         copied->tag = Py_XNewRef(extra->tag);
         copied->rule = Py_XNewRef(extra->rule);
+        copied->silent = extra->silent;
         if (copied->rule)
             track(twin); /* a user's rule can refer to anything */
     }

@@ -136,6 +136,15 @@ static inline int passes_on(const Node *node)
     return node->count || closure_of(node) || overrides_backward(node);
 }
 
+/* Whether the node has a derivative with respect to operand k: the pass leaves alone what no gradient reaches, because
+   0 times the infinite slope of a node behind a comparison would be NaN. */
+static inline int passes_to(const Node *node, uint32_t k)
+{
+    if (node->op == USER_RULE)
+        return k >= 64 || !(extra_of(node)->silent >> k & 1);
+    return node->op == NO_RULE || !(silent_operands[node->op] >> k & 1);
+}
+
 /* The quick way, in one sweep. Nodes made one after another have nearly consecutive serials: lay them out by
    age, the root at place 0. Whoever needs a node is younger, and has put it in its place before the sweep
    comes by. Stops at a node that runs Python code or has operands much older than itself, and leaves what is
@@ -155,7 +164,7 @@ static int sweep(Pending *pending, Node *root)
             break;
         Node **operands = operands_of(node);
         for (uint32_t k = 0; k < node->count; k++) {
-            if (!passes_on(operands[k]))
+            if (!passes_to(node, k) || !passes_on(operands[k]))
                 continue;
             uint64_t age = root->serial - operands[k]->serial;
             if (age <= place || age / 16 > done + 8192)
@@ -202,9 +211,10 @@ static int finish(Pending *pending)
         pending->nodes[k]->flags |= VISITED;
     for (size_t done = 0; done < pending->count && !failed; done++) {
         Node *node = pending->nodes[done];
+        int by_hand = closure_of(node) || overrides_backward(node);
         for (uint32_t k = 0; k < node->count && !failed; k++) {
             Node *operand = operands_of(node)[k];
-            if (operand->flags & VISITED || !passes_on(operand))
+            if (operand->flags & VISITED || !passes_on(operand) || !(by_hand || passes_to(node, k)))
                 continue;
             operand->grad = 0.0;
             failed = add_unseen(pending, operand);

@@ -101,14 +101,15 @@ static int add_list(Pending *found, PyObject *values)
     return state;
 }
 
-/* Whatever lies below what was found, down to a serial number: no younger node is left out. */
-static int add_below(Pending *found, uint64_t since)
+/* Whatever lies below what was found, down to a serial number; or of that only what a gradient reaches. */
+static int add_below(Pending *found, uint64_t since, int along_gradients)
 {
     int failed = 0;
     for (size_t done = 0; done < found->count && !failed; done++) {
         Node *node = found->nodes[done];
         for (uint32_t k = 0; node->serial > since && k < node->count && !failed; k++)
-            failed = add_unseen(found, operands_of(node)[k]);
+            if (!along_gradients || passes_to(node, k))
+                failed = add_unseen(found, operands_of(node)[k]);
     }
     return failed;
 }
@@ -146,7 +147,7 @@ static PyObject *native_trace(PyObject *Py_UNUSED(module), PyObject *args)
     if (!PyArg_ParseTuple(args, "O!K", &PyList_Type, &roots, &since))
         return NULL;
     int state = add_list(&found, roots);
-    int failed = state <= 0 || add_below(&found, since) < 0;
+    int failed = state <= 0 || add_below(&found, since, 0) < 0;
     unmark(&found);
     Py_ssize_t count = (Py_ssize_t)found.count;
     for (Py_ssize_t k = 0; k < count; k++)
@@ -187,7 +188,7 @@ end:
 
 /* Inputs, outputs and whatever lies below the outputs down to the oldest input: what is older cannot depend on one.
    1 if all is well, 0 if some are not Values of this engine. */
-static int collect_between(Pending *found, PyObject *outputs, PyObject *inputs, uint64_t *oldest)
+static int collect_between(Pending *found, PyObject *outputs, PyObject *inputs, int along_gradients, uint64_t *oldest)
 {
     int state = add_list(found, inputs);
     *oldest = UINT64_MAX;
@@ -196,7 +197,7 @@ static int collect_between(Pending *found, PyObject *outputs, PyObject *inputs, 
             *oldest = found->nodes[k]->serial;
     if (state > 0)
         state = add_list(found, outputs);
-    if (state > 0 && add_below(found, *oldest) < 0)
+    if (state > 0 && add_below(found, *oldest, along_gradients) < 0)
         state = -1;
     unmark(found);
     return state;
@@ -239,7 +240,7 @@ static PyObject *native_pull(PyObject *Py_UNUSED(module), PyObject *args)
     int state = seeds.len == PyList_GET_SIZE(outputs) * (Py_ssize_t)sizeof(double) &&
                 results.len == PyList_GET_SIZE(inputs) * (Py_ssize_t)sizeof(double);
     if (state)
-        state = collect_between(&found, outputs, inputs, &oldest);
+        state = collect_between(&found, outputs, inputs, 1, &oldest);
     for (size_t k = 0; k < found.count && state > 0; k++)
         if (found.nodes[k]->serial > oldest && runs_python(found.nodes[k]))
             state = 0;
@@ -267,7 +268,7 @@ static PyObject *native_meets_others(PyObject *Py_UNUSED(module), PyObject *args
     uint64_t oldest;
     if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &outputs, &PyList_Type, &inputs))
         return NULL;
-    int state = collect_between(&found, outputs, inputs, &oldest), met = 0;
+    int state = collect_between(&found, outputs, inputs, 0, &oldest), met = 0;
     for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs) && state > 0; k++)
         ((Node *)PyList_GET_ITEM(inputs, k))->flags |= VISITED;
     for (size_t k = 0; k < found.count && state > 0 && !met; k++) {

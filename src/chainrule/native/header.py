@@ -87,7 +87,9 @@ def engine_header(table: Iterable[Any], checksum: int) -> str:
     lines = ["/* Generated from the op table (ops.py); do not edit. */", f"#define TABLE_CHECKSUM {checksum}UL", ""]
     lines += [f"#define OP_{op.name} {code}" for code, op in enumerate(rows)]
     lines += ["", f"#define BUILTIN_OPS {len(rows)}", f"#define MOST_OPERANDS {max(op.arity for op in rows)}"]
-    lines += [f"static const int arities[] = {{{', '.join(str(op.arity) for op in rows)}}};", ""]
+    lines += [f"static const int arities[] = {{{', '.join(str(op.arity) for op in rows)}}};"]
+    silent = [sum(1 << k for k, partial in enumerate(op.partials) if partial is None) for op in rows]
+    lines += [f"static const unsigned char silent_operands[] = {{{', '.join(map(str, silent))}}};", ""]
     for op in rows:
         lines += _forward_function(op)
     lines += ["static double builtin_forward(int op, const double *operand)", "{", "    switch (op) {"]

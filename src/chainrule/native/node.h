@@ -14,6 +14,7 @@ enum { INLINE_OPERANDS = 2 };
 
 typedef struct { /* what few nodes have, and their operands if they are few: the pointer to it takes their place */
     PyObject *label, *tag, *closure, *rule;
+    uint64_t silent; /* a bit for each of the first operands that a user's rule passes no gradient to */
     struct Node *operands[INLINE_OPERANDS];
 } Extra;
 
