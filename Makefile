@@ -21,6 +21,7 @@ check: $(VENV)/tests-installed lint
 lint: $(VENV)/tests-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/check_complexity.py src
 	$(BIN)/mypy
 
 # Random programs on every engine: make torture SECONDS=3600 SEED=1 FAMILIES=coupled,scan
