@@ -1,7 +1,7 @@
 """Refuse functions that are too complex to read at once: `python tools/check_complexity.py FOLDER...`.
 
-A function counts one, and one more for each branch, loop, handler, assertion, comprehension and its conditions, and each
-further operand of `and` and `or`, inner functions included.
+A function counts one, and one more for each branch, loop, handler, assertion, comprehension, condition in one, and
+further operand of `and` and `or`; inner functions are included.
 """
 
 import ast
