@@ -1,7 +1,7 @@
 """The op table: every operation, defined once.
 
 A row says what an op computes and how its result responds to each operand. The engines, the C code
-generator, the documentation and the tests all read these rows; none of them knows an op by itself.
+generator, the documentation and the tests all read these rows; none of them has an op of its own.
 
 Rules are written over ops and the operators `+ - *`, never over a particular number type, so one rule
 serves floats, Values, C source text and whatever else can carry `_apply(op, operands)`:
@@ -52,7 +52,7 @@ class Op:
         self.arity: int = forward.__code__.co_argcount
         self.parameters: tuple[str, ...] = forward.__code__.co_varnames[: self.arity]
         self.defaults: tuple[float, ...] = forward.__defaults__ or ()  # of the last operands
-        self.partials = partials  # one an operand, called as partial(out, *operands); None passes no gradient
+        self.partials = partials  # one per operand, called as partial(out, *operands); None passes no gradient
         self.symbol = symbol or name
         self.c = c
         self.domain = domain or ((-3.0, 3.0),) * self.arity  # where tests sample each operand

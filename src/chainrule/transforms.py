@@ -38,10 +38,10 @@ Argnums = int | Sequence[int]
 
 
 def grad(function: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
-    """A function for the gradient of `function` by its argument number `argnums`, in the structure of that argument.
+    """A function that returns the gradient of `function` with respect to argument `argnums`, structured like it.
 
-    The function returns one number. Several `argnums` give a tuple of gradients. With `has_aux` the function returns a
-    pair, a number and whatever else is of interest, and the result is a pair too: the gradient, and what else.
+    `function` must return one number. With several `argnums` the result is a tuple of gradients. With `has_aux`, `function`
+    returns a pair (number, anything), and the result is the pair (gradient, anything).
 
     >>> grad(lambda x: x**3)(2.0)
     12.0
@@ -63,7 +63,7 @@ def grad(function: Function, argnums: Argnums = 0, has_aux: bool = False) -> Fun
 
 
 def value_and_grad(function: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
-    """As `grad`, but the result is a pair: what `function` returns, and the gradient.
+    """Like `grad`, but returns a pair: what `function` returns, and the gradient.
 
     >>> value_and_grad(lambda x, y: x * y)(2.0, 5.0)
     (10.0, 5.0)
@@ -80,10 +80,10 @@ def value_and_grad(function: Function, argnums: Argnums = 0, has_aux: bool = Fal
 
 
 def elementwise_grad(function: Function, argnums: int = 0) -> Function:
-    """A function for the derivative of `function`, a function of numbers, at every number of a list or an array.
+    """A function that returns the derivative of a scalar `function` at every number of a list or an array.
 
-    Arguments are numbers, and lists or arrays that are all arranged in one way, as the result is then. A number stands
-    for as many equal ones. The derivative is by argument `argnums`.
+    Arguments are numbers, or lists or arrays of the same structure, which the result has too; numbers are broadcast. The
+    derivative is with respect to argument `argnums`.
 
     >>> elementwise_grad(lambda x: x**3)([1.0, 2.0])
     [3.0, 12.0]
@@ -108,11 +108,11 @@ def elementwise_grad(function: Function, argnums: int = 0) -> Function:
 
 
 def vmap(function: Function, in_axes: int | Sequence[int | None] | None = 0) -> Function:
-    """A function of many examples: each argument is a list or an array with an example in each entry.
+    """A function of many examples: each argument is a list or an array with one example per entry.
 
-    The result is that of `function`, with an array of all examples in place of each number, as `batch` of a compiled
-    function gives it with `reduce=None`. `in_axes` has an entry for each argument: 0, or None for one that is the same
-    for all examples.
+    The result is structured like that of `function`, with an array over the examples in place of each number, as `batch`
+    of a compiled function returns it with `reduce=None`. `in_axes` is 0, or None for an argument that all examples share;
+    or one of these per argument.
 
     >>> vmap(grad(lambda x: x[0] * x[1]))([[1.0, 2.0], [3.0, 4.0]])
     [array([2., 4.]), array([1., 3.])]
@@ -137,9 +137,9 @@ def vmap(function: Function, in_axes: int | Sequence[int | None] | None = 0) -> 
 
 
 def jacobian(function: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
-    """A function for the derivatives of all results of `function` by all numbers of its argument `argnums`.
+    """A function that returns the derivatives of all results of `function` with respect to argument `argnums`.
 
-    The structure of the result, with the structure of the argument in place of each number. `has_aux` as in `grad`.
+    It has the structure of the result, with the structure of the argument in place of each number. `has_aux` as in `grad`.
 
     >>> jacobian(lambda x: [x[0] * x[1], x[0] + x[1]])([2.0, 3.0])
     [[3.0, 2.0], [1.0, 1.0]]
@@ -159,9 +159,9 @@ def jacobian(function: Function, argnums: Argnums = 0, has_aux: bool = False) ->
 
 
 def hessian(function: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
-    """A function for the second derivatives of `function`, which returns one number: the Jacobian of its gradient.
+    """A function that returns the second derivatives of `function`, a function that returns one number.
 
-    `has_aux` as in `grad`.
+    It is the Jacobian of the gradient. `has_aux` as in `grad`.
 
     >>> hessian(lambda x: x[0] ** 2 * x[1])([3.0, 5.0])
     [[10.0, 6.0], [6.0, 0.0]]
@@ -170,9 +170,9 @@ def hessian(function: Function, argnums: Argnums = 0, has_aux: bool = False) -> 
 
 
 def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> tuple[Any, ...]:
-    """What `function(*primals)` returns, and how it changes as the arguments move along `tangents`: forward mode.
+    """Forward mode: what `function(*primals)` returns, and its derivative in the direction `tangents`.
 
-    With `has_aux` the function returns a pair, and what is second in it comes third here.
+    With `has_aux`, `function` returns a pair (result, anything), and the second part comes third here.
 
     >>> jvp(lambda x: [x * x, 3.0 * x], (2.0,), (1.0,))
     ([4.0, 6.0], [4.0, 3.0])
@@ -186,9 +186,9 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any], has
 
 
 def vjp(function: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
-    """What `function(*primals)` returns, and a function that pulls cotangents of the result back to the arguments.
+    """Reverse mode: what `function(*primals)` returns, and a function that maps cotangents of the result to gradients.
 
-    With `has_aux` the function returns a pair, and what is second in it comes third here.
+    With `has_aux`, `function` returns a pair (result, anything), and the second part comes third here.
 
     >>> y, pull = vjp(lambda x, w: [x * w, x + w], 2.0, 5.0)
     >>> y, pull([1.0, 10.0])
@@ -206,9 +206,9 @@ def vjp(function: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, 
 
 
 def hvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-    """The Hessian of `function` at `primals`, times the vector `tangents`, in about the time of a gradient.
+    """The Hessian of `function` at `primals` times the vector `tangents`, in about the time of a gradient.
 
-    For one primal, in its structure; for several, a tuple.
+    Structured like the primal; a tuple if there are several.
 
     >>> hvp(lambda x: x[0] ** 2 * x[1], ([3.0, 5.0],), ([1.0, 0.0],))
     [10.0, 6.0]
@@ -218,9 +218,9 @@ def hvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
 
 
 def grad_of(output: Any, inputs: Any, create_graph: bool = False) -> Any:
-    """The derivatives of a Value by others that it was computed from, in the structure of `inputs`.
+    """The derivatives of a Value with respect to Values it was computed from, structured like `inputs`.
 
-    They are numbers, or with `create_graph` Values, which can be differentiated again. No `grad` is touched.
+    They are numbers, or with `create_graph` Values that can be differentiated again. No `grad` is touched.
 
     >>> from chainrule import Value
     >>> x = Value(2.0)
@@ -245,7 +245,7 @@ def grad_of(output: Any, inputs: Any, create_graph: bool = False) -> Any:
 
 
 class _Call:
-    """A call of a function on fresh nodes in place of the numbers that it is to be differentiated by."""
+    """A call of a function with fresh nodes in place of the numbers to differentiate with respect to."""
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ class _Call:
         self.aux = [self._shown(thing) for thing in aux]  # none, or one thing
 
     def joined_by(self, numbers: Sequence[Any]) -> _Call:
-        """The call, as one that gives Values if these numbers are."""
+        """This call, returning Values if any of these numbers is one."""
         if not any(map(is_node, numbers)):
             return self
         call = copy(self)
@@ -300,7 +300,7 @@ class _Call:
         return self.outputs
 
     def pull(self, seeds: Iterable[tuple[Any, Any]]) -> list[Any]:
-        """The derivatives of Σ seed · output by the inputs."""
+        """The derivatives of Σ seed · output with respect to the inputs."""
         with recording():
             return self.path.pull(self._seeds(seeds), self.as_graph)
 

@@ -1,6 +1,6 @@
-"""Numbers in bulk, between Values and arrays: by the native engine in one call, by the Python one in a loop.
+"""Copies numbers between many Values and an array: the native engine in one call, the Python engine in a loop.
 
-All numbers of a call are read or written at one moment, whatever other threads do with the same Values.
+A call is atomic: other threads see all of its reads or writes, or none.
 """
 
 from __future__ import annotations

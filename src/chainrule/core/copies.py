@@ -1,6 +1,6 @@
-"""Copies of Values, for both engines: of what a user hung on one, and of the graph behind one that was computed.
+"""Copies of Values for both engines: the user's attributes, and the graph behind a computed Value.
 
-An engine copies a node by itself (`_copy_to`), and has `deepcopy` as its Value's `__deepcopy__`.
+An engine knows how to copy one node (`_copy_to`), and uses `deepcopy` as its Value's `__deepcopy__`.
 """
 
 from __future__ import annotations

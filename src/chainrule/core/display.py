@@ -1,4 +1,4 @@
-"""What a notebook shows of an object. Drawing lies above all that it draws, so whoever knows it registers here."""
+"""What a notebook shows of an object. Drawing lies above everything that it draws, so it is registered from above."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _drawer: Callable[[str], Shown] | None = None
 
 
 def register(drawer: Callable[[str], Shown]) -> None:
-    """Have `drawer(name)` give the functions that `shown(name)` stands for, when one is first asked for."""
+    """Use `drawer(name)` to look up the function that `shown(name)` stands for, when it is first needed."""
     global _drawer
     _drawer = drawer
 
 
 def shown(name: str) -> Shown:
-    """A method for a class: what the drawer's function of this name gives for the object.
+    """A method for a class that returns what the drawer's function of this name makes of the object.
 
     >>> from chainrule import Value
     >>> shown("svg_of_value")(Value(2.0)) is None  # a leaf is no graph

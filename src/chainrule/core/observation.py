@@ -1,6 +1,6 @@
-"""Who is told of nodes as they are made and of backward passes: nobody unless asked, and of one thread's only.
+"""Observers: told of new nodes and of backward passes in one thread, and only while they ask for it.
 
-The engines ask two pointers, which are empty unless some thread is observed: one where a node is complete, one before a
+The engines test two pointers, which are empty unless some thread is observed: one when a node is complete, one before a
 backward pass.
 """
 
@@ -18,7 +18,7 @@ from chainrule.core.value import Value, observe
 class Observer:
     """Told of what this thread does, while it is `observed`; a subclass says what it wants to hear."""
 
-    sees_nodes = False  # each costs a call
+    sees_nodes = False  # a call per node
 
     def made(self, node: Value) -> None:
         """A node is complete."""

@@ -1,4 +1,4 @@
-"""Whether ops remember where their results came from: `no_grad()` and `detach`."""
+"""`no_grad()` and `detach`: computing without remembering where results came from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _detached = Op("detach", lambda x: x, (None,))
 
 @contextmanager
 def no_grad() -> Iterator[None]:
-    """Ops in here give numbers without a history: Values that take no gradient. For this thread, and nestable.
+    """Ops in this block return Values without a history, which take no gradient. Per thread; can be nested.
 
     >>> w = Value(3.0)
     >>> with no_grad():
@@ -58,8 +58,8 @@ def is_recording() -> bool:
 def detach(x: Any) -> Any:
     """The same number, cut off from what it came from: no gradient passes. Also a method, `x.detach()`.
 
-    A Value gives a leaf, so the graph behind `x` can be freed. In a compiled function it is a node like others, and
-    computed anew at every call.
+    For a Value the result is a leaf, so the graph behind `x` can be freed. In a compiled function it is an ordinary node,
+    computed again at every call.
 
     >>> x = Value(3.0)
     >>> (x * detach(x)).backward()

@@ -45,9 +45,9 @@ def made(kind: Any, entries: Sequence[Any]) -> Any:
 
 
 def flatten(thing: Any, leaves: list[Any], accept: Callable[[Any], Any], floats: bool = False) -> Structure:
-    """The structure of `thing`; its numbers go to `leaves`, from left to right, each as `accept` gives it.
+    """Returns the structure of `thing`; appends `accept(number)` to `leaves` for each number, from left to right.
 
-    `floats` says that floats are wanted as they are, which makes long lists and arrays of them quick.
+    With `floats`, floats are appended as they are, which is fast for long lists and arrays.
 
     >>> numbers = []
     >>> flatten([1, {"w": 2.5}], numbers, float) == (list, (NUMBER, (Keys(("w",)), (NUMBER,))))

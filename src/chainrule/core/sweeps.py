@@ -72,7 +72,7 @@ class Path:
         return any(not node._constant and node.requires_grad for node in leaves)
 
     def pull(self, seeds: Iterable[tuple[Any, Any]], as_graph: bool) -> list[Any]:
-        """The derivatives of Σ seed · output by the inputs."""
+        """The derivatives of Σ seed · output with respect to the inputs."""
         given = [(output, seed) for output, seed in seeds if is_node(output)]
         if not as_graph and (numbers := self._pulled_natively(given)) is not None:
             return numbers
@@ -118,7 +118,7 @@ class Path:
         return self._at(self.outputs, tangents)
 
     def _pulled_natively(self, seeds: list[tuple[Any, Any]]) -> list[Any] | None:
-        """The derivatives by the inputs, from the native engine; None if another is running, or a node needs Python."""
+        """The same from the native engine; None if the Python engine is running, or a node needs Python."""
         if ENGINE != "native":
             return None
         results = array("d", bytes(8 * len(self.inputs)))
@@ -126,7 +126,7 @@ class Path:
         return results.tolist() if _native.pull(outputs, numbers, self.inputs, results) else None
 
     def _numbers(self, as_graph: bool) -> list[Any]:
-        """What rules get for each node: itself, if they are to give nodes and it is no constant; else its number."""
+        """What rules are given for each node: the node itself if they should record one, otherwise its number."""
         return [node if as_graph and not node._constant else number_of(node) for node in self._flat[0]]
 
     def _at(self, nodes: list[Any], sweep: list[Any]) -> list[Any]:

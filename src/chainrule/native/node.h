@@ -44,7 +44,7 @@ static PyTypeObject *ValueType;
 static uint64_t next_serial;
 static PyObject *table;     /* the rows of the op table, by code */
 static PyObject *as_float;  /* ops.as_float, for numbers that are neither float nor int */
-static PyObject *hang;      /* _copies.hang, which gives a copy its attributes */
+static PyObject *hang;      /* copies.hang, which gives a copy its attributes */
 static PyObject *op_type, *call_in_python; /* ops.Op, and its __call__ as ops.py has it */
 static PyObject *code_name; /* "code", the attribute of a row that says its place in the table */
 static PyObject *backward_name; /* "_backward" */
