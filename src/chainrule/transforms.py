@@ -40,8 +40,8 @@ Argnums = int | Sequence[int]
 def grad(function: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     """A function that returns the gradient of `function` with respect to argument `argnums`, structured like it.
 
-    `function` must return one number. With several `argnums` the result is a tuple of gradients. With `has_aux`, `function`
-    returns a pair (number, anything), and the result is the pair (gradient, anything).
+    `function` must return one number. With several `argnums` the result is a tuple of gradients. With `has_aux` it
+    must return a pair (number, anything), and the result is the pair (gradient, anything).
 
     >>> grad(lambda x: x**3)(2.0)
     12.0
@@ -82,8 +82,8 @@ def value_and_grad(function: Function, argnums: Argnums = 0, has_aux: bool = Fal
 def elementwise_grad(function: Function, argnums: int = 0) -> Function:
     """A function that returns the derivative of a scalar `function` at every number of a list or an array.
 
-    Arguments are numbers, or lists or arrays of the same structure, which the result has too; numbers are broadcast. The
-    derivative is with respect to argument `argnums`.
+    Arguments are numbers, or lists or arrays of the same structure, which the result has too; numbers are broadcast.
+    The derivative is with respect to argument `argnums`.
 
     >>> elementwise_grad(lambda x: x**3)([1.0, 2.0])
     [3.0, 12.0]
@@ -110,9 +110,9 @@ def elementwise_grad(function: Function, argnums: int = 0) -> Function:
 def vmap(function: Function, in_axes: int | Sequence[int | None] | None = 0) -> Function:
     """A function of many examples: each argument is a list or an array with one example per entry.
 
-    The result is structured like that of `function`, with an array over the examples in place of each number, as `batch`
-    of a compiled function returns it with `reduce=None`. `in_axes` is 0, or None for an argument that all examples share;
-    or one of these per argument.
+    The result is structured like that of `function`, with an array over the examples in place of each number, as
+    `batch` of a compiled function returns it with `reduce=None`. `in_axes` is 0, or None for an argument that all
+    examples share; or one of these per argument.
 
     >>> vmap(grad(lambda x: x[0] * x[1]))([[1.0, 2.0], [3.0, 4.0]])
     [array([2., 4.]), array([1., 3.])]
@@ -139,7 +139,7 @@ def vmap(function: Function, in_axes: int | Sequence[int | None] | None = 0) -> 
 def jacobian(function: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     """A function that returns the derivatives of all results of `function` with respect to argument `argnums`.
 
-    It has the structure of the result, with the structure of the argument in place of each number. `has_aux` as in `grad`.
+    It has the structure of the result, with that of the argument in place of each number. `has_aux` as in `grad`.
 
     >>> jacobian(lambda x: [x[0] * x[1], x[0] + x[1]])([2.0, 3.0])
     [[3.0, 2.0], [1.0, 1.0]]

@@ -58,8 +58,8 @@ def is_recording() -> bool:
 def detach(x: Any) -> Any:
     """The same number, cut off from what it came from: no gradient passes. Also a method, `x.detach()`.
 
-    For a Value the result is a leaf, so the graph behind `x` can be freed. In a compiled function it is an ordinary node,
-    computed again at every call.
+    For a Value the result is a leaf, so the graph behind `x` can be freed. In a compiled function it is an ordinary
+    node, computed again at every call.
 
     >>> x = Value(3.0)
     >>> (x * detach(x)).backward()
