@@ -25,8 +25,8 @@ from chainrule.debug.supervisor import MISTAKES, Supervisor, ends, is_users_rule
 from chainrule.debug.watched_run import graph_below
 from chainrule.nn import Module
 from chainrule.optim import Adam, Optimizer
-from chainrule.training import check_run
-from chainrule.training.epochs import Loss
+from chainrule.training.arguments import check_problem
+from chainrule.training.task import Loss
 
 CHECKED = 6  # parameters whose derivatives are measured, to judge hand-written rules
 FEW = 4  # examples for that
@@ -55,7 +55,8 @@ def diagnose(
     >>> print(diagnose(model, losses.mean_square, data.xor(), wild).names())
     ['learning rate too high']
     """
-    check_run(model, loss, data, None, optimizer, whole_number(steps, "steps", 8), None, False)
+    steps = whole_number(steps, "steps", 8)
+    check_problem(model, loss, data, optimizer)
     optimizer = optimizer or Adam(model.parameters(), lr=0.01)
     sample = _sample(data, whole_number(examples, "examples"))
     trial = _Trial(model, loss, sample, optimizer, steps)
