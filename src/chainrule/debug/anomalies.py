@@ -13,11 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf, isfinite
 
+from chainrule.core.gradients import unchanged
 from chainrule.core.graph import is_hand_written
 from chainrule.core.observation import Observer, observed
 from chainrule.core.value import Value
-from chainrule.debug.culprit import backward_of, push
-from chainrule.debug.watched_run import graph_below, is_ours, quoted_line, unchanged
+from chainrule.core.value_like import graph_below
+from chainrule.debug.code_lines import is_ours, quoted_line
+from chainrule.debug.rules import backward_of, push
 from chainrule.nn import Module
 
 REMEDIES = {  # by the name of the op that an anomaly was born in
@@ -292,6 +294,6 @@ def _arrows(path: list[str]) -> str:
 
 def _remedy(node: Value) -> str:
     if is_hand_written(node):
-        return f"Look at {backward_of(node).replace('its', 'the')}"
+        return f"Look at the {backward_of(node)}"
     advice = REMEDIES.get(node._rule.name if node._rule else "", REMEDY)
     return advice[0].upper() + advice[1:]

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.core.gradients import same_gradients
 from chainrule.core.value import Value
 from chainrule.data import Dataset
 from chainrule.nn import MLP, Layer, Module, Neuron, Sequential
@@ -203,15 +204,10 @@ def _part(name: str) -> str:
 def _gradients_of(loss: Any, model: Any, inputs: Any, targets: Any) -> dict[str, np.ndarray]:
     if targets is None:
         raise ValueError("`loss` needs `targets` to compare with: give both, or neither")
-    parameters = model.parameters()
-    before = [parameter.grad for parameter in parameters]
-    try:
+    with same_gradients(model.parameters()):
         model.zero_grad()
         loss([model(x) for x in inputs], list(targets)).backward()
         return gradients_by_layer(model)
-    finally:
-        for parameter, grad in zip(parameters, before, strict=True):
-            parameter.grad = grad
 
 
 def _row(name: str, activation: str, outputs: np.ndarray, gradient: float, relative: float) -> LayerRow:
