@@ -413,7 +413,7 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
 
     monkeypatch.setattr("fcntl.lockf", no_locks)
     with pytest.warns(
-        RuntimeWarning, match=r"has no locks \(No locks available\): see to it yourself that no other run"
+        RuntimeWarning, match=r"has no locks \(No locks available\): make sure yourself that no other run"
     ):
         run(tmp_path / "run", epochs=1)
 

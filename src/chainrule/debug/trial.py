@@ -245,7 +245,7 @@ def _not_finite(error: AnomalyError, steps: int) -> Finding:
         "number not finite",
         f"A number became infinite or NaN {when}.",
         (str(error),),
-        "Mend the op that it was born in; everything after that is consequence.",
+        "Fix the op that it began in; everything after that is a consequence.",
     )
 
 

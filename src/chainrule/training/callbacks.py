@@ -28,13 +28,7 @@ class Training:
         self.epoch = 0
 
     def stop(self, reason: str) -> None:
-        """End the run after this epoch.
-
-        >>> training = Training(Module(), None, History())
-        >>> training.stop("enough")
-        >>> training.history.stopped
-        'enough'
-        """
+        """End the run after this epoch; `history.stopped` is the reason."""
         self.history.stopped = reason
 
 

@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 OPTIMIZER, HISTORY, BATCHES = "optimizer.", "history.", "batches."  # prefixes of the tensors' names
 RANDOM_WORDS = 625  # in the state of a Mersenne Twister
 
+FACTS: dict[str, tuple[type, ...]] = {  # fields of a snapshot that a text holds as they are, in this order
+    "seconds": (float,),
+    "stopped": (str,),
+    "compiled": (bool, type(None)),
+    "shape": (dict,),
+    "randoms": (dict,),
+    "callbacks": (list,),
+}
+
 RandomState = tuple[Any, ...]
 
 
@@ -58,12 +67,7 @@ def write(path: str, snapshot: Snapshot) -> None:
         "steps": snapshot.optimizer["steps"],
         "optimizer": snapshot.optimizer_kind,
         "columns": list(snapshot.history),
-        "seconds": snapshot.seconds,
-        "stopped": snapshot.stopped,
-        "compiled": snapshot.compiled,
-        "shape": dict(snapshot.shape),
-        "randoms": dict(snapshot.randoms),
-        "callbacks": snapshot.callbacks,
+        **{name: getattr(snapshot, name) for name in FACTS},
     }
     metadata = {"format": CHECKPOINT, "kind": snapshot.kind, "run": json.dumps(run)}
     write_whole(path, as_bytes(tensors, metadata | ({"config": snapshot.config} if snapshot.config else {})))
@@ -87,30 +91,23 @@ def read(path: str | os.PathLike[str]) -> Snapshot:
 def _snapshot(metadata: Mapping[str, str], tensors: Mapping[str, np.ndarray]) -> Snapshot:
     run = json.loads(metadata["run"])
     batches = _columns(tensors, BATCHES, _names(tensors, BATCHES))
-    steps = whole_number(_typed(run["steps"], int), "steps", 0)
+    facts = {name: _typed(run[name], *kinds) for name, kinds in FACTS.items()}
+    optimizer: dict[str, Any] = {"steps": whole_number(_typed(run["steps"], int), "steps", 0)}
     return Snapshot(
         model={name: tensors[MODEL + name] for name in _names(tensors, MODEL)},
         kind=metadata.get("kind", ""),
         config=metadata.get("config", ""),
-        optimizer={
-            "steps": steps,
-            **{name: _column(tensors, OPTIMIZER + name) for name in _names(tensors, OPTIMIZER)},
-        },
+        optimizer=optimizer | {name: _column(tensors, OPTIMIZER + name) for name in _names(tensors, OPTIMIZER)},
         optimizer_kind=_typed(run["optimizer"], str),
         history=_columns(tensors, HISTORY, _typed(run["columns"], list)),
         batches=[dict(zip(batches, row, strict=True)) for row in zip(*batches.values(), strict=True)],
-        seconds=_typed(run["seconds"], float),
-        stopped=_typed(run["stopped"], str),
-        compiled=None if run["compiled"] is None else _typed(run["compiled"], bool),
-        shape=_typed(run["shape"], dict),
-        randoms=_randoms(_typed(run["randoms"], dict)),
-        callbacks=_typed(run["callbacks"], list),
+        **{**facts, "randoms": _randoms(facts["randoms"])},
     )
 
 
-def _typed(thing: Any, kind: type) -> Any:
-    if type(thing) is not kind:
-        raise TypeError(f"{kind.__name__} expected, found {type(thing).__name__}")
+def _typed(thing: Any, *kinds: type) -> Any:
+    if type(thing) not in kinds:
+        raise TypeError(f"{kinds[0].__name__} expected, found {type(thing).__name__}")
     return thing
 
 

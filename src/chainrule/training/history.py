@@ -12,11 +12,12 @@ class History:
     """What a training run recorded: columns with one entry per epoch.
 
     >>> history = History()
-    >>> history.record({"loss": 0.9}); history.record({"loss": 0.1})
+    >>> history.record({"loss": 0.9})
+    >>> history.extend({"loss": [0.5, 0.1]})
     >>> history
-    History(2 epochs, loss 0.9 → 0.1)
-    >>> history.loss
-    [0.9, 0.1]
+    History(3 epochs, loss 0.9 → 0.1)
+    >>> history.loss, history.last
+    ([0.9, 0.5, 0.1], {'loss': 0.1})
     """
 
     def __init__(self) -> None:
@@ -26,23 +27,11 @@ class History:
         self.stopped = ""  # why training ended early; empty if it did not
 
     def record(self, row: Mapping[str, float]) -> None:
-        """Append one epoch.
-
-        >>> history = History()
-        >>> history.record({"loss": 0.5})
-        >>> len(history)
-        1
-        """
+        """Append one epoch."""
         self.extend({name: [number] for name, number in row.items()})
 
     def extend(self, rows: Mapping[str, Sequence[float]]) -> None:
-        """Append several epochs, column by column.
-
-        >>> history = History()
-        >>> history.extend({"loss": [0.5, 0.25]})
-        >>> history.loss
-        [0.5, 0.25]
-        """
+        """Append several epochs, column by column."""
         for name, numbers in rows.items():
             self.columns.setdefault(name, []).extend(numbers)
 
@@ -61,13 +50,7 @@ class History:
 
     @property
     def last(self) -> dict[str, float]:
-        """The newest entry of each column.
-
-        >>> history = History()
-        >>> history.record({"loss": 0.5})
-        >>> history.last
-        {'loss': 0.5}
-        """
+        """The newest entry of each column."""
         return {name: column[-1] for name, column in self.columns.items()}
 
     def __repr__(self) -> str:

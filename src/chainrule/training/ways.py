@@ -28,6 +28,10 @@ class Way:
     def __init__(self, task: Task, position: Position, saver: Saver | None) -> None:
         self.task, self.position, self.saver = task, position, saver
         self.examples = task.data
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Compile what needs to be compiled."""
 
     def step(self, parts: list[Dataset]) -> list[Row]:
         """Take a step on the first of these batches, or on several of them; returns one row per step."""
@@ -92,10 +96,10 @@ class Eager(Way):
 class Whole(Way):
     """Every epoch is one step, compiled from the nodes of all examples."""
 
-    def __init__(self, task: Task, position: Position, saver: Saver | None) -> None:
+    def prepare(self) -> None:
         from chainrule.compiler.run.steps import CompiledSteps
 
-        super().__init__(task, position, saver)
+        task = self.task
 
         def loss_of(inputs: Any) -> Any:
             return task.total([task.model(x) for x in inputs], task.data.targets)
@@ -113,13 +117,12 @@ class ByNumber(Way):
 
     one_at_a_time = False
 
-    def __init__(self, task: Task, position: Position, saver: Saver | None) -> None:
-        super().__init__(task, position, saver)
-        numbers = range(len(task.data))
+    def prepare(self) -> None:
+        numbers = range(len(self.task.data))
         self.examples = Dataset(numbers, numbers)
         self.summands = Value(1.0)  # how many examples the batch has
         self.at_once = 1  # steps before returning to Python
-        self.steps, self.program = self.made(loss_of_one(task, self.summands))
+        self.steps, self.program = self.made(loss_of_one(self.task, self.summands))
         self.found = f"{self.steps.traced.scalar_nodes:,} scalar nodes per example"
 
     def made(self, loss: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
