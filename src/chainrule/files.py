@@ -1,7 +1,7 @@
 """Models in files: safetensors, read and written without pickle, and written whole or not at all.
 
-What a file says is not believed: it must be a plain file that holds float64 numbers and vectors, as many as the model
-takes, and is compared with the model before anything as large as it claims to be is made.
+A file is not trusted: it must be a plain file of float64 numbers and vectors, as many as the model takes, and it is
+compared with the model before anything as large as it claims to be is allocated.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ __all__ = ["load", "notes", "save"]
 
 FORMAT = "chainrule/2"
 SCALED_FORMAT = "chainrule/1"  # in which `chainrule train` left the scaling of its columns to `chainrule predict`
-CHECKPOINT = "chainrule-checkpoint/1"  # a model and the training run that it is in: see `checkpoints.py`
-MODEL = "model."  # what the names of the model's tensors begin with in a checkpoint
-MOST_LAYERS = 10_000  # of an MLP; the number of its neurons follows from that of the numbers in the file
+CHECKPOINT = "chainrule-checkpoint/1"  # a model and the training run that it is in: see `training/checkpoints.py`
+MODEL = "model."  # prefix of the model's tensors in a checkpoint
+MOST_LAYERS = 10_000  # of an MLP; its neurons are limited by the numbers in the file
 AnyModule = TypeVar("AnyModule", bound=Module)
-Shape = tuple[int, ...]  # of a vector, or of a number, which has none
+Shape = tuple[int, ...]  # of a vector; empty for a number
 
 
 def save(model: Module, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None) -> None:
     """Write a model's parameters, and for an MLP its shape, to a safetensors file.
 
     The file appears complete or not at all: an interrupted save leaves what was there before. `notes` are texts by name
-    that go along; `chainrule.files.notes(path)` reads them.
+    that are saved too; `chainrule.files.notes(path)` reads them.
 
     >>> import os, tempfile
     >>> from chainrule.nn import MLP
@@ -60,10 +60,10 @@ def load(path: str | os.PathLike[str]) -> MLP: ...
 @overload
 def load(path: str | os.PathLike[str], model: AnyModule) -> AnyModule: ...
 def load(path: str | os.PathLike[str], model: Module | None = None) -> Module:
-    """Read a model from a file: into `model`, or into a new one if the file holds an MLP. A checkpoint will do.
+    """Read a model from a file or a checkpoint: into `model`, or into a new one if the file holds an MLP.
 
-    What `chainrule train` saved takes the columns of its table as they are, in their order. It returns the target; the
-    logit of 1, or a number whose sign decides, where there are two; a list with a logit for each of several classes.
+    A model that `chainrule train` saved takes the columns of its table as they are, in their order. It returns the
+    target; for two classes the logit of 1, or a number whose sign decides; for more, a list with a logit per class.
 
     >>> load("missing.safetensors")
     Traceback (most recent call last):
@@ -96,7 +96,7 @@ def load(path: str | os.PathLike[str], model: Module | None = None) -> Module:
 
 
 def load_numbers(model: Module, shapes: Mapping[str, Shape], numbers: Callable[[str], Any], path: str) -> None:
-    """Set the model's parameters to what a file holds: vectors and numbers of these shapes, by name."""
+    """Set the model's parameters to the vectors and numbers of a file, given their shapes by name."""
     count, wanted = sum(map(math.prod, shapes.values())), len(model.parameters())
     if count > wanted or len(shapes) > wanted:  # a name for each number would take far more memory than the file
         raise ValueError(f"{path!r} holds another model: of {count:,} numbers, where this one has {wanted:,}")
@@ -111,7 +111,7 @@ def load_numbers(model: Module, shapes: Mapping[str, Shape], numbers: Callable[[
 
 
 def notes(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The notes that were saved along with a model.
+    """The notes that were saved with a model.
 
     >>> import os, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -125,7 +125,7 @@ def notes(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def vectors(state: dict[str, float]) -> Iterator[tuple[str, float | list[float]]]:
-    """The numbers of a list, `w.0 w.1 …`, as one vector `w`; others one by one."""
+    """The numbers of each list, `w.0 w.1 …`, as one vector `w`; others one by one."""
 
     def list_name(name: str) -> str:
         prefix, _, last = name.rpartition(".")
@@ -140,7 +140,7 @@ def vectors(state: dict[str, float]) -> Iterator[tuple[str, float | list[float]]
 
 
 def config_text(model: MLP) -> str:
-    """What to build an MLP from, as a file holds it."""
+    """The description of an MLP that a file holds, to build it from."""
     config = model.config()
     if len(config["nouts"]) > MOST_LAYERS:
         raise ValueError(f"this MLP has {len(config['nouts']):,} layers, and a file takes {MOST_LAYERS:,} at most")
@@ -156,29 +156,11 @@ def config_text(model: MLP) -> str:
 def _build(path: str, config: str, shapes: Callable[[], Mapping[str, Shape]], numbers: Callable[[str], Any]) -> MLP:
     """The MLP that a file describes, if its numbers and vectors are those of such an MLP."""
     try:
-        shape = json.loads(config)
-        sizes = [shape["nin"], *shape["nouts"]]
-        if set(shape) != {"nin", "nouts", "activation", "output"} or not isinstance(shape["nouts"], list):
-            raise ValueError("it takes `nin`, `nouts`, `activation` and `output`")
-        if not all(type(size) is int and size > 0 for size in sizes):
-            raise ValueError("`nin` and `nouts` must be whole numbers of at least 1")
-        if len(sizes) > MOST_LAYERS + 1:
-            raise ValueError(f"it would have {len(sizes) - 1:,} layers, and {MOST_LAYERS:,} are the most")
-        found = shapes()
-        count = sum(map(math.prod, found.values()))
-        if max(sizes) > count:
-            raise ValueError(f"a layer has more neurons than the file has numbers, {count:,}")
-        wanted = sum((before + 1) * after for before, after in pairwise(sizes))
-        if wanted != count:
-            raise ValueError(f"it would have {wanted:,} parameters, and the file has {count:,}")
-        expected = dict(_neurons(sizes))
-        for name, inputs in expected.items():
-            if (found.get(f"{name}.w"), found.get(f"{name}.b")) != ((inputs,), ()):
-                raise ValueError(f"the file has no {inputs:,} weights and a bias called {name}.w and {name}.b")
-        if not isinstance(shape["activation"], str) or not isinstance(shape["output"], str):
-            raise ValueError("`activation` and `output` must be the names of ops")
+        described = json.loads(config)
+        sizes = _checked_sizes(described)
+        expected = _checked_neurons(sizes, shapes())
         weights = chain.from_iterable(numbers(f"{name}.w") for name in expected)
-        model = MLP(**shape, init=lambda rng, nin, nout: next(weights), rng=0)
+        model = MLP(**described, init=lambda rng, nin, nout: next(weights), rng=0)
     except (TypeError, ValueError, KeyError, RecursionError) as error:
         reason = shown(str(error), MOST_OF_A_MESSAGE)
         raise ValueError(f"{path!r} describes an MLP that cannot be built: {reason}") from None
@@ -187,22 +169,51 @@ def _build(path: str, config: str, shapes: Callable[[], Mapping[str, Shape]], nu
     return model
 
 
+def _checked_sizes(described: Any) -> list[int]:
+    """The sizes of the layers, the inputs first, of an MLP's description that can be believed."""
+    sizes = [described["nin"], *described["nouts"]]
+    if set(described) != {"nin", "nouts", "activation", "output"} or not isinstance(described["nouts"], list):
+        raise ValueError("it takes `nin`, `nouts`, `activation` and `output`")
+    if not all(type(size) is int and size > 0 for size in sizes):
+        raise ValueError("`nin` and `nouts` must be whole numbers of at least 1")
+    if len(sizes) > MOST_LAYERS + 1:
+        raise ValueError(f"it would have {len(sizes) - 1:,} layers, and {MOST_LAYERS:,} are the most")
+    if not isinstance(described["activation"], str) or not isinstance(described["output"], str):
+        raise ValueError("`activation` and `output` must be the names of ops")
+    return sizes
+
+
+def _checked_neurons(sizes: list[int], found: Mapping[str, Shape]) -> dict[str, int]:
+    """The neurons of an MLP, with their numbers of inputs, if these are its tensors."""
+    count = sum(map(math.prod, found.values()))
+    if max(sizes) > count:
+        raise ValueError(f"a layer has more neurons than the file has numbers, {count:,}")
+    wanted = sum((before + 1) * after for before, after in pairwise(sizes))
+    if wanted != count:
+        raise ValueError(f"it would have {wanted:,} parameters, and the file has {count:,}")
+    expected = dict(_neurons(sizes))
+    for name, inputs in expected.items():
+        if (found.get(f"{name}.w"), found.get(f"{name}.b")) != ((inputs,), ()):
+            raise ValueError(f"the file has no {inputs:,} weights and a bias called {name}.w and {name}.b")
+    return expected
+
+
 def _neurons(sizes: list[int]) -> Iterator[tuple[str, int]]:
-    """What the neurons of an MLP are called, in order, and how many inputs each has."""
+    """The names of an MLP's neurons, in order, each with its number of inputs."""
     for layer, (before, after) in enumerate(pairwise(sizes)):
         for neuron in range(after):
             yield f"layers.{layer}.neurons.{neuron}", before
 
 
 class TensorFile:
-    """A safetensors file that is open: its texts, the shapes of its numbers and vectors, and those when asked for."""
+    """An open safetensors file: its texts, and on demand the shapes of its tensors and their numbers."""
 
     def __init__(self, file: Any, path: str) -> None:
         self.metadata: dict[str, str] = file.metadata() or {}
         self._file, self._path = file, path
 
     def shapes(self) -> dict[str, Shape]:
-        """Of all that it holds, by name; an error if something there is no float64 number or vector."""
+        """The shapes of all tensors, by name; an error if one is no float64 number or vector."""
         shapes: dict[str, Shape] = {}
         for name in self._file.keys():  # noqa: SIM118  # not a dict
             part = self._file.get_slice(name)
@@ -222,7 +233,7 @@ class TensorFile:
 
 @contextmanager
 def tensor_file(path: str) -> Iterator[TensorFile]:
-    """The file, opened, if it is one."""
+    """Open a safetensors file; errors name it."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -441,7 +441,7 @@ def test_step_opens_the_page_if_no_file_is_named(run, refused, monkeypatch):
 
 @pytest.mark.parametrize("name", ["xor", "four-points", "moons", "circles", "spirals"])
 def test_train_learns_every_data_set(run, monkeypatch, name):
-    monkeypatch.setattr("chainrule.training.epochs.MANY", 20)  # of few examples and of many, each in its way
+    monkeypatch.setattr("chainrule.training.plan.MANY", 20)  # of few examples and of many, each in its way
     steps = "1000" if name == "spirals" else "200"
     code, out, err = run("train", name, "--points", "60", "--steps", steps, "--json")
     answer = json.loads(out)
@@ -492,7 +492,7 @@ def test_pictures_of_every_kind(run, folder, kind, iris):
 
 
 def test_classes_of_a_csv_file_are_learnt_and_predicted(run, iris, monkeypatch):
-    monkeypatch.setattr("chainrule.training.epochs.MANY", 20)
+    monkeypatch.setattr("chainrule.training.plan.MANY", 20)
     code, out, _ = run("train", iris, "--steps", "150", "--save", "iris.st", "--test", "0.3", "--json")
     answer = json.loads(out)
     assert code == 0
@@ -559,16 +559,16 @@ def test_targets_decide_the_task_unless_the_user_does(run, folder):
 def test_many_examples_give_the_same_losses_as_few_would(run, monkeypatch):
     arguments = ["train", "spirals", "--points", "60", "--steps", "20", "--json"]
     few = json.loads(run(*arguments)[1])
-    monkeypatch.setattr("chainrule.training.epochs.MANY", 50)
+    monkeypatch.setattr("chainrule.training.plan.MANY", 50)
     many = json.loads(run(*arguments)[1])
-    assert many["engine"].endswith("scalar nodes for an example")
+    assert many["engine"].endswith("scalar nodes per example")
     assert many["loss"]["first"] == pytest.approx(few["loss"]["first"], rel=1e-12)
     assert many["loss"]["last"] == pytest.approx(few["loss"]["last"], rel=1e-6)
 
 
 @pytest.mark.parametrize("most", [500, 10])
 def test_a_training_that_diverges_is_a_finding(run, folder, monkeypatch, most):
-    monkeypatch.setattr("chainrule.training.epochs.MANY", most)
+    monkeypatch.setattr("chainrule.training.plan.MANY", most)
     arguments = ["--activation", "linear", "--optimizer", "sgd", "--lr", "1e200", "--task", "regression"]
     code, out, err = run("train", "moons", *arguments, "--save", "m.st", "--plot", "p.png")
     assert (code, out) == (1, "")

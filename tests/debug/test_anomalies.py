@@ -262,7 +262,7 @@ def test_fit_takes_eager_steps_inside_the_block():
     points = data.xor()
     with detect_anomaly():
         history = chainrule.fit(nn.MLP(2, [1]), losses.mean_square, points, epochs=3, progress=False)
-        assert history.engine == "eager, for compiled steps are not watched by detect_anomaly()"
+        assert history.engine == "eager, because compiled steps are not watched by detect_anomaly()"
         with pytest.raises(ValueError, match="`compiled` steps are not watched by detect_anomaly"):
             chainrule.fit(nn.MLP(2, [1]), losses.mean_square, points, progress=False, compiled=True)
 

@@ -170,15 +170,15 @@ def test_compiled_batches_are_interrupted_in_the_middle_of_an_epoch(tmp_path, mo
         return history.columns, model.state(), adam.state()
 
     straight = compiled(tmp_path / "straight")
-    write = checkpoints.Checkpoints.write
+    write = checkpoints.write
 
-    def write_and_interrupt(self, snapshot):
-        write(self, snapshot)
+    def write_and_interrupt(path, snapshot):
+        write(path, snapshot)
         if snapshot.optimizer["steps"] >= 18:
             raise InterruptionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints.Checkpoints, "write", write_and_interrupt)
+        patch.setattr(checkpoints, "write", write_and_interrupt)
         with pytest.raises(InterruptionError):
             compiled(tmp_path / "run")
     saved = checkpoints.read(tmp_path / "run")
@@ -187,7 +187,7 @@ def test_compiled_batches_are_interrupted_in_the_middle_of_an_epoch(tmp_path, mo
 
 
 def test_a_run_that_was_compiled_of_itself_goes_on_compiled(tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule.training.epochs.seconds_to_compile", lambda epoch: 0.0)
+    monkeypatch.setattr("chainrule.training.plan.seconds_to_compile", lambda epoch: 0.0)
 
     def automatic(path, epochs, resume=False):
         model = nn.MLP(2, [4, 1], activation="tanh", rng=3)
@@ -197,9 +197,9 @@ def test_a_run_that_was_compiled_of_itself_goes_on_compiled(tmp_path, monkeypatc
         return history, model.state()
 
     straight, state = automatic(tmp_path / "straight", 40)
-    assert straight.engine.startswith("compiled, for")
+    assert straight.engine.startswith("compiled, because")
     automatic(tmp_path / "run", 20)
-    monkeypatch.setattr("chainrule.training.epochs.seconds_to_compile", lambda epoch: 1e9)
+    monkeypatch.setattr("chainrule.training.plan.seconds_to_compile", lambda epoch: 1e9)
     resumed, resumed_state = automatic(tmp_path / "run", 40, resume=True)
     assert resumed.engine.startswith("compiled, as the run was before it was interrupted")
     assert (resumed.loss, resumed_state) == (straight.loss, state)
@@ -413,7 +413,7 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
 
     monkeypatch.setattr("fcntl.lockf", no_locks)
     with pytest.warns(
-        RuntimeWarning, match=r"has no locks \(No locks available\): see to it yourself that no other run"
+        RuntimeWarning, match=r"has no locks \(No locks available\): make sure yourself that no other run"
     ):
         run(tmp_path / "run", epochs=1)
 

@@ -12,7 +12,7 @@ from chainrule import Value, compile, data, fit, losses, maximum, mean, nn, opti
 from chainrule.compiler.run.steps import CompiledSteps, Steps
 from chainrule.data import Dataset
 from chainrule.training import EarlyStopping
-from chainrule.training.epochs import Job
+from chainrule.training.ways import Eager
 
 OPTIMIZERS = {
     "SGD": lambda p: optim.SGD(p, lr=0.05),
@@ -126,9 +126,11 @@ def test_metrics_validation_callbacks_and_early_stopping_see_every_epoch():
         assert rows[1][name] == pytest.approx(column, abs=1e-12)
 
 
-@pytest.mark.parametrize(("seconds", "engine"), [(1e9, "eager, for 29 epochs of"), (0.0, "compiled, for 29 epochs of")])
+@pytest.mark.parametrize(
+    ("seconds", "engine"), [(1e9, "eager, because 29 epochs of"), (0.0, "compiled, because 29 epochs of")]
+)
 def test_auto_weighs_the_epochs_that_are_left_against_compiling(monkeypatch, seconds, engine):
-    monkeypatch.setattr("chainrule.training.epochs.seconds_to_compile", lambda epoch: seconds)
+    monkeypatch.setattr("chainrule.training.plan.seconds_to_compile", lambda epoch: seconds)
     eager, auto = trained(False), trained("auto")
     assert auto[2].engine.startswith(engine)
     assert auto[2].loss == pytest.approx(eager[2].loss, abs=1e-12)
@@ -136,7 +138,7 @@ def test_auto_weighs_the_epochs_that_are_left_against_compiling(monkeypatch, sec
 
 def test_auto_says_what_ran_and_why():
     assert trained(False)[2].engine == "eager, as asked"
-    assert trained("auto", batch_size=2)[2].engine.startswith("eager, for 29 epochs of")
+    assert trained("auto", batch_size=2)[2].engine.startswith("eager, because 29 epochs of")
 
     class Own(nn.Module):
         def __init__(self):
@@ -153,7 +155,7 @@ def test_auto_says_what_ran_and_why():
 
 @pytest.mark.parametrize(
     ("epochs", "engine"),
-    [(1, "eager, for no epoch is left to compile for"), (2, "eager, for 1 epoch of .* s would be")],
+    [(1, "eager, because no epoch is left to compile for"), (2, "eager, because 1 epoch of .* s would be")],
 )
 def test_auto_speaks_of_few_epochs(epochs, engine):
     assert re.match(engine, trained("auto", epochs=epochs)[2].engine)
@@ -186,7 +188,7 @@ class TestBatches:
 
     def assert_equal(self, **options):
         eager, compiled = (self.trained(way, **options) for way in (False, True))
-        assert compiled[2].engine.endswith("scalar nodes for an example")
+        assert compiled[2].engine.endswith("scalar nodes per example")
         for name, column in eager[2].columns.items():
             assert compiled[2][name] == pytest.approx(column, abs=1e-12)
         assert list(compiled[0].state().values()) == pytest.approx(list(eager[0].state().values()), abs=1e-12)
@@ -201,7 +203,7 @@ class TestBatches:
 
     @pytest.mark.parametrize("size", [1, 2, 11, 22, 23, 40])
     def test_of_every_size(self, size, monkeypatch):
-        monkeypatch.setattr("chainrule.training.epochs.MANY", 10)
+        monkeypatch.setattr("chainrule.training.plan.MANY", 10)
         self.assert_equal(batch_size=size)
 
     @pytest.mark.parametrize("loss", [losses.sum_of_squares, losses.mean_square, losses.binary_cross_entropy])
@@ -226,20 +228,20 @@ class TestBatches:
 
     def test_auto_weighs_the_epochs_that_are_left_against_compiling(self, monkeypatch):
         seen = []
-        monkeypatch.setattr("chainrule.training.epochs.seconds_to_compile", lambda eager: seen.append(eager) or 0.0)
+        monkeypatch.setattr("chainrule.training.plan.seconds_to_compile", lambda eager: seen.append(eager) or 0.0)
         eager, auto = self.trained(False), self.trained("auto")
-        assert auto[2].engine.startswith("compiled, for 5 epochs of")
+        assert auto[2].engine.startswith("compiled, because 5 epochs of")
         assert auto[2].loss == pytest.approx(eager[2].loss, abs=1e-12)
         assert seen[0] <= auto[2].seconds / 23  # the nodes of one example are recorded
 
     def test_auto_never_records_the_nodes_of_many_examples_at_once(self, monkeypatch):
-        monkeypatch.setattr("chainrule.training.epochs.MANY", 22)
+        monkeypatch.setattr("chainrule.training.plan.MANY", 22)
         auto = self.trained("auto", batch_size=None, rng=None)[2]
-        assert auto.engine.startswith("compiled, for the nodes of 23 examples would be many")
+        assert auto.engine.startswith("compiled, because 23 examples at once would be many nodes")
         assert auto.loss == pytest.approx(self.trained(False, batch_size=None, rng=None)[2].loss, abs=1e-12)
 
     def test_a_batch_size_beyond_the_data_is_the_data(self):
-        assert self.trained("auto", batch_size=1000)[2].engine.startswith("eager, for 5 epochs of")
+        assert self.trained("auto", batch_size=1000)[2].engine.startswith("eager, because 5 epochs of")
 
     def test_a_loss_that_cannot_be_taken_apart(self, monkeypatch):
         def largest(predictions, targets):
@@ -247,7 +249,7 @@ class TestBatches:
 
         with pytest.raises(ValueError, match="`loss` must be the mean or the sum of the losses of single examples"):
             self.trained(True, loss=largest)
-        monkeypatch.setattr("chainrule.training.epochs.MANY", 22)
+        monkeypatch.setattr("chainrule.training.plan.MANY", 22)
         whole = self.trained(True, loss=largest, batch_size=None)[2]
         assert whole.engine.endswith("array statements")
         assert whole.loss == pytest.approx(self.trained(False, loss=largest, batch_size=None)[2].loss, abs=1e-12)
@@ -283,13 +285,13 @@ class TestBatches:
         assert len(made) == 2  # for batches of 5, and for the last, of 3
 
     def test_auto_decides_within_the_first_epoch_of_many_examples(self, monkeypatch):
-        monkeypatch.setattr("chainrule.training.epochs.MANY", 8)
-        monkeypatch.setattr("chainrule.training.epochs.seconds_to_compile", lambda eager: 0.0)
-        step, sizes = Job.step, []
-        monkeypatch.setattr(Job, "step", lambda job, part: sizes.append(len(part)) or step(job, part))
+        monkeypatch.setattr("chainrule.training.plan.MANY", 8)
+        monkeypatch.setattr("chainrule.training.plan.seconds_to_compile", lambda eager: 0.0)
+        step, sizes = Eager.step, []
+        monkeypatch.setattr(Eager, "step", lambda way, parts: sizes.append(len(parts[0])) or step(way, parts))
         auto = self.trained("auto")
         assert sizes == [5, 5]
-        assert auto[2].engine.startswith("compiled, for 6 epochs of")
+        assert auto[2].engine.startswith("compiled, because 6 epochs of")
         eager = self.trained(False)
         assert auto[2].loss == pytest.approx(eager[2].loss, abs=1e-12)
         assert list(auto[0].state().values()) == pytest.approx(list(eager[0].state().values()), abs=1e-12)
@@ -380,17 +382,17 @@ def test_compiled_steps_see_what_a_callback_changes(changes, size):
 
 @pytest.mark.parametrize("size", [None, 2])
 def test_auto_is_eager_where_compiling_is_refused(monkeypatch, size):
-    monkeypatch.setattr("chainrule.training.epochs.seconds_to_compile", lambda eager: 0.0)
+    monkeypatch.setattr("chainrule.training.plan.seconds_to_compile", lambda eager: 0.0)
     points = data.four_points()
     nodes = Dataset([[Value(number) for number in x] for x in points.inputs], points.targets)
     auto = trained("auto", examples=nodes, batch_size=size)[2]
-    assert re.match("eager, for this cannot be compiled: `.*` must be a real number, got", auto.engine)
+    assert re.match("eager, because this cannot be compiled: `.*` must be a real number, got", auto.engine)
     assert auto.loss == trained(False, batch_size=size)[2].loss
 
 
 @pytest.mark.parametrize("size", [None, 2])
 def test_nothing_moves_where_everything_is_frozen(monkeypatch, size):
-    monkeypatch.setattr("chainrule.training.epochs.seconds_to_compile", lambda eager: 0.0)
+    monkeypatch.setattr("chainrule.training.plan.seconds_to_compile", lambda eager: 0.0)
     model = four_points_model()
     before = model.state()
     for parameter in model.parameters():

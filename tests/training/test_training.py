@@ -195,7 +195,7 @@ def test_wrong_arguments(arguments, error, message):
         ({"validation": Dataset([], [])}, ValueError, "`validation` is empty"),
         ({"penalty": 0.1}, TypeError, "`penalty` must be a function of the parameters, .* got 0.1"),
         ({"penalty": lambda p: None}, TypeError, "`penalty` must return a number to add to the loss, got None"),
-        ({"rng": "seed"}, TypeError, "`rng` must be a random.Random, or an int to make one of; got str 'seed'"),
+        ({"rng": "seed"}, TypeError, "`rng` must be a random.Random or an integer seed, got str 'seed'"),
         ({"optimizer": optim.Adam}, TypeError, "`optimizer` must be an optimizer"),
         ({"optimizer": optim.Adam([Value(1.0)])}, ValueError, "`optimizer` holds no parameter of this model"),
     ],

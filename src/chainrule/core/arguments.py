@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from random import Random
 from typing import Any
 
 from chainrule.core.quoting import quoted
@@ -28,3 +29,12 @@ def setting(number: Any, argument: str, typical: str, below: float = math.inf) -
         expected = "finite" if below == math.inf else f"below {below:g}"
         raise ValueError(f"`{argument}` must be at least 0 and {expected}, got {value!r}: choose one such as {typical}")
     return value
+
+
+def generator(rng: Any) -> Random | None:
+    """`rng` as a generator: itself, or one made from an integer seed; None stays None."""
+    if rng is None or isinstance(rng, Random):
+        return rng
+    if not hasattr(rng, "__index__"):
+        raise TypeError(f"`rng` must be a random.Random or an integer seed, got {type(rng).__name__} {rng!r:.60}")
+    return Random(operator.index(rng))

@@ -1,7 +1,7 @@
-"""Data sets to learn from: the classic ones in the plane, and the shuffling, batching and splitting of any.
+"""Data sets to learn from: the classic ones in the plane, and functions to shuffle, batch and split any data set.
 
-A set of two classes has the targets -1 and 1, as `losses.hinge` expects them; a set of more classes has the
-indices 0, 1, 2, … that `losses.cross_entropy` expects; xor is arithmetic, with the targets 0 and 1. Sets are drawn
+A set of two classes has the targets -1 and 1, as `losses.hinge` expects; a set of more classes has the indices
+0, 1, 2, … that `losses.cross_entropy` expects; xor is arithmetic, with the targets 0 and 1. Sets are drawn at random
 from a `seed`, the same set from the same seed, and come in random order. `read_csv` reads a set from a file.
 """
 
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Dataset:
-    """Examples: `inputs[i]` goes with `targets[i]`. As a sequence, it is one of (input, target) pairs.
+    """Examples: `inputs[i]` goes with `targets[i]`. It is also a sequence of (input, target) pairs.
 
     >>> data = Dataset([[0.0, 1.0], [2.0, 3.0]], [1, -1])
     >>> len(data), data[0]
@@ -76,7 +76,7 @@ class Dataset:
 class CsvDataset(Dataset):
     """The examples of a CSV file: `columns` names the inputs, `target` the target.
 
-    Where the targets are texts, `classes` lists them, and `targets` are indices into that list.
+    If the targets are texts, `classes` lists them, and `targets` are indices into that list.
 
     >>> CsvDataset([[5.1], [4.9]], [0, 1], ["length"], "species", ["setosa", "virginica"])
     <CsvDataset of 2 examples: length -> species (setosa, virginica)>
@@ -108,9 +108,9 @@ def read_csv(
     header: bool | str = "auto",
     labels: bool | str = "auto",
 ) -> CsvDataset:
-    """The examples in a CSV file, a row each: the column `target` (a name or an index), and all others as inputs.
+    """The examples in a CSV file, one per row: the column `target` (a name or an index), and all others as inputs.
 
-    Inputs must be numbers. Targets are numbers, or texts that name classes; `labels=True` makes classes of numbers too.
+    Inputs must be numbers. Targets are numbers, or texts that name classes; `labels=True` makes numbers classes too.
     A first row without a single number is taken for the header, unless `header` is True or False. A cell that is
     missing or of the wrong kind is an error that says where it is: a file is read whole or not at all.
 
@@ -162,7 +162,7 @@ def four_points() -> Dataset:
 
 
 def micrograd_moons() -> Dataset:
-    """The very 100 points of micrograd's demo, so that its published losses can be reproduced.
+    """The same 100 points as in micrograd's demo, so that its published losses can be reproduced.
 
     >>> micrograd_moons()[0]
     ([1.1221146075409685, 0.08147717341718697], -1)
@@ -173,7 +173,7 @@ def micrograd_moons() -> Dataset:
 
 
 def moons(n: int = 100, noise: float = 0.1, seed: int = 0) -> Dataset:
-    """Two half circles that interlock: -1 above, 1 below; `noise` is the standard deviation of each coordinate.
+    """Two interlocking half circles: -1 above, 1 below; `noise` is the standard deviation of each coordinate.
 
     >>> len(moons(n=50))
     50
@@ -202,7 +202,7 @@ def circles(n: int = 100, noise: float = 0.05, seed: int = 0, factor: float = 0.
 
 
 def spirals(n: int = 100, noise: float = 0.02, seed: int = 0, classes: int = 2, turns: float = 1.0) -> Dataset:
-    """Arms that wind `turns` times around the origin, out to radius 1; one a class.
+    """Arms that wind `turns` times around the origin, out to radius 1; one per class.
 
     >>> sorted(set(spirals(classes=3).targets))
     [0, 1, 2]
@@ -217,7 +217,7 @@ def spirals(n: int = 100, noise: float = 0.02, seed: int = 0, classes: int = 2, 
 
 
 def blobs(n: int = 100, noise: float = 0.2, seed: int = 0, classes: int = 3) -> Dataset:
-    """Clouds around points that are evenly spaced on the unit circle, one a class; `noise` is their width.
+    """Clouds around evenly spaced points on the unit circle, one per class; `noise` is their width.
 
     >>> sorted(set(blobs().targets))
     [0, 1, 2]
@@ -242,7 +242,7 @@ def shuffle(data: Dataset, rng: Random) -> Dataset:
 
 
 def batches(data: Dataset, size: int, rng: Random | None = None) -> list[Dataset]:
-    """All examples in parts of `size`, the last one smaller if need be; in random order if there is an `rng`.
+    """All examples in batches of `size`, the last one smaller if need be; in random order if there is an `rng`.
 
     >>> [len(batch) for batch in batches(moons(n=10), size=4)]
     [4, 4, 2]
@@ -253,7 +253,7 @@ def batches(data: Dataset, size: int, rng: Random | None = None) -> list[Dataset
 
 
 def split(data: Dataset, fraction: float = 0.8, rng: Random | None = None) -> tuple[Dataset, Dataset]:
-    """Two parts, to train and to test; the first has `fraction` of the examples, drawn at random if there is an `rng`.
+    """Two parts, to train and to test; the first has `fraction` of the examples, chosen at random if there is an `rng`.
 
     >>> train, test = split(moons(n=10), 0.8)
     >>> len(train), len(test)
@@ -278,7 +278,7 @@ def _names_classes(table: Table, place: int) -> bool:
 
 
 def _in_order(labels: set[str]) -> list[str]:
-    """Numbers by size, texts by the alphabet."""
+    """Numbers in ascending order, texts in alphabetical order."""
     numbers = {label: as_number(label) for label in labels}
     if None in numbers.values():
         return sorted(labels)

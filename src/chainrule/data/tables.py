@@ -1,8 +1,8 @@
 """CSV files, read strictly: a table of text with a name for each column, and the numbers in it.
 
-Every complaint names the file, the row, the column, what was found and what was expected. Rows are counted as a
-spreadsheet counts them: the first is row 1, also when it is the header. A table is read whole or not at all; a file is
-read row by row, so that what is no table is refused where it stops being one, whatever its size.
+Every error names the file, the row, the column, what was found and what was expected. Rows are counted as a
+spreadsheet counts them: the first is row 1, even if it is the header. A table is read whole or not at all; a file is
+read row by row, so that a file which is no table is refused where it stops being one, whatever its size.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import NoReturn, TextIO
 
 from chainrule.core.quoting import listed, quoted
 
-MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}  # how files spell that there is nothing
+MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}  # spellings of a missing value
 DELIMITERS = ",;\t"
 MOST_CHARACTERS = 1 << 24  # of a row: a million columns, fifteen characters each
-MOST_BLANK = 1 << 20  # rows more than others: all that a spreadsheet has
-NOT_UTF8 = re.compile("[\udc80-\udcff]")  # what the `surrogateescape` of Python makes of bytes that are not text
+MOST_BLANK = 1 << 20  # blank rows more than others: as many as a spreadsheet has
+NOT_UTF8 = re.compile("[\udc80-\udcff]")  # what Python's `surrogateescape` makes of bytes that are not text
 
 
 class Table:
-    """The cells of a file as text: `names` of the columns, and `rows`, each with its number in the file.
+    """The cells of a file as text: the columns' `names`, and `rows`, each with its number in the file.
 
     >>> table = Table("people.csv", ["age", "name"], [(2, ["7", "Ann"]), (3, ["8", "Bob"])])
     >>> table.numbers(["age"])
@@ -45,7 +45,7 @@ class Table:
         return len(self.rows)
 
     def place(self, column: str | int) -> int:
-        """Where a column is, given by its name, or by its index, which may count from the end.
+        """The index of a column, given its name or an index that may count from the end.
 
         >>> Table("people.csv", ["age", "name"], []).place(-1)
         1
@@ -99,7 +99,7 @@ class Table:
 
 
 def as_number(text: str) -> float | None:
-    """The number that a cell spells, if it does.
+    """The number that a cell spells, or None.
 
     >>> as_number(" 1e3 "), as_number("one")
     (1000.0, None)
@@ -175,12 +175,12 @@ def _records(path: str, file: TextIO) -> Iterator[tuple[int, list[str]]]:
 
 
 def _pieces(file: TextIO) -> Iterator[str]:
-    """The lines of a file, those that are absurdly long in pieces."""
+    """The lines of a file; absurdly long ones come in pieces."""
     return iter(lambda: file.readline(MOST_CHARACTERS), "")
 
 
 class _Lines:
-    """The lines of a file, as far as they are text and belong to a row that is not absurdly long."""
+    """The lines of a file; an error if one is not UTF-8, or belongs to an absurdly long row."""
 
     def __init__(self, path: str, file: TextIO) -> None:
         self.path = path

@@ -1,8 +1,8 @@
-"""Where a NaN or an infinity comes from: `detect_anomaly`, and what the search in a finished graph finds.
+"""Where a NaN or an infinity comes from: `detect_anomaly`, and the search in a finished graph.
 
-An anomaly is born in the forward pass, where an op makes of finite numbers one that is not, or in the backward pass,
-where a finite gradient times a partial derivative is not finite. Everything after that is consequence, and the error
-names the birth.
+An anomaly begins in the forward pass, where an op turns finite numbers into one that is not, or in the backward pass,
+where a finite gradient times a partial derivative is not finite. Everything after that is a consequence, and the error
+names the beginning.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf, isfinite
 
+from chainrule.core.gradients import unchanged
 from chainrule.core.graph import is_hand_written
 from chainrule.core.observation import Observer, observed
 from chainrule.core.value import Value
-from chainrule.debug.culprit import backward_of, push
-from chainrule.debug.watched_run import graph_below, is_ours, quoted_line, unchanged
+from chainrule.core.value_like import graph_below
+from chainrule.debug.code_lines import is_ours, quoted_line
+from chainrule.debug.rules import backward_of, push
 from chainrule.nn import Module
 
-REMEDIES = {  # by the name of the op that an anomaly was born in
+REMEDIES = {  # by the name of the op that an anomaly began in
     "log": "keep what goes in above 0, as in log(x + 1e-12), or compute the loss from logits (losses.cross_entropy)",
     "div": "keep the divisor away from 0, as in x / (y + 1e-12)",
     "sqrt": "keep what goes in above 0, as in sqrt(x + 1e-12): at 0 its slope is infinite",
@@ -28,7 +30,7 @@ REMEDIES = {  # by the name of the op that an anomaly was born in
     "pow": "a power of a negative number, or a negative power of 0, is no finite number: keep the base above 0",
 }
 REMEDY = "look at the numbers that went in: a smaller learning rate, or inputs scaled to about 1, keep them small"
-LONGEST_PATH = 9  # steps that are shown; the middle of a longer one is left out
+LONGEST_PATH = 9  # steps that are shown; longer paths lose their middle
 
 
 class AnomalyError(FloatingPointError):
@@ -42,7 +44,7 @@ class AnomalyError(FloatingPointError):
     forward log (0.0,) ('p', '`log`')
     """
 
-    __module__ = "chainrule"  # where users know it, also in a traceback
+    __module__ = "chainrule"  # the name that users know, also in a traceback
 
     def __init__(
         self, message: str, phase: str, op: str, operands: Sequence[float], place: str, path: Sequence[str]
@@ -60,8 +62,8 @@ def detect_anomaly(model: Module | None = None) -> Iterator[None]:
     """Raise an `AnomalyError` at the first NaN or infinity that is computed, forward or backward, in this thread.
 
     It names the op, its operands' numbers, the line of your code and the path of labels that led there; with a `model`,
-    parameters without a label have their names in it. Inside the block every node notes its line, which costs about a
-    microsecond each; outside, nothing. Compiled programs are not watched: `fit` takes eager steps in the block.
+    parameters without a label are called by their names in it. Inside the block every node notes its line, which costs
+    about a microsecond per node. Compiled programs are not watched: `fit` takes eager steps in the block.
 
     >>> x = Value(0.0, label="x")
     >>> with detect_anomaly():
@@ -77,12 +79,7 @@ def detect_anomaly(model: Module | None = None) -> Iterator[None]:
 
 
 def names_of(model: Module) -> dict[int, str]:
-    """The parameters' names by the id of the Value.
-
-    >>> from chainrule.nn import Neuron
-    >>> list(names_of(Neuron(2)).values())
-    ['w.0', 'w.1', 'b']
-    """
+    """The parameters' names by the id of the Value."""
     return {id(parameter): name for name, parameter in model.named_parameters()}
 
 
@@ -116,7 +113,7 @@ class _Detector(Observer):
 
 
 class _Places:
-    """Which line of the user's code made which node: a line's turn lasts from one serial number to the next noted."""
+    """Which line of the user's code made which node: noted by the serial number of the first node of a line."""
 
     most = 1 << 20  # lines that are remembered
 
@@ -156,7 +153,7 @@ def first_bad_node(root: Value) -> Value | None:
 
 
 def first_bad_push(root: Value) -> Value | None:
-    """After a backward pass from `root`, the first node that made of a finite gradient one that is not.
+    """After a backward pass from `root`, the first node that turned a finite gradient into one that is not.
 
     >>> x = Value(0.0)
     >>> out = x.sqrt() * 2.0
@@ -177,14 +174,7 @@ def first_bad_push(root: Value) -> Value | None:
 
 
 def contributions(node: Value) -> list[float]:
-    """What the node passes on to each of its operands, given the gradient it has; 0.0 to those that take none.
-
-    >>> x = Value(3.0)
-    >>> out = x * 5.0
-    >>> out.backward()
-    >>> contributions(out)
-    [5.0, 0.0]
-    """
+    """What the node adds to each operand's gradient, given its own; 0.0 for operands that take none."""
     rule = None if is_hand_written(node) else node._rule
     if rule is None:
         with unchanged([node, *node._operands]):
@@ -213,7 +203,7 @@ def forward_anomaly(node: Value, names: Mapping[int, str], place: str = "") -> A
 
 
 def backward_anomaly(root: Value, node: Value, names: Mapping[int, str], place: str = "") -> AnomalyError:
-    """The error for a node that passed on a gradient that is not finite."""
+    """The error for a node that passed on a gradient which is not finite."""
     passed = contributions(node)
     path = _path_back(root, node, names)
     made = f" It was made at {place}." if place else ""
@@ -237,7 +227,7 @@ def backward_anomaly(root: Value, node: Value, names: Mapping[int, str], place: 
 
 
 def _path_to(node: Value, names: Mapping[int, str]) -> list[str]:
-    """From a leaf up to the node, by way of the operands that mattered most."""
+    """From a leaf up to the node, through the operands that mattered most."""
     path = [node]
     while path[-1]._operands:
         weights = [_weight(path[-1], k) for k in range(len(path[-1]._operands))]
@@ -256,7 +246,7 @@ def _weight(node: Value, k: int) -> float:
 
 
 def _path_back(root: Value, node: Value, names: Mapping[int, str]) -> list[str]:
-    """From the root down to the node, by way of the users that had the largest gradients."""
+    """From the root down to the node, through the users with the largest gradients."""
     users: dict[int, Value] = {}
     for user in graph_below(root):
         for operand in user._operands:
@@ -275,7 +265,7 @@ def _name(node: Value, names: Mapping[int, str]) -> str:
 
 
 def _call(node: Value, names: Mapping[int, str]) -> str:
-    """A node as what was done to what, as "`*` of 2.0 (`a`) and 3.0"."""
+    """A node by its op and operands, as "`*` of 2.0 (`a`) and 3.0"."""
     operands = []
     for operand in node._operands:
         name = names.get(id(operand)) or operand.label
@@ -292,6 +282,6 @@ def _arrows(path: list[str]) -> str:
 
 def _remedy(node: Value) -> str:
     if is_hand_written(node):
-        return f"Look at {backward_of(node).replace('its', 'the')}"
+        return f"Look at the {backward_of(node)}"
     advice = REMEDIES.get(node._rule.name if node._rule else "", REMEDY)
     return advice[0].upper() + advice[1:]

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from math import inf, isfinite, nan
 from typing import TYPE_CHECKING, Any
 
+from chainrule.core.gradients import unchanged
 from chainrule.core.graph import number_of
+from chainrule.core.value_like import operands_of
+from chainrule.debug.code_lines import definition
 from chainrule.debug.finite_differences import Derivative, derivative
-from chainrule.debug.watched_run import (
-    Creations,
-    Experiment,
-    Run,
-    backward_pass,
-    is_ours,
-    operands_of,
-    short_path,
-    unchanged,
-)
+from chainrule.debug.rules import TriedRule, backward_of, close, local_slope, push, tried_rule
+from chainrule.debug.watched_run import Creations, Experiment, Run, backward_pass
 
 if TYPE_CHECKING:
     from chainrule.debug.gradient_check import Row
@@ -27,17 +22,17 @@ MEASURED = 1e-6  # relative error that a number put together from measurements m
 
 
 class Diagnosis:
-    """Finds the node, or else the walk, to which the derivative by input `index` owes its error."""
+    """Finds the node, or else the walk, that makes the derivative with respect to input `index` wrong."""
 
     def __init__(self, experiment: Experiment, index: int, row: Row, tolerance: float) -> None:
         self.experiment = experiment
         self.index = index
         self.row = row
         self.input = row.name
-        self.tolerance = 0.1 * tolerance  # what is wrong at one node may be diluted in the total
-        self.other_path = False  # whether f took one beside these inputs, so that nodes could not be compared
+        self.tolerance = 0.1 * tolerance  # an error at one node may be diluted in the total
+        self.other_path = False  # whether f took another path near these inputs, so that nodes could not be compared
         self.sampled = -1
-        self.samples: dict[float, list[float]] = {}  # every node's data, by the number that input `sampled` is
+        self.samples: dict[float, list[float]] = {}  # every node's data, by the number of input `sampled`
 
     def sentence(self) -> str:
         with self.run(lines=True) as self.graph, unchanged(self.graph.nodes):
@@ -120,32 +115,23 @@ class Diagnosis:
     def wrong_rule(self) -> str:
         for node, operands in self.graph.interior():
             if id(node) in self.carriers and not _stops_gradients(node):
-                partials = push(node, operands)
+                rule = tried_rule(node, operands)
                 fault = (
-                    self.not_accumulating(node, operands, partials)
-                    or self.not_proportional(node, operands, partials)
-                    or self.wrong_partial(node, operands, partials)
+                    self.not_accumulating(node, operands, rule)
+                    or _not_proportional(node, rule)
+                    or self.wrong_partial(node, operands, rule.partials)
                 )
                 if fault:
                     return f"{self.graph.describe(node)} is wrong: {fault}."
         return ""
 
-    def not_accumulating(self, node: Any, operands: list[Any], partials: list[float]) -> str:
-        held = 1.0 + max((abs(partial) for partial in partials if isfinite(partial)), default=0.0)
-        for operand, partial, total in zip(operands, partials, push(node, operands, held=held), strict=True):
-            if not _close(total, held + partial):
-                verb = "overwrites" if _close(total, partial) else "spoils"
+    def not_accumulating(self, node: Any, operands: list[Any], rule: TriedRule) -> str:
+        for operand, partial, total in zip(operands, rule.partials, rule.totals, strict=True):
+            if not close(total, rule.held + partial):
+                verb = "overwrites" if close(total, partial) else "spoils"
                 name = self.graph.describe_operand(node, operand)
-                return f"{backward_of(node)} {verb} the gradient that {name} holds; add to it, with `+=`"
+                return f"its {backward_of(node)} {verb} the gradient that {name} holds; add to it, with `+=`"
         return ""
-
-    def not_proportional(self, node: Any, operands: list[Any], partials: list[float]) -> str:
-        doubled = push(node, operands, grad=2.0)
-        if all(_close(twice, 2.0 * once) for once, twice in zip(partials, doubled, strict=True)):
-            return ""
-        same = all(map(_close, partials, doubled))
-        habit = "is the same whatever gradient it gets" if same else "is not proportional to the gradient it gets"
-        return f"what {backward_of(node)} passes on {habit}; multiply by `out.grad`, once"
 
     def wrong_partial(self, node: Any, operands: list[Any], partials: list[float]) -> str:
         broken, slopes = "", []
@@ -170,29 +156,18 @@ class Diagnosis:
         """How the node's movement under the input differs from what its operands and partials make of it."""
         movement = self.movement(node, self.index)
         parts = [self.movement(operand, self.index) for operand in operands]
-
-        def combine(numbers: Iterable[float]) -> float:
-            return sum(partial * number for partial, number in zip(partials, numbers, strict=True))
-
-        left, right = combine(part.left for part in parts), combine(part.right for part in parts)
-        gap = min(abs(movement.left - left), abs(movement.right - right))
-        size, doubt = abs(movement.value), movement.error
-        for partial, part in zip(partials, parts, strict=True):
-            size += abs(partial * part.value)
-            doubt += abs(partial) * part.error
-        unclear = movement.corner != any(part.corner for part in parts)
-        if unclear or not doubt <= 0.01 * size or gap <= MEASURED * size + 16.0 * doubt:
-            return ""
+        gap = _gap(movement, parts, partials)
         # The nodes' gaps, each times the node's gradient, add up to the total error.
-        if gap * self.size[self.graph.position[id(node)]] < 0.1 * self.row.distance / len(self.graph.nodes):
+        if not gap or gap * self.size[self.graph.position[id(node)]] < 0.1 * self.row.distance / len(self.graph.nodes):
             return ""
         rate = f"it moves {movement.value:.6g} times as fast as `{self.input}`"
         if not any(part.value for part in parts):
             return f"{rate}, yet none of its operands moves: one is missing from its `_children`"
-        distinct = len(parts) == 2 and not about(*partials)
-        swapped = distinct and about(movement.value, combine(part.value for part in reversed(parts)))
-        hint = " (the partials look swapped)" if swapped else ""
-        return f"{rate}, but its operands' movements and {backward_of(node)} make that {left:.6g}{hint}"
+        swapped = _combined(partials, (part.value for part in reversed(parts)))
+        looks_swapped = len(parts) == 2 and not about(*partials) and about(movement.value, swapped)
+        hint = " (the partials look swapped)" if looks_swapped else ""
+        found = _combined(partials, (part.left for part in parts))
+        return f"{rate}, but its operands' movements and its {backward_of(node)} make that {found:.6g}{hint}"
 
     def slopes(self, node: Any, operands: list[Any], partials: list[float]) -> list[Derivative]:
         """The partials that explain how the node moves under every input; none if several sets do."""
@@ -212,7 +187,7 @@ class Diagnosis:
         return []
 
     def movement(self, node: Any, index: int) -> Derivative:
-        """The derivative of the node's data by one input, measured."""
+        """The measured derivative of the node's data with respect to one input."""
         k = self.graph.position[id(node)]
         return derivative(lambda number: self.sample(index, number)[k], self.experiment.numbers[index])
 
@@ -245,7 +220,7 @@ class Diagnosis:
         return ""
 
     def complete_gradients(self) -> tuple[list[float], list[float]]:
-        """What every node's gradient should come to, and the sum of the sizes of its contributions."""
+        """What every node's gradient should be, and the sum of the sizes of its contributions."""
         complete = [float(node is self.graph.out) for node in self.graph.nodes]
         size = complete[:]
         for node, operands in reversed(self.graph.interior()):
@@ -259,7 +234,7 @@ class Diagnosis:
         name = self.graph.describe(node)
         if not heard:
             return f"it never reaches {name}"
-        if node is self.graph.out and not _close(heard[0], 1.0):
+        if node is self.graph.out and not close(heard[0], 1.0):
             return f"it starts with a gradient of {heard[0]:.6g} at the result, where it should be 1"
         if len(heard) > 1:
             return f"it calls the _backward of {name} {len(heard)} times, where once is right"
@@ -267,15 +242,6 @@ class Diagnosis:
             f"{name} passed on a gradient of {heard[0]:.6g} before it was complete, which is {complete:.6g}; "
             "a node's turn comes after that of every node that uses it"
         )
-
-
-def push(node: Any, operands: Sequence[Any], grad: float = 1.0, held: float = 0.0) -> list[float]:
-    """What the operands' gradients are after `node` passes on `grad`, if they held `held` before."""
-    for operand in operands:
-        operand.grad = held
-    node.grad = grad
-    node._backward()
-    return [float(operand.grad) for operand in operands]
 
 
 def _listen(node: Any, heard: list[float]) -> None:
@@ -295,13 +261,20 @@ def _stops_gradients(node: Any) -> bool:
     return rule is not None and not any(rule.partials)
 
 
-def local_slope(node: Any, operand: Any) -> Derivative:
-    """The derivative of a table op by one operand, wherever that stands, measured."""
+def _combined(partials: list[float], numbers: Iterable[float]) -> float:
+    return sum(partial * number for partial, number in zip(partials, numbers, strict=True))
 
-    def moved(x: float) -> float:
-        return float(node._rule.forward(*[x if other is operand else number_of(other) for other in node._operands]))
 
-    return derivative(moved, number_of(operand))
+def _gap(movement: Derivative, parts: list[Derivative], partials: list[float]) -> float:
+    """How far a node's movement is from what the chain rule makes of its operands'; 0 if that cannot be told."""
+    left, right = _combined(partials, (part.left for part in parts)), _combined(partials, (p.right for p in parts))
+    gap = min(abs(movement.left - left), abs(movement.right - right))
+    size, doubt = abs(movement.value), movement.error
+    for partial, part in zip(partials, parts, strict=True):
+        size += abs(partial * part.value)
+        doubt += abs(partial) * part.error
+    unclear = movement.corner != any(part.corner for part in parts)
+    return 0.0 if unclear or not doubt <= 0.01 * size or gap <= MEASURED * size + 16.0 * doubt else gap
 
 
 def _solve(equations: list[list[float]], unknowns: int) -> list[float]:
@@ -324,8 +297,16 @@ def _slope_text(slope: Derivative) -> str:
     return f"between {slope.left:.6g} and {slope.right:.6g}" if slope.corner else f"{slope.value:.6g}"
 
 
+def _not_proportional(node: Any, rule: TriedRule) -> str:
+    if rule.is_proportional:
+        return ""
+    same = all(map(close, rule.partials, rule.doubled))
+    habit = "is the same whatever gradient it gets" if same else "is not proportional to the gradient it gets"
+    return f"what its {backward_of(node)} passes on {habit}; multiply by `out.grad`, once"
+
+
 def _hint(right: list[float], given: list[float]) -> str:
-    """A guess at the slip that gives `given` in place of `right`."""
+    """A guess at the slip that leads to `given` in place of `right`."""
     if len(right) == 2 and all(map(about, right, reversed(given))):
         return " (the partials look swapped)"
     if not right or not all(given) or not all(right):
@@ -341,28 +322,12 @@ def _hint(right: list[float], given: list[float]) -> str:
     return ""
 
 
-def backward_of(node: Any) -> str:
-    """How to refer to the node's `_backward`."""
-    return f"its _backward{_definition(node._backward)}"
-
-
 def _rule_of(node: Any, operand: Any) -> str:
     rule = getattr(node, "_rule", None)
-    if rule is None or _definition(node._backward):
-        return backward_of(node)
+    if rule is None or definition(node._backward):
+        return f"its {backward_of(node)}"
     rank = [other is operand for other in node._operands].index(True)
-    return f"its rule{_definition(rule.partials[rank])}"
-
-
-def _definition(function: Any) -> str:
-    """Where the user wrote `function`, if he did."""
-    code = getattr(function, "__code__", None)
-    return f" ({short_path(code.co_filename)}:{code.co_firstlineno})" if code and not is_ours(code) else ""
-
-
-def _close(a: float, b: float) -> bool:
-    """Equal but for rounding; what is not finite gets the benefit of the doubt."""
-    return not isfinite(a - b) or abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+    return f"its rule{definition(rule.partials[rank])}"
 
 
 def about(a: float, b: float) -> bool:

@@ -1,4 +1,4 @@
-"""What the doctor says: findings, each with its evidence and advice, and the report that holds them."""
+"""What `diagnose` and `supervise` report: findings, each with evidence and advice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from chainrule.core.display import shown
 
-# By name, causes before what may be their consequence: the order in which findings are told.
+# Names in the order in which findings are reported: causes before their possible consequences.
 LOOKED_FOR = (
     "gradients not zeroed",
     "graph older than its leaves",
@@ -50,7 +50,7 @@ class Finding:
 
 @dataclass
 class Checkup:
-    """The report of `diagnose` and `supervise`: findings to go through, true if there are none, readable when printed.
+    """The report of `diagnose` and `supervise`: iterable over its findings, true if there are none; print it to read.
 
     >>> print(Checkup(passes=30, nodes=500))
     nothing wrong in 30 backward passes over up to 500 nodes
@@ -63,23 +63,15 @@ class Checkup:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found.
-
-        >>> Checkup().ok
-        True
-        """
+        """Whether nothing was found."""
         return not self.findings
 
     def names(self) -> list[str]:
-        """What was found, by name.
-
-        >>> Checkup([Finding("dead units", "", (), "")]).names()
-        ['dead units']
-        """
+        """The names of the findings."""
         return [finding.name for finding in self.findings]
 
     def add(self, *findings: Finding) -> None:
-        """Take findings in, one of a name, causes first.
+        """Add findings, one per name, and sort them by cause.
 
         >>> checkup = Checkup()
         >>> checkup.add(Finding("dead units", "", (), ""), Finding("gradients not zeroed", "", (), ""))
@@ -90,11 +82,7 @@ class Checkup:
         self.findings = sorted(known.values(), key=lambda finding: LOOKED_FOR.index(finding.name))
 
     def check(self) -> Checkup:
-        """This report if all is well; otherwise an AssertionError that shows it.
-
-        >>> Checkup().check().ok
-        True
-        """
+        """Return this report if all is well; otherwise raise an AssertionError that shows it."""
         if not self.ok:
             raise AssertionError(f"something is wrong\n{self}")
         return self

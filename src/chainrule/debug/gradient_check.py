@@ -1,9 +1,9 @@
 """Gradient checking: what `backward()` says against what the numbers say, and whose fault a difference is.
 
-`gradcheck(f, *inputs)` takes a function of Values and gives a `Report`: one `Row` for each input number, with
-its analytic and its numerical derivative, and, when they differ, a sentence that names the guilty op and line.
+`gradcheck(f, *inputs)` takes a function of Values and returns a `Report`: one `Row` per input number, with
+its analytic and its numerical derivative, and, if they differ, a sentence that names the guilty op and line.
 
-The diagnosis treats an op as a black box, so it serves the engines, a learner's own class and hand-written
+The diagnosis treats an op as a black box, so it works for the engines, a learner's own class and hand-written
 `_backward`s alike. The chain rule holds at every node by itself: a node must move as its operands move,
 
     d node = Σ partial · d operand,
@@ -42,17 +42,13 @@ class Row(NamedTuple):
 
     @property
     def distance(self) -> float:
-        """How far the two derivatives are apart.
-
-        >>> gradcheck(lambda x: x * x, 3.0).rows[0].distance < 1e-9
-        True
-        """
+        """How far the two derivatives are apart."""
         difference = abs(self.analytic - self.numerical)
         return difference if isfinite(difference) else sys.float_info.max
 
 
 class Report:
-    """The outcome of `gradcheck`: rows to go through, true if all agree, a table when printed.
+    """The outcome of `gradcheck`: iterable over its rows, true if all agree, a table when printed.
 
     >>> [row.name for row in gradcheck(lambda x, y: x / y, 3.0, 2.0)]
     ['x', 'y']
@@ -65,19 +61,11 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every derivative agrees.
-
-        >>> gradcheck(lambda x: x.tanh(), 0.5).ok
-        True
-        """
+        """Whether every derivative agrees."""
         return all(row.ok for row in self.rows)
 
     def check(self) -> Report:
-        """This report if all is well; otherwise an AssertionError that shows it.
-
-        >>> gradcheck(lambda x: x.exp(), 1.0).check().ok
-        True
-        """
+        """Return this report if all is well; otherwise raise an AssertionError that shows it."""
         if not self.ok:
             raise AssertionError(f"the gradient is wrong\n{self}")
         return self
@@ -112,12 +100,11 @@ class Report:
 
 
 def gradcheck(f: Callable[..., Any], *inputs: Any, tolerance: float = 1e-7) -> Report:
-    """Compare the derivatives that `backward()` gives for `f(*inputs)` with numerical ones.
+    """Compare the derivatives of `f(*inputs)` that `backward()` computes with numerical ones.
 
-    `f` returns one Value. Inputs are numbers, Values (of chainrule's or of your own micrograd-like class) and
-    lists, tuples, named tuples, dicts or arrays of them; numbers reach `f` as Values. A Value given is moved in place
-    and put back, so `f` may also use it behind its arguments' back: `gradcheck(lambda *p: loss(model),
-    *model.parameters())`.
+    `f` returns one Value. Inputs are numbers, Values (chainrule's or of your own micrograd-like class) and lists,
+    tuples, named tuples, dicts or arrays of them; `f` gets numbers as Values. Values are moved in place and restored,
+    so `f` may also use them without taking them as arguments: `gradcheck(lambda *p: loss(model), *model.parameters())`.
 
     Print the report for a table. Write `assert gradcheck(...)` or `gradcheck(...).check()` in a test. At a
     corner, as of relu at 0, any slope between those of the two sides agrees, and the row says so.

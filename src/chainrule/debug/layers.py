@@ -1,8 +1,8 @@
 """What goes on inside a network, layer by layer: activations, gradients, and whether any of it is a bad sign.
 
-A unit is *dead* if its relu gives 0 for every input: no gradient reaches its weights, and it stays as it is. An output
-is *saturated* where tanh or sigmoid is nearly flat. Gradients *vanish* where those of a layer are a thousand times
-smaller than those of the layer with the largest.
+A unit is *dead* if its relu is 0 for every input: no gradient reaches its weights, so it stays dead. An output is
+*saturated* where tanh or sigmoid is nearly flat. Gradients *vanish* in a layer where they are a thousand times smaller
+than in the layer with the largest.
 """
 
 from __future__ import annotations
@@ -14,31 +14,32 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.core.gradients import same_gradients
 from chainrule.core.value import Value
 from chainrule.data import Dataset
 from chainrule.nn import MLP, Layer, Module, Neuron, Sequential
 from chainrule.training.inference import answers
 
 FLAT = 0.97  # from here on tanh has lost 94 % of its slope, and sigmoid (0.03 or 0.97) 88 %
-FAR = 1e3  # by this factor two layers' gradients may differ before it is worth a warning
+FAR = 1e3  # factor between two layers' gradients from which on a warning is given
 
 
 @dataclass(frozen=True)
 class LayerRow:
-    """One layer in a report: shares are between 0 and 1, gradients are root mean squares over its parameters."""
+    """One layer of a report: shares are between 0 and 1, gradients are root mean squares over its parameters."""
 
     name: str
     activation: str
     units: int
-    dead: float  # share of units that give 0 for every input
+    dead: float  # share of units that are 0 for every input
     saturated: float  # share of outputs, over units and inputs, where the activation is nearly flat
     gradient: float
-    relative: float  # that gradient, by the largest of any layer
+    relative: float  # to the largest gradient of any layer
 
 
 @dataclass(frozen=True)
 class LayerReport:
-    """The health of a network: a row for each layer, and sentences about what is wrong.
+    """The health of a network: one row per layer, and sentences about what is wrong.
 
     >>> model = MLP(1, [2, 1], rng=0)
     >>> print(report(model, [[1.0], [2.0]], [1.0, -1.0], lambda p, y: (p[0] - y[0]) ** 2))
@@ -53,7 +54,7 @@ class LayerReport:
 
     @property
     def ok(self) -> bool:
-        """Whether there is nothing to complain about."""
+        """Whether nothing is wrong."""
         return not self.findings
 
     def __str__(self) -> str:
@@ -79,8 +80,8 @@ def report(
 ) -> LayerReport:
     """Look for dead units, saturated activations and vanishing or exploding gradients.
 
-    Gradients are those that the parameters hold from the last `backward()`; with `targets` and a `loss`, those of that
-    loss, and what the parameters hold is left as it is. `inputs` may be a Dataset, which brings its targets.
+    Gradients are those that the parameters hold from the last `backward()`. With `targets` and a `loss`, they are those
+    of that loss, and the parameters keep theirs. `inputs` may be a Dataset, which has the targets too.
 
     >>> model = MLP(1, [3, 1], rng=1)
     >>> for neuron in model.layers[0].neurons:
@@ -102,7 +103,7 @@ def report(
 
 
 def outputs_by_layer(model: Module, inputs: Any) -> dict[str, tuple[str, np.ndarray]]:
-    """For each layer, the name of its activation and its outputs: a row for each input, a column for each unit.
+    """For each layer, the name of its activation and its outputs, with one row per input and one column per unit.
 
     >>> {name: numbers.shape for name, (_, numbers) in outputs_by_layer(MLP(2, [3, 1], rng=0), [[1.0, 2.0]]).items()}
     {'layer 1': (1, 3), 'layer 2': (1, 1)}
@@ -144,7 +145,7 @@ def saturation(activation: str, outputs: np.ndarray) -> float:
 
 
 def gradients_by_layer(model: Module) -> dict[str, np.ndarray]:
-    """The gradients that the parameters of each layer hold; where a model has no layers, of each of its parts.
+    """The gradients that the parameters of each layer hold; of each part if the model has no layers.
 
     >>> {name: len(numbers) for name, numbers in gradients_by_layer(MLP(2, [3, 1])).items()}
     {'layer 1': 9, 'layer 2': 4}
@@ -164,7 +165,7 @@ def gradients_by_layer(model: Module) -> dict[str, np.ndarray]:
 
 
 def chain(model: Any) -> Iterator[Any]:
-    """The layers, and the functions between them, which applied one after the other are the model.
+    """The layers of a model and the functions between them, in the order in which it applies them.
 
     >>> list(chain(MLP(2, [3, 1])))
     [Layer(2, 3, activation='relu'), Layer(3, 1, activation='linear')]
@@ -194,7 +195,7 @@ def _activation(layer: Any) -> str:
 
 
 def _part(name: str) -> str:
-    """The attribute that a parameter's path begins with, and its index in it if it is a list."""
+    """The attribute that a parameter's path begins with, with an index if that is a list."""
     first, _, rest = name.partition(".")
     index = rest.partition(".")[0]
     return f"{first}.{index}" if index.isdigit() and "." in rest else first
@@ -203,15 +204,10 @@ def _part(name: str) -> str:
 def _gradients_of(loss: Any, model: Any, inputs: Any, targets: Any) -> dict[str, np.ndarray]:
     if targets is None:
         raise ValueError("`loss` needs `targets` to compare with: give both, or neither")
-    parameters = model.parameters()
-    before = [parameter.grad for parameter in parameters]
-    try:
+    with same_gradients(model.parameters()):
         model.zero_grad()
         loss([model(x) for x in inputs], list(targets)).backward()
         return gradients_by_layer(model)
-    finally:
-        for parameter, grad in zip(parameters, before, strict=True):
-            parameter.grad = grad
 
 
 def _row(name: str, activation: str, outputs: np.ndarray, gradient: float, relative: float) -> LayerRow:

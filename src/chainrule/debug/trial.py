@@ -1,8 +1,8 @@
-"""`diagnose`: why does this not train? A trial run under supervision, and experiments where the answer needs one.
+"""`diagnose`: why does this not train? A supervised trial run, and experiments where the answer needs one.
 
-The model, its gradients, the optimizer and the random generators are as before afterwards. What a look at the graph
-cannot tell is tried out: whether a hand-written rule is right (finite differences), whether a parameter that gets no
-gradient moves the loss all the same, and whether another learning rate would do better from the same start.
+The model, its gradients, the optimizer and the random generators are restored afterwards. What the graph cannot tell
+is tried out: whether a hand-written rule is right (finite differences), whether a parameter that gets no gradient moves
+the loss all the same, and whether another learning rate would do better from the same start.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ from contextlib import contextmanager
 from typing import Any
 
 from chainrule.core.arguments import whole_number
+from chainrule.core.gradients import unchanged
 from chainrule.core.observation import observed
 from chainrule.core.value import Value
+from chainrule.core.value_like import graph_below
 from chainrule.data import Dataset
-from chainrule.debug.anomalies import AnomalyError, detect_anomaly
+from chainrule.debug.anomalies import AnomalyError, detect_anomaly, names_of
 from chainrule.debug.findings import Checkup, Finding
 from chainrule.debug.gradient_check import gradcheck
-from chainrule.debug.supervisor import MISTAKES, Supervisor, ends, is_users_rule, summary
-from chainrule.debug.watched_run import graph_below
+from chainrule.debug.rules import is_users_rule
+from chainrule.debug.supervisor import Supervisor
+from chainrule.debug.symptoms import MISTAKES, STILL, dead_units, ends, mistakes, summary, uneven_layers, unreached
 from chainrule.nn import Module
 from chainrule.optim import Adam, Optimizer
-from chainrule.training import check_run
-from chainrule.training.epochs import Loss
+from chainrule.training.arguments import check_problem
+from chainrule.training.task import Loss
 
 CHECKED = 6  # parameters whose derivatives are measured, to judge hand-written rules
 FEW = 4  # examples for that
-SMALL_RATE, LARGE_RATE = 0.01, 0.1  # learning rates with which most things learn something
+SMALL_RATE, LARGE_RATE = 0.01, 0.1  # learning rates with which most models learn something
 GAIN = 0.05  # share of the loss by which another learning rate must do better
-STILL = 0.01  # share of the loss that a learning rate must gain to be called alive
 
 
 def diagnose(
@@ -46,8 +48,8 @@ def diagnose(
 ) -> Checkup:
     """Find out why `model` does not learn `data` by `loss`, or that nothing is wrong; nothing is changed.
 
-    The optimizer is the one that you train with (default: `fit`'s). `steps` training steps are tried, on up to
-    `examples` examples at once. Print the report; its findings are data, with a name, evidence and advice.
+    Give the optimizer that you train with (default: that of `fit`). `steps` training steps are tried, on up to
+    `examples` examples at once. Print the report; each finding has a name, evidence and advice.
 
     >>> from chainrule import data, losses, nn, optim
     >>> model = nn.MLP(2, [4, 1], activation="tanh", rng=1)
@@ -55,7 +57,8 @@ def diagnose(
     >>> print(diagnose(model, losses.mean_square, data.xor(), wild).names())
     ['learning rate too high']
     """
-    check_run(model, loss, data, None, optimizer, whole_number(steps, "steps", 8), None, False)
+    steps = whole_number(steps, "steps", 8)
+    check_problem(model, loss, data, optimizer)
     optimizer = optimizer or Adam(model.parameters(), lr=0.01)
     sample = _sample(data, whole_number(examples, "examples"))
     trial = _Trial(model, loss, sample, optimizer, steps)
@@ -78,33 +81,36 @@ class _Trial:
     # Rules that the user wrote.
 
     def rules(self) -> Iterator[Finding]:
-        """Measure derivatives of the loss that come through rules written by hand, if there are any."""
+        """Measure derivatives of the loss that depend on rules written by hand, if there are any."""
         few = _sample(self.data, FEW)
-        handmade = [node for node in graph_below(self.total(few)) if node._operands and is_users_rule(node)]
-        below = {id(leaf) for node in handmade for leaf in graph_below(node)}
-        affected = [parameter for parameter in self.model.parameters() if id(parameter) in below]
-        chosen = [affected[k * len(affected) // CHECKED] for k in range(CHECKED)] if affected else []
-        chosen = list(dict.fromkeys(chosen))
+        chosen = self.behind_users_rules(self.total(few))
         if not chosen:
             return
         try:
             report = gradcheck(lambda *parameters: self.total(few), *chosen)
         except ValueError:  # not finite, or different from call to call: nothing can be measured
             return
-        if not report.ok:
-            names = {id(parameter): name for name, parameter in self.model.named_parameters()}
-            rows = [(names[id(p)], row) for p, row in zip(chosen, report.rows, strict=True) if not row.ok]
-            name = "_backward overwrites" if "overwrites" in report.diagnosis else "_backward is wrong"
+        names = names_of(self.model)
+        wrong = [(names[id(p)], row) for p, row in zip(chosen, report.rows, strict=True) if not row.ok]
+        if wrong:
             evidence = [
                 f"d loss/d {parameter}: backward() says {row.analytic:.6g}, the numbers say {row.numerical:.6g}"
-                for parameter, row in rows[:3]
+                for parameter, row in wrong[:3]
             ]
             yield Finding(
-                name,
-                f"{len(rows)} of {len(chosen)} derivatives that were measured are wrong.",
+                "_backward overwrites" if "overwrites" in report.diagnosis else "_backward is wrong",
+                f"{len(wrong)} of {len(chosen)} derivatives that were measured are wrong.",
                 (report.diagnosis, *evidence),
                 "Write `operand.grad += local derivative * out.grad` in it, for every operand.",
             )
+
+    def behind_users_rules(self, total: Value) -> list[Value]:
+        """A few of the parameters whose gradients come through rules written by hand."""
+        handmade = [node for node in graph_below(total) if node._operands and is_users_rule(node)]
+        below = {id(leaf) for node in handmade for leaf in graph_below(node)}
+        affected = [parameter for parameter in self.model.parameters() if id(parameter) in below]
+        chosen = [affected[k * len(affected) // CHECKED] for k in range(CHECKED)] if affected else []
+        return list(dict.fromkeys(chosen))
 
     # A few steps, under supervision.
 
@@ -113,9 +119,10 @@ class _Trial:
         supervisor = Supervisor(self.model)
         with observed(supervisor):
             curve = self.descend(self.optimizer)
-        error = self.born() if supervisor.anomaly else None
-        checkup.losses, checkup.passes, checkup.nodes = curve, supervisor.passes, supervisor.largest
-        checkup.add(*supervisor.mistakes())
+        record = supervisor.record
+        error = self.born() if record.anomaly else None
+        checkup.losses, checkup.passes, checkup.nodes = curve, record.passes, record.nodes
+        checkup.add(*mistakes(record))
         sound = not MISTAKES & set(checkup.names())
         high, better = self.too_high(curve, error) if sound else (None, self.optimizer)
         if high:
@@ -123,16 +130,16 @@ class _Trial:
             supervisor = Supervisor(self.model)
             with observed(supervisor):
                 self.from_start(better)
+            record = supervisor.record
         elif error:
             checkup.add(_not_finite(error, sum(map(math.isfinite, curve))))
         elif sound:
             checkup.add(*self.too_low(curve))
-        supervisor.anomaly = ""
-        checkup.add(*supervisor.states(), *supervisor.uneven_layers())
+        checkup.add(*unreached(record), *dead_units(record), *uneven_layers(record))
         checkup.add(*self.cut_off(checkup))
 
     def born(self) -> AnomalyError | None:
-        """The same steps again, for the line in which the number was born: every node notes its own, which is slow."""
+        """The same steps again, for the line that made the number: every node notes its own, which is slow."""
         try:
             with detect_anomaly(self.model):
                 self.from_start(self.optimizer)
@@ -186,18 +193,16 @@ class _Trial:
         start, end = curve[0], ends(curve)[1]
         if len(curve) < 2 or not (error or not math.isfinite(end) or end > start):
             return None, self.optimizer
-        modest = [SMALL_RATE / self.optimizer.rate()] if self.optimizer.rate() > 1.0 else []
-        others = [self.with_rate(factor) for factor in (0.1, 0.01, 0.001, *modest)]
-        best, lower, optimizer = min(others, key=lambda other: other[1])
+        rate = self.optimizer.rate()
+        best, lower, optimizer = self.best_of(0.1, 0.01, 0.001, *([SMALL_RATE / rate] if rate > 1.0 else []))
         if not lower < start - GAIN * abs(start):
             return None, self.optimizer
-        rates = self.optimizer.rate(), optimizer.rate()
-        evidence = [f"with lr {rate:.3g}: loss {summary(run)}" for rate, run in zip(rates, (curve, best), strict=True)]
+        evidence = self.compared(curve, best, optimizer)
         return Finding(
             "learning rate too high",
             "From the same start, smaller steps go down where these do not.",
-            (*evidence, str(error)) if error else tuple(evidence),
-            f"Use a learning rate of about {rates[1]:.1g}.",
+            (*evidence, str(error)) if error else evidence,
+            f"Use a learning rate of about {optimizer.rate():.1g}.",
         ), optimizer
 
     def too_low(self, curve: list[float]) -> Iterator[Finding]:
@@ -207,23 +212,24 @@ class _Trial:
             return
         rate = self.optimizer.rate()
         bold = [LARGE_RATE / rate] if 0.0 < 1e4 * rate < LARGE_RATE else []
-        others = [self.with_rate(factor) for factor in (10.0, 100.0, 1e3, 1e4, *bold)]
-        best, lower, optimizer = min(others, key=lambda other: other[1])
+        best, lower, optimizer = self.best_of(10.0, 100.0, 1e3, 1e4, *bold)
         if lower < start - max(GAIN * abs(start), 10.0 * (start - end)):
-            rates = self.optimizer.rate(), optimizer.rate()
-            runs = zip(rates, (curve, best), strict=True)
             yield Finding(
                 "learning rate too low",
                 f"In {len(curve)} steps the loss fell by {(start - end) / abs(start):.1g} of itself.",
-                tuple(f"with lr {rate:.3g}: loss {summary(run)}" for rate, run in runs),
-                f"Use a learning rate of about {rates[1]:.1g}.",
+                self.compared(curve, best, optimizer),
+                f"Use a learning rate of about {optimizer.rate():.1g}.",
             )
 
-    def with_rate(self, factor: float) -> tuple[list[float], float, Optimizer]:
-        """The curve with another learning rate, from the same start, what it comes to, and the optimizer.
+    def best_of(self, *factors: float) -> tuple[list[float], float, Optimizer]:
+        return min(map(self.with_rate, factors), key=lambda other: other[1])
 
-        A run that breaks comes to infinity.
-        """
+    def compared(self, curve: list[float], better: list[float], optimizer: Optimizer) -> tuple[str, str]:
+        given = f"with lr {self.optimizer.rate():.3g}: loss {summary(curve)}"
+        return given, f"with lr {optimizer.rate():.3g}: loss {summary(better)}"
+
+    def with_rate(self, factor: float) -> tuple[list[float], float, Optimizer]:
+        """The curve with another learning rate from the same start, its end (infinite if it breaks), the optimizer."""
         other = copy.copy(self.optimizer)
         given = self.optimizer.lr
         other.lr = (lambda step: factor * given(step)) if callable(given) else factor * given
@@ -239,7 +245,7 @@ def _not_finite(error: AnomalyError, steps: int) -> Finding:
         "number not finite",
         f"A number became infinite or NaN {when}.",
         (str(error),),
-        "Mend the op that it was born in; everything after that is consequence.",
+        "Fix the op that it began in; everything after that is a consequence.",
     )
 
 
@@ -253,14 +259,11 @@ def _sample(data: Dataset, count: int) -> Dataset:
 
 @contextmanager
 def _put_back(model: Module, optimizer: Optimizer) -> Iterator[None]:
-    """Parameters, gradients, the optimizer and Python's random generator are as before at the end."""
-    parameters = list(dict.fromkeys([*model.parameters(), *optimizer.parameters]))
-    numbers = [(parameter, parameter._data, parameter.grad) for parameter in parameters]
+    """Restore parameters, gradients, the optimizer and Python's random generator at the end."""
     memory, generator = optimizer.state(), random.getstate()
-    try:
-        yield
-    finally:
-        for parameter, data, grad in numbers:
-            parameter.data, parameter.grad = data, grad
-        optimizer.load_state(memory)
-        random.setstate(generator)
+    with unchanged(dict.fromkeys([*model.parameters(), *optimizer.parameters])):
+        try:
+            yield
+        finally:
+            optimizer.load_state(memory)
+            random.setstate(generator)

@@ -1,34 +1,27 @@
-"""Runs of a function, watched: its inputs moved, its nodes numbered in order of creation, its lines noted.
+"""Watched runs of a function: its inputs moved, its nodes numbered in order of creation, its lines noted.
 
-What gradient checking is built on. Works for any class with `data`, `grad`, `_prev`, `_backward` and `backward`.
+Gradient checking is built on them. They work for any class with `data`, `grad`, `_prev`, `_backward` and `backward`.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from math import isfinite
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
-from chainrule import ops
+from chainrule.core.gradients import unchanged
 from chainrule.core.graph import number_of
 from chainrule.core.structure import build, flatten, is_one_number, places
 from chainrule.core.value import Value
+from chainrule.core.value_like import graph_below, is_value, operands_of
+from chainrule.debug.code_lines import is_ours, quoted_line
 from chainrule.ops import Op, as_float
 
 CONTEXTLIB = contextmanager.__code__.co_filename
-PACKAGE = os.path.dirname(os.path.abspath(ops.__file__)) + os.sep
-
-
-def is_value(thing: Any) -> bool:
-    """Whether it is a Value: chainrule's, or of a class like it."""
-    if isinstance(thing, Value):  # to ask it whether it has data would be to read it
-        return True
-    return all(hasattr(thing, name) for name in ("data", "grad", "_prev", "_backward", "backward"))
 
 
 class Experiment:
@@ -55,7 +48,7 @@ class Experiment:
 
     @contextmanager
     def moved(self, index: int = 0, number: float | None = None) -> Iterator[list[Any]]:
-        """The inputs as Values, input `index` being `number`; the caller's own are put back afterwards."""
+        """The inputs as Values, with input `index` set to `number`; the caller's own Values are restored afterwards."""
         with unchanged(self.own):
             pairs = zip(self.given, self.numbers, strict=True)
             leaves = [item if is_value(item) else self.kind(x) for item, x in pairs]
@@ -76,7 +69,7 @@ class Experiment:
             return float(number_of(self.apply(leaves)))
 
     def analytic(self) -> list[float]:
-        """What one backward pass gives for each input."""
+        """The derivative of each input from one backward pass."""
         with self.moved() as leaves:
             out = self.apply(leaves)
             first, again = float(number_of(out)), self.result(0, self.numbers[0])
@@ -89,22 +82,11 @@ class Experiment:
 
 
 def backward_pass(out: Any, leaves: Sequence[Any]) -> list[float]:
-    """The gradients that `backward()` gives the leaves."""
+    """The leaves' gradients after `backward()`."""
     for leaf in leaves:
         leaf.grad = 0.0
     out.backward()
     return [float(leaf.grad) for leaf in leaves]
-
-
-@contextmanager
-def unchanged(values: Iterable[Any]) -> Iterator[None]:
-    """Puts data and gradients back at the end."""
-    before = [(value, number_of(value), value.grad) for value in values]
-    try:
-        yield
-    finally:
-        for value, data, grad in before:
-            value.data, value.grad = data, grad
 
 
 def _parameter_names(f: Callable[..., Any], count: int) -> list[str]:
@@ -118,29 +100,13 @@ def _parameter_names(f: Callable[..., Any], count: int) -> list[str]:
     return names[:count] + [f"input[{k}]" for k in range(len(names), count)]
 
 
-def operands_of(node: Any) -> tuple[Any, ...]:
-    """In order where the class keeps one."""
-    return tuple(node._operands if hasattr(node, "_operands") else node._prev)
-
-
-def graph_below(out: Any) -> list[Any]:
-    """The node and every one that it was made of, in no particular order."""
-    found, pending = {id(out): out}, [out]
-    while pending:
-        for operand in operands_of(pending.pop()):
-            if id(operand) not in found:
-                found[id(operand)] = operand
-                pending.append(operand)
-    return list(found.values())
-
-
 # Which node was made when, and by which line.
 
 
 class Creations:
-    """Numbers the Values made while it is entered: 1, 2, 3, ...
+    """Numbers the Values that are made within its block: 1, 2, 3, ...
 
-    Chainrule's carry a serial number. Of any other class, the constructor is wrapped meanwhile.
+    Those of chainrule carry a serial number; of any other class, the constructor is wrapped in the meantime.
     """
 
     def __init__(self, kind: type) -> None:
@@ -150,7 +116,7 @@ class Creations:
         self.methods = {getattr(member, "__code__", None) for base in kind.__mro__ for member in vars(base).values()}
         self.hooked = False
         self.made: list[Any] = []
-        self.lines: list[tuple[int, str, int]] = []  # creations so far when this file's line had its turn
+        self.lines: list[tuple[int, str, int]] = []  # Values made before this line of this file ran
 
     def __enter__(self) -> Creations:
         self.first = self.count()
@@ -161,7 +127,7 @@ class Creations:
             init(node, *args, **kwargs)
 
         if not self.serial:
-            with suppress(TypeError):  # a class written in C keeps its constructor
+            with suppress(TypeError):  # the constructor of a class written in C cannot be replaced
                 self.owner.__init__ = recording
                 self.hooked = True
         return self
@@ -175,7 +141,7 @@ class Creations:
         return int(self.owner(0.0)._serial) if self.serial else len(self.made)
 
     def number(self, node: Any) -> int:
-        """Which creation `node` was; 0 or less if it was there before."""
+        """The number of `node`; 0 or less if it was made before the block."""
         return int(node._serial) - self.first if self.serial else self.numbers.get(id(node), 0)
 
     @contextmanager
@@ -204,8 +170,8 @@ class Creations:
 
     def _is_users(self, frame: FrameType) -> bool:
         """Neither chainrule's nor a method of the Value class: `a * b` is of interest, not `__mul__`."""
-        helper = frame.f_code.co_filename == CONTEXTLIB  # on our way in and out
-        return frame.f_code not in self.methods and not is_ours(frame.f_code) and not helper
+        code = frame.f_code
+        return code not in self.methods and not is_ours(code) and code.co_filename != CONTEXTLIB
 
     def place(self, node: Any) -> str:
         """Where the user's code made `node`, as "demo.py:12 (`out = a * b`)"."""
@@ -214,20 +180,6 @@ class Creations:
             return ""
         _, file, line = self.lines[k - 1]
         return quoted_line(file, line)
-
-
-def quoted_line(file: str, line: int) -> str:
-    """A line of code for people, as "demo.py:12 (`out = a * b`)"."""
-    import linecache  # slow to load
-
-    text = linecache.getline(file, line).strip()
-    text = text if len(text) <= 60 else text[:57] + "..."
-    return f"{short_path(file)}:{line}" + (f" (`{text}`)" if text else "")
-
-
-def short_path(file: str) -> str:
-    """Relative to the current folder where it lies below that."""
-    return file.removeprefix(os.getcwd() + os.sep)
 
 
 class Run:
@@ -251,11 +203,11 @@ class Run:
         return sorted(distinct, key=lambda operand: self.position[id(operand)])
 
     def interior(self) -> list[tuple[Any, list[Any]]]:
-        """The nodes with operands, and these; an input counts as a leaf, whatever it was made of."""
+        """The nodes that have operands, each with them; an input counts as a leaf, whatever it was made of."""
         return [(node, self.operands(node)) for node in self.nodes if id(node) not in self.names and operands_of(node)]
 
     def shape(self) -> list[tuple[str, list[int]]]:
-        """What each node is and where its operands stand: equal for two runs that did the same."""
+        """Each node's op and its operands' positions: equal for two runs that did the same."""
         return [
             (getattr(node, "_op", ""), [self.position[id(operand)] for operand in self.operands(node)])
             for node in self.nodes
@@ -281,8 +233,3 @@ class Run:
         count = "its operand" if len(operands) == 1 else f"operand {rank}"
         name = self.names.get(id(operand)) or getattr(operand, "label", "")
         return f"{count} (`{name}`)" if name else count
-
-
-def is_ours(code: CodeType) -> bool:
-    """Whether the code is chainrule's own."""
-    return code.co_filename.startswith(PACKAGE)

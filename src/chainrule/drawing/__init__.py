@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chainrule.core.arguments import whole_number
-from chainrule.debug.watched_run import is_value
+from chainrule.core.value_like import is_value
 from chainrule.drawing.collapse import LEVELS, picture_of_parts
 from chainrule.drawing.dot import check_effort
 from chainrule.drawing.networks import picture_of_network

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from chainrule.core.gradients import unchanged
 from chainrule.core.graph import number_of
-from chainrule.debug.watched_run import unchanged
 from chainrule.drawing.picture import Edge, Node, Picture, TooLargeError, largest, strength
 from chainrule.nn import Module
 

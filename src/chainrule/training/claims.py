@@ -1,7 +1,7 @@
-"""A path for one run at a time, so that two do not overwrite each other's checkpoint.
+"""One run at a time per path, so that two do not overwrite each other's checkpoint.
 
-A claim is a lock of the system's on a small file beside the path. The system gives it back when the process ends,
-however it ends, so a run that was killed stands in nobody's way.
+A claim is a lock of the operating system on a small file beside the path. The system releases it when the process ends,
+however it ends, so a run that was killed blocks nobody.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ try:
 except ImportError:  # not on Windows, where claims hold within a process only
     fcntl = None  # type: ignore[assignment]
 
-_ours: set[tuple[int, str]] = set()  # processes and the files they lock: the system asks the process, not the thread
+_ours: set[tuple[int, str]] = set()  # processes and the files they lock: the system's locks do not tell threads apart
 _ours_alone = Lock()
 
 
 @contextmanager
 def claimed(path: str | os.PathLike[str]) -> Iterator[None]:
-    """As long as the block runs, no other one claims the path; an error if there is one already.
+    """Claim the path while the block runs; an error if another run has it already.
 
     >>> with claimed("run.safetensors"), claimed("run.safetensors"):
     ...     pass
@@ -55,7 +55,7 @@ def claimed(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _locked(lock: str, path: str) -> int | None:
-    """The lock's file, opened and locked; None where there are no locks."""
+    """Open the lock's file and lock it; None if the system has no locks."""
     while fcntl:
         try:
             handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
@@ -73,7 +73,7 @@ def _locked(lock: str, path: str) -> int | None:
                 os.close(handle)
                 warnings.warn(
                     f"the file system of `checkpoint` has no locks ({error.strerror}): "
-                    f"see to it yourself that no other run writes to {path!r}",
+                    f"make sure yourself that no other run writes to {path!r}",
                     RuntimeWarning,
                     stacklevel=5,
                 )

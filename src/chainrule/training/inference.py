@@ -1,4 +1,4 @@
-"""Answers for many inputs at once: compiled where the function allows it, one by one where it does not."""
+"""Predictions for many inputs at once: compiled if the function can be, otherwise one by one."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def compiled_answers(function: Callable[[Any], Any], inputs: Any) -> np.ndarray 
         from chainrule.compiler import compile
 
         results = compile(lambda x: function(list(x))).batch(np.asarray(inputs, dtype=np.float64), reduce=None)
-    except Exception:  # whatever it is that tracing cannot follow; a mistake in the function shows when it is called
+    except Exception:  # tracing may fail in many ways; a mistake in the function shows when it is called
         return None
     return np.stack(results, axis=1) if isinstance(results, (list, tuple)) else np.asarray(results)
 
 
 def answers(function: Callable[[Any], Any], inputs: Any) -> np.ndarray:
-    """`function(x)` for each row x of `inputs`: an array of numbers, or one with a row for each list that it returns.
+    """`function(x)` for each row x of `inputs`: an array of numbers, or with one row for each list that it returns.
 
     >>> answers(lambda x: [x[0], x[0] if x[0] > 0 else 0.0], [[-1.0], [3.0]])
     array([[-1.,  0.],

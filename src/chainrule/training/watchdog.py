@@ -1,8 +1,8 @@
-"""How a process of a run with many of them comes to its end, so that the others do not wait for it.
+"""How one of several processes of a run ends, so that the others do not wait for it.
 
-JAX ends processes that lose touch with one another by an abort, with a trace of its own code; and one that goes first
-is made to wait for the others, which wait for it. So a process that fails leaves at once, and a witness, a small
-process beside it, says in a sentence what happened to one that could not say it itself.
+JAX aborts processes that lose contact with one another, with a trace of its own code; and a process that fails first
+would wait for the others, which wait for it. So a process that fails leaves at once, and a witness, a small process
+beside it, says in one sentence what happened to a process that could not say it itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GRACE = 2.0  # seconds that process 0 stays after a failure: JAX aborts the othe
 
 @contextmanager
 def witnessed(process: int, processes: int, checkpoint: str) -> Iterator[None]:
-    """Work that all processes do together: if it fails here, this one leaves without waiting for them."""
+    """Work that all processes do together: if it fails here, this process leaves without waiting for the others."""
     remedy = (
         f"with resume=True they go on from {checkpoint!r}" if checkpoint else "with a `checkpoint` they could go on"
     )
@@ -42,7 +42,7 @@ def witnessed(process: int, processes: int, checkpoint: str) -> Iterator[None]:
 
 
 def _leave(grace: float) -> None:
-    """End the process as after an exception, but before JAX waits for the others; they notice at once."""
+    """End the process as after an exception, but before JAX waits for the others, which notice at once."""
     sys.stdout.flush()
     sys.stderr.flush()
     time.sleep(grace)

@@ -1,0 +1,187 @@
+"""`fit`: the training loop."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from importlib.util import find_spec
+from random import Random
+from typing import Any
+
+from chainrule.core.arguments import generator
+from chainrule.core.observation import nodes_are_observed
+from chainrule.core.value import Value
+from chainrule.data import Dataset
+from chainrule.nn import Module
+from chainrule.optim import Adam, Optimizer
+from chainrule.training.arguments import (
+    check_checkpoint,
+    check_dtype,
+    check_options,
+    check_problem,
+    list_of_functions,
+    metrics_by_name,
+)
+from chainrule.training.callbacks import Callback, Training
+from chainrule.training.epochs import Epochs
+from chainrule.training.history import History
+from chainrule.training.saver import Saver, claim
+from chainrule.training.task import Columns, Loss, Metric, Position, Task
+
+
+def fit(
+    model: Module,
+    loss: Loss,
+    data: Dataset,
+    *,
+    optimizer: Optimizer | None = None,
+    epochs: int = 100,
+    batch_size: int | None = None,
+    penalty: Callable[[list[Value]], Value] | None = None,
+    metrics: Mapping[str, Metric] | Iterable[Metric] = (),
+    validation: Dataset | None = None,
+    callbacks: Iterable[Callback] = (),
+    progress: bool = True,
+    rng: Random | int | None = None,
+    compiled: bool | str = "auto",
+    dtype: str = "float64",
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: int | timedelta | None = None,
+    resume: bool = False,
+    mesh: Any = None,
+) -> History:
+    """Train `model` to make `loss(predictions, targets)` small over `data`; returns the history of the run.
+
+    One epoch goes once over the data, in batches of `batch_size` (default: all at once), shuffled if `rng` is
+    given. `penalty` is added to the loss of every step, as in `penalty=losses.l2(1e-4)`. Metrics are functions
+    of predictions and targets, in a list or by name; with `validation` data, its loss and metrics are recorded
+    too. Callbacks are called with a `Training` after each epoch; their `start` and `finish`, if they have them, are
+    called before the first and after the last.
+
+    `compiled=True` runs the steps as one native program: what the model and the loss do must not depend on chance or
+    on the numbers, and if there are several batches, the loss must be the mean or the sum of the losses of single
+    examples. "auto" does so for chainrule's own networks, losses and optimizers, if there are more than 500 examples
+    in a batch or if the first steps, on 500 examples or one epoch, show that it pays off; `history.engine` says what
+    ran, and why. Such a program can compute with `dtype="float32"`: about seven digits, and twice the numbers in a
+    vector.
+
+    `checkpoint` is a file that the run is written to, whole or not at all, after every `every` steps or `timedelta`
+    (default: half a minute) and at the end. `resume=True` goes on from that file, if it exists, and reaches the same
+    numbers as a run that was never interrupted: it holds the optimizer, the history, `rng`, Python's global generator
+    and the callbacks that have `state` and `load_state`, as EarlyStopping has. `epochs` counts from the beginning of
+    the run.
+
+    With a `mesh`, a jax.sharding.Mesh or "all" for all devices that JAX knows, every step is compiled by XLA and its
+    batch is spread over those devices; the loss must be such a mean or sum. If `jax.distributed` has brought many
+    processes together, each calls `fit` with the same arguments, data and seeds, and process 0 alone writes the
+    checkpoint and shows the progress.
+
+    >>> from chainrule import data, losses, nn
+    >>> history = fit(nn.MLP(2, [4, 1], activation="tanh", rng=3), losses.mean_square, data.xor(), progress=False)
+    >>> history.loss[-1] < history.loss[0]
+    True
+    """
+    check_problem(model, loss, data, optimizer)
+    check_options(validation, epochs, batch_size, penalty, compiled)
+    check_dtype(dtype, compiled is True or mesh is not None)
+    check_checkpoint(checkpoint, every, resume)
+    calls, measures = list_of_functions(callbacks, "callbacks"), metrics_by_name(metrics)
+    optimizer = optimizer or Adam(model.parameters(), lr=0.01)
+    position, size = Position(generator(rng)), min(batch_size or len(data), len(data))
+    run = Training(model, optimizer, History())
+    with _devices(mesh, compiled, checkpoint) as devices, claim(checkpoint, devices is None or devices.leads):
+        watched = bool(calls or measures or validation)
+        task = Task(model, loss, penalty, optimizer, data, size, measures, validation, dtype, devices, watched)
+        for callback in calls:
+            getattr(callback, "start", _nothing)(run)
+        saver = None
+        if checkpoint is not None:
+            saver = Saver(checkpoint, every, task, position, run, calls)
+            saver.go_on(resume)
+        columns = Epochs(task, position, saver, run.history).run(epochs - len(run.history), compiled)
+        with _progress_bar(epochs, progress and task.leads) as show:
+            _follow(columns, run, calls, saver, show)
+        if saver:
+            saver.save()
+        for callback in calls:
+            getattr(callback, "finish", _nothing)(run)
+    return run.history
+
+
+def _follow(
+    epochs: Iterator[Columns],
+    run: Training,
+    callbacks: list[Any],
+    saver: Saver | None,
+    show: Callable[[Columns], None],
+) -> None:
+    """Record epochs as they come, show them, and tell the callbacks; ends the run when one of them says so."""
+    history = run.history
+    started = time.perf_counter() - history.seconds
+    if len(history):
+        show(history.columns)
+    for columns in epochs:
+        history.extend(columns)
+        history.seconds = time.perf_counter() - started
+        run.epoch = len(history) - 1
+        show(columns)
+        if not math.isfinite(last := history.loss[-1]):
+            run.stop(f"the loss became {last} by epoch {run.epoch}; try a smaller learning rate")
+            warnings.warn(history.stopped, RuntimeWarning, stacklevel=3)
+        for callback in callbacks:
+            callback(run)
+        if saver and saver.is_due():
+            saver.save()
+        if history.stopped:
+            return
+
+
+def _nothing(training: Training) -> None:
+    """Stands in for a `start` or `finish` that a callback does not have."""
+
+
+@contextmanager
+def _devices(mesh: Any, compiled: Any, checkpoint: Any) -> Iterator[Any]:
+    """The devices of the mesh, None without one; if they belong to several processes, a witness watches this one."""
+    if mesh is None:
+        yield None
+        return
+    if compiled is False:
+        raise ValueError("with a `mesh` the steps are compiled, by XLA: leave `compiled` out")
+    if nodes_are_observed():
+        raise ValueError("steps on a `mesh` are not watched by detect_anomaly(): leave `mesh` out in the block")
+    from chainrule.compiler.run.machine import load_xla
+    from chainrule.training.watchdog import witnessed
+
+    load_xla()
+    from chainrule.compiler.run.sharding import Devices
+
+    devices = Devices(mesh)
+    if devices.processes == 1:
+        yield devices
+        return
+    with witnessed(devices.process, devices.processes, "" if checkpoint is None else os.fspath(checkpoint)):
+        yield devices
+
+
+@contextmanager
+def _progress_bar(epochs: int, wanted: bool) -> Iterator[Callable[[Columns], None]]:
+    if not wanted or not find_spec("rich"):  # in a browser there is none
+        yield lambda columns: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = BarColumn(bar_width=12), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
+    with Progress(*columns) as bar:
+        task = bar.add_task("", total=epochs)
+
+        def show(columns: Columns) -> None:
+            text = "  ".join(f"{name} {numbers[-1]:.4g}" for name, numbers in columns.items())
+            bar.update(task, advance=len(columns["loss"]), description=text)
+
+        yield show

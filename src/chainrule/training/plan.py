@@ -1,0 +1,112 @@
+"""Which way the steps of a run are taken, and why: decided before the first one, and once more if "auto" must measure.
+
+`history.engine` is the plan in words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from chainrule import losses, optim
+from chainrule.core.observation import nodes_are_observed
+from chainrule.core.value import ENGINE
+from chainrule.nn import MLP, Layer, Neuron, Sequential
+from chainrule.optim import Optimizer
+from chainrule.training.task import Task
+
+MANY = 500  # examples in a batch from which on recording all their nodes takes more time and memory than it saves
+
+EAGER, WHOLE, BY_EXAMPLE, SHARDED = "eager", "whole", "by example", "sharded"
+MEASURED = "measured"  # eager at first, until the time per epoch is known
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A way, and the reason why it was chosen."""
+
+    way: str
+    reason: str
+    asked: bool = False  # the user chose it, so an error is the user's to see
+
+    @property
+    def compiles(self) -> bool:
+        return self.way in (WHOLE, BY_EXAMPLE)
+
+    def in_words(self, task: Task, found: str = "") -> str:
+        """For `history.engine`; `found` is what the compiler made of the model."""
+        if self.way == SHARDED:
+            return f"compiled by XLA, {self.reason}: {found}"
+        if not self.compiles:
+            return f"eager, {self.reason}"
+        return f"compiled, {self.reason}{f', in {task.dtype}' if task.dtype != 'float64' else ''}: {found}"
+
+
+def first_plan(task: Task, compiled: bool | str, before: bool | None) -> Plan:
+    """The plan by what was asked; `before` is whether an interrupted run had decided to compile."""
+    if task.devices is not None:
+        return Plan(SHARDED, f"on {task.devices}", asked=True)
+    if compiled is True:
+        if nodes_are_observed():
+            raise ValueError("`compiled` steps are not watched by detect_anomaly(): leave `compiled` out in the block")
+        return Plan(WHOLE if _is_small(task) else BY_EXAMPLE, "as asked", asked=True)
+    if compiled is False:
+        return Plan(EAGER, "as asked", asked=True)
+    if obstacle := _obstacle(task):
+        return Plan(EAGER, f"because {obstacle}")
+    if before is not None:
+        return Plan(BY_EXAMPLE if before else EAGER, "as the run was before it was interrupted")
+    if task.batch_size > MANY:
+        return Plan(BY_EXAMPLE, f"because {task.batch_size:,} examples at once would be many nodes")
+    return Plan(MEASURED, "until the time per epoch is known")
+
+
+def second_plan(task: Task, epochs: int, seconds: float) -> Plan:
+    """The plan for the `epochs` that are left, given the seconds that an eager one takes."""
+    if not epochs:
+        return Plan(EAGER, "because no epoch is left to compile for")
+    cost = seconds_to_compile(seconds / len(task.data))
+    coming = f"{epochs} epoch{'s' * (epochs > 1)} of {seconds:.2g} s"
+    if epochs * seconds > 2 * cost:
+        return Plan(BY_EXAMPLE, f"because {coming} would take longer than the {cost:.2g} s of compiling")
+    return Plan(EAGER, f"because {coming} would be over before compiling pays off")
+
+
+def seconds_to_compile(eager: float) -> float:
+    """An estimate from the eager seconds per example: LLVM, and some work for each node."""
+    return 0.5 + (100 if ENGINE == "native" else 3) * eager
+
+
+def _is_small(task: Task) -> bool:
+    """Whether the nodes of all examples can be one program, which takes whole steps."""
+    return task.is_one_batch and len(task.data) <= MANY and type(task.optimizer).step is Optimizer.step
+
+
+def _obstacle(task: Task) -> str:
+    """Why the steps must not be compiled unless the user asks for it; empty if they may."""
+    if nodes_are_observed():
+        return "compiled steps are not watched by detect_anomaly()"
+    ours = {
+        "model": _is_known(task.model),
+        "loss": all(f is None or _module(f) == losses.__name__ for f in (task.loss, task.penalty)),
+        "optimizer": _module(type(task.optimizer)) == optim.__name__,
+    }
+    for part, known in ours.items():
+        if not known:
+            return f"what this {part} does may differ from step to step (`compiled=True` says that it does not)"
+    return "" if find_spec("llvmlite") else "llvmlite is not installed"
+
+
+def _is_known(model: Any) -> bool:
+    """Whether it is made of chainrule's own networks, which do the same at every step."""
+    if type(model) is Sequential:
+        return all(map(_is_known, model.steps))
+    if type(model) is Neuron:
+        return isinstance(model.activation, str)
+    parts = getattr(model, "layers", None) or getattr(model, "neurons", [])
+    return type(model) in (MLP, Layer) and all(map(_is_known, parts))
+
+
+def _module(thing: Any) -> str:
+    return getattr(thing, "__module__", "")
