@@ -35,9 +35,9 @@ class Classes:
     """The classes of a graph's nodes, numbered in order of their first members.
 
     >>> from chainrule import Value
-    >>> from chainrule.compiler.trace.graph import trace
+    >>> from chainrule.compiler.trace.graph import graph_of
     >>> w, x = [Value(0.5), Value(2.0)], [Value(1.0), Value(3.0)]
-    >>> print(classify(trace((w[0] * x[0] + w[1] * x[1]).tanh(), wrt=w)))
+    >>> print(classify(graph_of((w[0] * x[0] + w[1] * x[1]).tanh(), wrt=w)))
     0  parameter  2
     1  input      2
     2  *          2  0 1

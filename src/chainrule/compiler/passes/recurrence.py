@@ -97,11 +97,11 @@ def find_recurrences(classes: Classes) -> list[Recurrence]:
 
     >>> from chainrule import Value
     >>> from chainrule.compiler.passes.classes import classify
-    >>> from chainrule.compiler.trace.graph import trace
+    >>> from chainrule.compiler.trace.graph import graph_of
     >>> w, h = Value(0.5), Value(1.0)
     >>> for _ in range(10):
     ...     h = (w * h).tanh()
-    >>> find_recurrences(classify(trace(h, wrt=[w])))
+    >>> find_recurrences(classify(graph_of(h, wrt=[w])))
     [classes 4-5, 9 times]
     """
     return _Search(classes).found()

@@ -27,7 +27,7 @@ class Graph:
     """Nodes 0, 1, 2, …; `rules[i]` is the row of the op table that made node i, or the kind of leaf it is.
 
     >>> a, b = Value(2.0), Value(3.0)
-    >>> print(trace(a * b + 1.0, wrt=[a]))
+    >>> print(graph_of(a * b + 1.0, wrt=[a]))
     0  parameter           2.0
     1  input               3.0
     2  *          0 1      6.0
@@ -71,7 +71,7 @@ class Graph:
         return "\n".join("  ".join(map(str.ljust, row, [*widths[:2], max(widths[2], 7), 0])) for row in rows)
 
 
-def trace(root: Value | Symbol, wrt: Iterable[Value] | None = None) -> Graph:
+def graph_of(root: Value | Symbol, wrt: Iterable[Value] | None = None) -> Graph:
     """The graph below `root`; all Values that are leaves are parameters unless `wrt` says which."""
     nodes, rules, operands = lay_flat(root)
     parameters = None if wrt is None else set(wrt)

@@ -1,7 +1,7 @@
 """Symbols: the numbers that a function is traced on.
 
 A Symbol has no number yet. Arithmetic on it, alone or together with Values and plain numbers, records nodes as
-arithmetic on Values does, and `graph.trace` lays both kinds out flat. Whatever would need the number itself
+arithmetic on Values does, and `graph.graph_of` lays both kinds out flat. Whatever would need the number itself
 (`if x > 0`, `float(x)`, `x.data`) would freeze one example's answer into the program, so it is an error that names the
 user's line. So it is for a Value that the function captures: it has a number, but may have another at the next call.
 """
