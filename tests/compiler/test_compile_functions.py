@@ -1142,7 +1142,7 @@ HAZARDS = [
     (wraps, "WRAP", "does not accept a traced number", "write x for Value(x)"),
     (method_of_a_value, "METHOD", "does not accept a traced number", "chainrule.maximum(w, x) for w.maximum(x)"),
     (by_the_library, "REDUCE", "branches on a comparison", "chainrule.maximum(a, b)"),
-    (data_of_captured, "CAPTURED-DATA", "reads `.data` of a Value, whose number may be another", "as an argument"),
+    (data_of_captured, "CAPTURED-DATA", "reads `.data` of a Value, whose number may be different", "as an argument"),
     (data_of_computed, "COMPUTED-DATA", "reads `.data` of a Value", "compute with the Value itself"),
     (grad_of_captured, "CAPTURED-GRAD", "reads `.grad` of a Value", "as an argument"),
     (float_of_captured, "CAPTURED-FLOAT", "turns a Value into a float", "chainrule's functions"),
