@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,11 @@ class Classes:
         part = self.operands[self.row_starts[index] : self.row_starts[index + 1]]
         return part.reshape(self.sizes[index], self.widths[index])
 
+    def columns(self, index: int) -> list[np.ndarray]:
+        """Which columns of `rows` belong to each slot."""
+        lengths = [length for _, _, length in self.slots[index]]
+        return [np.arange(stop - length, stop) for length, stop in zip(lengths, accumulate(lengths), strict=True)]
+
     def _inlined(self, lengths: np.ndarray) -> np.ndarray:
         """The products that are used once, in one slot of one sum: parts of that sum, never stored."""
         readers = np.repeat(np.arange(len(self)), np.diff(self.slot_starts))
@@ -98,14 +103,12 @@ class Classes:
     def verify(self) -> Classes:
         """These classes, if they are well formed: operands of older classes, and inside them."""
         for index, slots in enumerate(self.slots):
-            column = 0
-            for operand, _, length in slots:
+            for (operand, _, _), columns in zip(slots, self.columns(index), strict=True):
                 if not 0 <= operand < index:
                     raise AssertionError(f"class {index} reads class {operand}, which must be an older one")
-                part = self.rows(index)[:, column : column + length]
+                part = self.rows(index)[:, columns]
                 if part.size and not 0 <= part.min() <= part.max() < self.sizes[operand]:
                     raise AssertionError(f"class {index} reads members {part.min()} to {part.max()} of class {operand}")
-                column += length
         return self
 
     def __str__(self) -> str:
@@ -150,36 +153,41 @@ class _Classing:
         }
 
     def classify(self, chains: dict[int, list[tuple[int, int]]]) -> None:
-        add, sub, larger, power, rules = ops.add, ops.sub, ops.larger, ops.pow_, self.graph.rules
-        of, rows, first = self.of, self.rows, self.first
-        for node, (rule, operands) in enumerate(zip(rules, rows, strict=True)):
+        add, sub, larger, of = ops.add, ops.sub, ops.larger, self.of
+        for node, (rule, operands) in enumerate(zip(self.graph.rules, self.graph.operands, strict=True)):
             is_chain = rule is add or rule is sub or rule is larger
             if is_chain:
-                terms = chains.get(node)
-                if terms is None:
+                if node not in chains:
                     continue  # a link of a longer chain
                 groups: dict[tuple[int, int], list[int]] = {}
-                for operand, sign in terms:
+                for operand, sign in chains[node]:
                     groups.setdefault((of[operand], sign), []).append(operand)
-                rows[node] = list(chain.from_iterable(groups.values()))
-                key: Any = tuple(groups) if rule is not larger else (larger, *groups)
-                lengths = tuple(map(len, groups.values()))
-                self.lengths.setdefault(key, {})[node] = lengths
-                if key not in self.known_as_ragged:
-                    key = key, lengths
+                key = self.chain_key(node, groups)
             else:
-                key = (rule, *[of[operand] for operand in operands])
-                if rule is power and rules[operands[1]] == "constant":
-                    key = (*key, self.graph.nodes[operands[1]].data)  # x² and x³ are different arrays
-            name = first.get(key)
-            if name is None:
-                name = first[key] = node
-                if is_chain:
-                    pairs = zip(groups, lengths, strict=True)
-                    self.slots[node] = tuple([(*group, length) for group, length in pairs])
-                else:
-                    self.slots[node] = tuple([(of[operand], 1, 1) for operand in operands])
-            of[node] = name
+                key = self.key(node)
+            of[node] = name = self.first.setdefault(key, node)
+            if name == node:
+                self.slots[node] = (
+                    tuple([(*group, len(members)) for group, members in groups.items()])
+                    if is_chain
+                    else tuple([(of[operand], 1, 1) for operand in operands])
+                )
+
+    def key(self, node: int) -> Any:
+        """The key of a node that is not a chain: its op and the classes of its operands."""
+        rules, operands = self.graph.rules, self.graph.operands[node]
+        key = (rules[node], *[self.of[operand] for operand in operands])
+        if rules[node] is ops.pow_ and rules[operands[1]] == "constant":
+            return *key, self.graph.nodes[operands[1]].data  # x² and x³ are different arrays
+        return key
+
+    def chain_key(self, node: int, groups: dict[tuple[int, int], list[int]]) -> Any:
+        """The key of a chain: the classes and signs of its terms, and unless it is ragged the number of each."""
+        self.rows[node] = list(chain.from_iterable(groups.values()))
+        key: Any = (ops.larger, *groups) if self.graph.rules[node] is ops.larger else tuple(groups)
+        lengths = tuple(map(len, groups.values()))
+        self.lengths.setdefault(key, {})[node] = lengths
+        return key if key in self.known_as_ragged else (key, lengths)
 
     def classes(self) -> Classes:
         number = {name: index for index, name in enumerate(self.slots)}

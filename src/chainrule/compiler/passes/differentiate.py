@@ -25,6 +25,7 @@ from chainrule.compiler.passes.program import (
     Shape,
     Statement,
     Term,
+    dependents,
     turns,
 )
 
@@ -32,7 +33,7 @@ from chainrule.compiler.passes.program import (
 def differentiate(program: ArrayProgram) -> ArrayProgram:
     """`program`, followed by statements for the derivative of its output by every parameter."""
     parameters = program.leaves.get("parameter")
-    needed = _that_depend_on(parameters, program)
+    needed = dependents(program, parameters, _differentiable)
     adjoints = {array: Array(f"d{array.name}", array.size, "adjoint") for array in needed}
     backward: list[Statement | Repeat] = []
     started: set[Array] = set()
@@ -52,17 +53,6 @@ def differentiate(program: ArrayProgram) -> ArrayProgram:
     if result.gradient and result.gradient not in started:
         result.steps.append(_zero(result.gradient))
     return result
-
-
-def _that_depend_on(parameters: Array | None, program: ArrayProgram) -> list[Array]:
-    found = {parameters: None} if parameters else {}
-    before = -1
-    while len(found) != before:  # again, because a Repeat reads what it writes later
-        before = len(found)
-        for statement in program.statements:
-            if any(access.array in found for access in _differentiable(statement)):
-                found[statement.target.array] = None
-    return list(found)
 
 
 def _differentiable(statement: Statement) -> Iterator[Access]:

@@ -271,6 +271,17 @@ class ArrayProgram:
             seen[statement.target.array] = None
         return list(seen)
 
+    def rewritten(self, change: Callable[[Statement], Statement], arrays: Mapping[Array, Array]) -> ArrayProgram:
+        """The same steps with every statement changed, and with other arrays for some of the leaves and results."""
+        steps = [
+            step.with_body([change(statement) for statement in step.body]) if isinstance(step, Repeat) else change(step)
+            for step in self.steps
+        ]
+        leaves = {kind: arrays.get(array, array) for kind, array in self.leaves.items()}
+        found = ArrayProgram(steps, leaves, arrays.get(self.output, self.output))
+        found.gradient = arrays.get(self.gradient, self.gradient) if self.gradient else None
+        return found
+
     def named(self, names: Mapping[Array, Sequence[str]]) -> ArrayProgram:
         """The same program, with names for the elements of these arrays."""
         arrays = {array: array.named(names[array]) for array in names}
@@ -279,16 +290,7 @@ class ArrayProgram:
             array = arrays.get(access.array, access.array)
             return Access(array, access.base, access.strides, access.table, access.repeat)
 
-        steps = [
-            step.with_body([statement.map(change) for statement in step.body])
-            if isinstance(step, Repeat)
-            else step.map(change)
-            for step in self.steps
-        ]
-        leaves = {kind: arrays.get(array, array) for kind, array in self.leaves.items()}
-        found = ArrayProgram(steps, leaves, arrays.get(self.output, self.output))
-        found.gradient = arrays.get(self.gradient, self.gradient) if self.gradient is not None else None
-        return found
+        return self.rewritten(lambda statement: statement.map(change), arrays)
 
     def verify(self) -> ArrayProgram:
         """This program, if it is well formed: accesses inside their arrays, nothing read before it is written."""
@@ -348,3 +350,26 @@ def _check_order(statement: Statement, time: int, written: dict[Array, Any]) -> 
 def turns(loops: Shape) -> int:
     """How often the body of a nest runs."""
     return prod(loops)
+
+
+def row_major(shape: Shape) -> tuple[int, ...]:
+    """The strides of an array of this shape whose last axis is contiguous.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    return tuple(prod(shape[k + 1 :]) for k in range(len(shape)))
+
+
+def dependents(
+    program: ArrayProgram, source: Array | None, reads: Callable[[Statement], Iterable[Access]] = Statement.accesses
+) -> dict[Array, None]:
+    """`source` and every array that depends on it, if only in part, through the accesses that `reads` names."""
+    found = {source: None} if source else {}
+    before = -1
+    while len(found) != before:  # again, because a Repeat reads what it writes later
+        before = len(found)
+        for statement in program.statements:
+            if any(access.array in found for access in reads(statement)):
+                found[statement.target.array] = None
+    return found
