@@ -38,7 +38,7 @@ def batched(program: ArrayProgram, examples: int, total: bool, masked: bool = Fa
     def change(access: Access) -> Access:
         row = rows.get(access.array)
         if row is None:
-            return Access(access.array, access.base, (0, *access.strides), access.table, access.repeat)
+            return access.with_strides((0, *access.strides))
         step, scale = (1, width) if row.kind == "input" else (access.array.size, 1)  # to the next example; inside one
         if access.table is None:
             strides = (step, *(scale * stride for stride in access.strides))

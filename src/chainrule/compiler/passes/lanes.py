@@ -46,8 +46,7 @@ def _turned(term: Term, statement: Statement) -> Term:
     order = [*(d for d in range(count) if d != last), last]
 
     def change(access: Access) -> Access:
-        strides = (*access.strides[:first], *(access.strides[first + d] for d in order))
-        return Access(access.array, access.base, strides, access.table, access.repeat)
+        return access.with_strides((*access.strides[:first], *(access.strides[first + d] for d in order)))
 
     return Term(term.expression.map(change), tuple(term.loops[d] for d in order), term.sign)
 

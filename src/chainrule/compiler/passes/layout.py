@@ -123,14 +123,11 @@ def _split_loop(statement: Statement, loops: Shape, d: int, inner: int) -> State
     """Loop d becomes two, the inner one of extent `inner`; in all terms, if the loop is the statement's."""
     outer_count = len(statement.loops)
 
-    def strides(values: tuple[int, ...]) -> tuple[int, ...]:
-        return (*values[:d], values[d] * inner, *values[d:])
-
     def extents(values: Shape, at: int) -> Shape:
         return (*values[:at], values[at] // inner, inner, *values[at + 1 :])
 
     def change(access: Access) -> Access:
-        return Access(access.array, access.base, strides(access.strides), access.table, access.repeat)
+        return access.with_strides((*access.strides[:d], access.strides[d] * inner, *access.strides[d:]))
 
     if d < outer_count:
         whole = statement.map(change)
@@ -204,46 +201,39 @@ def _layouts(statements: list[Statement], shapes: dict[Array, Shape], program: A
         for step in program.steps
         for count in ([step.count] * len(step.body) if isinstance(step, Repeat) else [1])
     ]
-    timed = list(zip(statements, counts, strict=True))
-    uses: dict[Array, list[tuple[Access, Shape, int]]] = defaultdict(list)
-    for statement, count in timed:
+    votes = _Votes(shapes, {program.leaves.get("parameter"), program.gradient, program.output})
+    for statement, count in zip(statements, counts, strict=True):
+        votes.take(statement, count)
+    inner_axes = votes.inner_axes().items()
+    layouts = {array: _Layout(shapes[array], inner) for array, inner in inner_axes if inner < len(shapes[array]) - 1}
+    for statement, count in zip(statements, counts, strict=True):
         for access, loops in _all_accesses(statement):
-            uses[access.array].append((access, loops, count))
-    layouts = {}
-    votes = _Votes(timed, shapes, {program.leaves.get("parameter"), program.gradient, program.output})
-    for array, inner in votes.inner_axes().items():
-        layout = _Layout(shapes[array], inner)
-        if inner < len(shapes[array]) - 1 and all(layout.fits(*use) for use in uses[array]):
-            layouts[array] = layout
+            if access.array in layouts and not layouts[access.array].fits(access, loops, count):
+                del layouts[access.array]
     return layouts
 
 
 class _Votes:
     """Which axis should be innermost. Every turn of a loop that moves no fixed array votes for the axes it moves."""
 
-    def __init__(
-        self, timed: list[tuple[Statement, int]], shapes: dict[Array, Shape], fixed: set[Array | None]
-    ) -> None:
+    def __init__(self, shapes: dict[Array, Shape], fixed: set[Array | None]) -> None:
         self.shapes = shapes
         self.fixed = fixed
         self.votes: dict[Array, Counter[int]] = defaultdict(Counter)
         self.side_by_side: dict[tuple[Array, int], Counter[tuple[Array, int]]] = defaultdict(Counter)
-        for statement, count in timed:
-            for term in statement.terms:
-                loops = statement.loops + term.loops
-                accesses = [statement.target.widened(len(term.loops)), *term.expression.accesses()]
-                for d in range(len(loops)):
-                    if loops[d] > 1:
-                        self.count(accesses, d, count * turns(loops))
 
-    def count(self, accesses: list[Access], d: int, weight: int) -> None:
-        """The votes of loop d, which makes these accesses."""
-        if any(access.strides[d] for access in accesses if access.array in self.fixed):
-            return
-        moved = [axis for access in accesses if (axis := self.axis(access, d))]
-        for this in moved:
-            self.votes[this[0]][this[1]] += weight
-            self.side_by_side[this].update({other: weight for other in moved if other != this})
+    def take(self, statement: Statement, count: int) -> None:
+        """The votes of a statement that runs `count` times."""
+        for term in statement.terms:
+            loops = statement.loops + term.loops
+            accesses = [statement.target.widened(len(term.loops)), *term.expression.accesses()]
+            for d, extent in enumerate(loops):
+                if extent == 1 or any(access.strides[d] for access in accesses if access.array in self.fixed):
+                    continue
+                moved = [axis for access in accesses if (axis := self.axis(access, d))]
+                for this in moved:
+                    self.votes[this[0]][this[1]] += count * turns(loops)
+                    self.side_by_side[this].update({other: count * turns(loops) for other in moved if other != this})
 
     def axis(self, access: Access, d: int) -> tuple[Array, int] | None:
         """The array, and its axis, that loop d runs along; None if there is none or it must not be moved."""
@@ -315,5 +305,4 @@ def _join(loops: Shape, d: int) -> Shape:
 
 
 def _without(access: Access, d: int) -> Access:
-    strides = (*access.strides[:d], *access.strides[d + 1 :])
-    return Access(access.array, access.base, strides, access.table, access.repeat)
+    return access.with_strides((*access.strides[:d], *access.strides[d + 1 :]))

@@ -122,7 +122,7 @@ class _Lifter:
                 self.numbers = np.array([graph.nodes[member].data for member in members])
             elif isinstance(kind, str) and kind in KINDS:
                 self.leaves[kind] = self.arrays[index] = Array(kind, int(classes.sizes[index]), kind)
-        self.tables = 0  # of constants
+        self.tables = 0  # how many arrays of constants there are
 
     def program(self) -> ArrayProgram:
         steps: list[Statement | Repeat] = []
@@ -130,28 +130,23 @@ class _Lifter:
         while index < len(self.classes):
             run = self.recurrences.get(index)
             if run:
-                body = [self.statement(k, run) for k in run.body if not self.is_inlined(k)]
-                steps.append(Repeat(run.count, body))
-                index = run.stop
-                continue
-            if self.classes.slots[index] and not self.is_inlined(index):
+                steps.append(Repeat(run.count, [self.statement(k, run) for k in run.body if not self.is_inlined(k)]))
+            elif self.classes.slots[index] and not self.is_inlined(index):
                 steps.append(self.statement(index))
-            index += 1
+            index = run.stop if run else index + 1
         output, offset = self.place(self.root)
         if output.size > 1:  # a row of a recurrence
-            last = Access(output, offset, ())
-            output = Array("output", 1, "value")
+            last, output = Access(output, offset, ()), Array("output", 1, "value")
             steps.append(Statement(Access(output, 0, ()), (), [Term(last)]))
         return ArrayProgram(steps, self.leaves, output)
 
     def is_inlined(self, index: int) -> bool:
-        """A product that is part of a sum: at the same time, if there are times."""
+        """Whether a class is a product that is part of a sum, and in a recurrence of one at the same time."""
         if not self.classes.inlined[index]:
             return False
-        here, user = self.recurrence(index), self.recurrence(int(self.classes.users[index]))
-        if here is None or here is not user:
-            return here is user
-        return here.place(index)[1] == here.place(int(self.classes.users[index]))[1]
+        reader = int(self.classes.users[index])
+        here = self.recurrence(index)
+        return here is self.recurrence(reader) and (here is None or here.place(index)[1] == here.place(reader)[1])
 
     def recurrence(self, index: int) -> Recurrence | None:
         """The recurrence that a class is part of."""
@@ -247,18 +242,14 @@ class _Lifter:
     def constant(self, numbers: np.ndarray, kind: str = "constant") -> Expression:
         """Numbers by time and loop index: one number if all are equal, else an array without redundant axes."""
         bits = numbers.view(np.int64)  # so that -0.0 differs from 0.0, and NaN equals NaN
-        moving = []
-        for axis in range(numbers.ndim):
-            first = np.take(bits, [0], axis=axis)
+        for axis in range(bits.ndim):
+            first = bits.take([0], axis=axis)
             if (bits == first).all():
                 bits = first
-            else:
-                moving.append(axis)
-        if not moving:
+        if bits.size == 1:
             return Number(float(numbers.flat[0]))
-        dense = bits.view(np.float64).reshape(-1)
-        extents = row_major(tuple(numbers.shape[axis] for axis in moving))
-        time, *strides = [extents[moving.index(axis)] if axis in moving else 0 for axis in range(numbers.ndim)]
+        dense, shape = bits.reshape(-1).view(np.float64), bits.shape
+        time, *strides = [stride if n > 1 else 0 for stride, n in zip(row_major(shape), shape, strict=True)]
         self.tables += 1
         return Access(Array(f"{kind[0]}{self.tables}", len(dense), kind, dense), 0, strides, repeat=time)
 
