@@ -411,29 +411,44 @@ gelu = op("gelu", lambda x: x * (0.5 * erfc(-x * SQRT_HALF)),
 # fmt: on
 
 
+def _operator(op: Op) -> Rule:
+    """The method of a Carrier for `self ∘ other`."""
+    return lambda self, other: self._operate(op, (self, other))
+
+
+def _reflected(op: Op) -> Rule:
+    """The method of a Carrier for `other ∘ self`, where `other` does not know the Carrier."""
+    return lambda self, other: self._operate(op, (other, self))
+
+
 class Carrier:
-    """A kind of number that rules can run on: `_apply(op, operands)` says what an op gives, and operators are ops."""
+    """A kind of number that rules can run on: `_apply(op, operands)` says what an op returns, and operators apply ops.
+
+    There are no comparisons here: without a `__bool__` that refuses, a rule that branches on one would take the first
+    branch whatever the number is.
+    """
+
+    __slots__ = ()
 
     def _apply(self, op: Op, operands: tuple[Any, ...]) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define `_apply(self, op, operands)`")
 
-    def __add__(self, other: Any) -> Any:
-        return self._apply(add, (self, other))
+    def _operate(self, op: Op, operands: tuple[Any, ...]) -> Any:
+        """What an operator returns: where a subclass does not know the other operand, that can be NotImplemented."""
+        return self._apply(op, operands)
 
-    def __radd__(self, other: Any) -> Any:  # other + self
-        return self._apply(add, (other, self))
-
-    def __sub__(self, other: Any) -> Any:
-        return self._apply(sub, (self, other))
-
-    def __rsub__(self, other: Any) -> Any:  # other - self
-        return self._apply(sub, (other, self))
-
-    def __mul__(self, other: Any) -> Any:
-        return self._apply(mul, (self, other))
-
-    def __rmul__(self, other: Any) -> Any:  # other * self
-        return self._apply(mul, (other, self))
+    __add__, __radd__ = _operator(add), _reflected(add)
+    __sub__, __rsub__ = _operator(sub), _reflected(sub)
+    __mul__, __rmul__ = _operator(mul), _reflected(mul)
+    __truediv__, __rtruediv__ = _operator(div), _reflected(div)
+    __mod__, __rmod__ = _operator(mod), _reflected(mod)
+    __pow__, __rpow__ = _operator(pow_), _reflected(pow_)
 
     def __neg__(self) -> Any:
         return self._apply(neg, (self,))
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return self._apply(abs_, (self,))

@@ -25,7 +25,7 @@ from chainrule.compiler.backends.c_header import share_memory
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.lift import lift
 from chainrule.compiler.passes.program import Repeat
-from chainrule.compiler.trace.graph import trace
+from chainrule.compiler.trace.graph import graph_of
 from expressions import CONTINUOUS, programs, run, tame_numbers
 
 relaxed = settings(deadline=None, suppress_health_check=list(HealthCheck))
@@ -36,7 +36,7 @@ def assert_equals_eager(loss, wrt, folder, tolerance=1e-12, dtype="float64", fla
     """The value and every derivative from C against eager, relative to the size of what was added up."""
     program = compile(loss, wrt, backend="interpreter")
     compiled = Compiled(program.to_c("loss", dtype=dtype), folder, *flags)
-    graph = trace(loss, wrt)
+    graph = graph_of(loss, wrt)
     buffers = {"parameters": [v.data for v in wrt]}
     if inputs := [graph.nodes[i].data for i in graph.leaves("input")]:
         buffers["inputs"] = inputs
@@ -225,7 +225,7 @@ class TestBuffers:
 class TestMemory:
     @pytest.mark.parametrize("name", PROGRAMS)
     def test_arrays_that_live_at_the_same_time_lie_apart(self, name):
-        program = differentiate(lift(trace(*PROGRAMS[name]())))
+        program = differentiate(lift(graph_of(*PROGRAMS[name]())))
         offsets, size = share_memory(program)
         lives = {}
         for time, step in enumerate(program.steps):

@@ -26,7 +26,7 @@ from chainrule.compiler.passes.batch import batched
 from chainrule.compiler.passes.lift import lift
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Statement, Term
 from chainrule.compiler.run import traced
-from chainrule.compiler.trace.graph import trace
+from chainrule.compiler.trace.graph import graph_of
 from chainrule.compiler.trace.symbols import Symbol
 from chainrule.core.structure import NUMBER
 from expressions import CONTINUOUS, programs, run, tame_numbers
@@ -579,7 +579,7 @@ class TestBatch:
     def test_batched_programs_are_well_formed(self):
         model = nn.MLP(2, [4, 1], rng=1)
         x = [Symbol.argument(0), Symbol.argument(1)]
-        lifted = lift(trace(model(x)))
+        lifted = lift(graph_of(model(x)))
         for total in (True, False):
             batched(lifted, 10, total).verify()
 
@@ -1142,7 +1142,7 @@ HAZARDS = [
     (wraps, "WRAP", "does not accept a traced number", "write x for Value(x)"),
     (method_of_a_value, "METHOD", "does not accept a traced number", "chainrule.maximum(w, x) for w.maximum(x)"),
     (by_the_library, "REDUCE", "branches on a comparison", "chainrule.maximum(a, b)"),
-    (data_of_captured, "CAPTURED-DATA", "reads `.data` of a Value, whose number may be another", "as an argument"),
+    (data_of_captured, "CAPTURED-DATA", "reads `.data` of a Value, whose number may be different", "as an argument"),
     (data_of_computed, "COMPUTED-DATA", "reads `.data` of a Value", "compute with the Value itself"),
     (grad_of_captured, "CAPTURED-GRAD", "reads `.grad` of a Value", "as an argument"),
     (float_of_captured, "CAPTURED-FLOAT", "turns a Value into a float", "chainrule's functions"),
@@ -1349,7 +1349,7 @@ class TestWhatItShows:
 
     def test_a_traced_graph_prints(self):
         w = Value(2.0)
-        assert str(trace(Symbol.argument(0) * w + 1.0, wrt=())) == (
+        assert str(graph_of(Symbol.argument(0) * w + 1.0, wrt=())) == (
             "0  captured           2.0\n"
             "1  input              \n"
             "2  *         1 0      \n"

@@ -18,7 +18,7 @@ from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import lay_out
 from chainrule.compiler.passes.lift import lift, loop_nest
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Number, Statement, Term
-from chainrule.compiler.trace.graph import Graph, trace
+from chainrule.compiler.trace.graph import Graph, graph_of
 from expressions import CONTINUOUS, programs, run, tame_numbers
 
 BACKENDS = ["llvm", "interpreter"]
@@ -100,7 +100,7 @@ class TestPrograms:
 
     def test_layout_puts_the_batch_innermost(self):
         loss, model = moons_loss()
-        moved, places = lay_out(differentiate(lift(trace(loss, model.parameters()))))
+        moved, places = lay_out(differentiate(lift(graph_of(loss, model.parameters()))))
         text = str(moved.verify())
         assert "v2[i+104j] = parameter[64+17j] + Σk<16 parameter[48+17j+k]·v1[i+104k]" in text
         assert "dparameter[48+17i+j] += Σk<100 dv2[104i+k]·v1[104j+k]" in text
@@ -371,7 +371,7 @@ class TestLoopNests:
 class TestVerify:
     def test_a_graph_with_a_missing_operand(self):
         a = Value(1.0)
-        graph = trace(a * 2.0)
+        graph = graph_of(a * 2.0)
         with pytest.raises(AssertionError, match="must have 2 operands, has 1"):
             Graph(graph.rules, [*graph.operands[:-1], (0,)], graph.nodes).verify()
         with pytest.raises(AssertionError, match="which must be older nodes"):

@@ -13,7 +13,7 @@ from chainrule import Value
 from chainrule.compiler.passes.classes import classify
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.lift import lift
-from chainrule.compiler.trace.graph import trace
+from chainrule.compiler.trace.graph import graph_of
 
 
 def values(count, seed=0):
@@ -53,7 +53,7 @@ def causal_attention(steps, width, layers=1):
 
 
 def program(loss, wrt):
-    return differentiate(lift(trace(loss, wrt))).verify()
+    return differentiate(lift(graph_of(loss, wrt))).verify()
 
 
 def test_running_sums_are_one_statement():
@@ -71,7 +71,7 @@ def test_running_sums_are_one_statement():
 
 
 def test_the_lengths_are_kept():
-    classes = classify(trace(*running_sums(5))).verify()
+    classes = classify(graph_of(*running_sums(5))).verify()
     (lengths,) = classes.lengths.values()
     assert lengths.tolist() == [[1, 1], [1, 2], [1, 3], [1, 4], [1, 5]]  # a zero to start with, and products
 
@@ -84,14 +84,14 @@ def test_attention_has_a_length_that_does_not_depend_on_the_positions(layers):
 
 def test_two_lengths_stay_two_statements():
     x = values(9)
-    classes = classify(trace(sum([sum(x[:3]).tanh(), sum(x[3:6]).tanh(), sum(x[4:]).tanh()]), x))
+    classes = classify(graph_of(sum([sum(x[:3]).tanh(), sum(x[3:6]).tanh(), sum(x[4:]).tanh()]), x))
     assert not classes.lengths
 
 
 def test_sums_of_very_different_lengths_stay_apart():
     x = values(300)
     sums = [sum(x[k : k + 2 + k % 2]) for k in range(60)] + [sum(x)]
-    assert not classify(trace(sum(s.tanh() for s in sums), x)).lengths
+    assert not classify(graph_of(sum(s.tanh() for s in sums), x)).lengths
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

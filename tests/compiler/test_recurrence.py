@@ -16,7 +16,7 @@ from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.lift import lift
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Number, Repeat, Statement, Term
 from chainrule.compiler.passes.recurrence import Step, find_recurrences
-from chainrule.compiler.trace.graph import trace
+from chainrule.compiler.trace.graph import graph_of
 
 
 def recurrent_net(steps):
@@ -89,11 +89,11 @@ RECURRENCES = [recurrent_net, loss_at_every_step, hidden_units, euler, runge_kut
 
 
 def rerolled(loss, wrt):
-    return differentiate(lift(trace(loss, wrt))).verify()
+    return differentiate(lift(graph_of(loss, wrt))).verify()
 
 
 def found_in(loss, wrt):
-    classes = classify(trace(loss, wrt)).verify()
+    classes = classify(graph_of(loss, wrt)).verify()
     return [run.verify(classes) for run in find_recurrences(classes)]
 
 
@@ -103,7 +103,7 @@ def repeats(program):
 
 class TestClasses:
     def test_of_a_recurrent_net(self):
-        assert str(classify(trace(*recurrent_net(2)))) == (
+        assert str(classify(graph_of(*recurrent_net(2)))) == (
             "0   parameter  3\n"
             "1   input      1\n"
             "2   *          1  0 1\n"
@@ -118,11 +118,11 @@ class TestClasses:
         )
 
     def test_planted_faults(self):
-        classes = classify(trace(*recurrent_net(2)))
+        classes = classify(graph_of(*recurrent_net(2)))
         classes.operands[classes.row_starts[4]] = 3
         with pytest.raises(AssertionError, match="class 4 reads members 1 to 3 of class 0"):
             classes.verify()
-        classes = classify(trace(*recurrent_net(2)))
+        classes = classify(graph_of(*recurrent_net(2)))
         classes.slots[5] = ((7, 1, 1), *classes.slots[5][1:])
         with pytest.raises(AssertionError, match="class 5 reads class 7, which must be an older one"):
             classes.verify()
@@ -144,7 +144,7 @@ class TestRecurrences:
         assert repr(found_in(*recurrence(30))) == found
 
     def test_planted_faults(self):
-        classes = classify(trace(*hidden_units(20)))
+        classes = classify(graph_of(*hidden_units(20)))
         (run,) = find_recurrences(classes)
         follows, distance = run.steps[run.start][1]
         run.steps[run.start][1] = Step(not follows, distance)
@@ -163,7 +163,7 @@ class TestRecurrences:
             for _ in range(30):
                 price = price * (rate + 0.1 * path).exp()
             prices.append(price)
-        (repeat,) = [step for step in lift(trace(sum(prices), leaves)).verify().steps if isinstance(step, Repeat)]
+        (repeat,) = [step for step in lift(graph_of(sum(prices), leaves)).verify().steps if isinstance(step, Repeat)]
         assert all(statement.loops == (8,) for statement in repeat.body)
 
 

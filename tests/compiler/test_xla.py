@@ -144,7 +144,7 @@ class TestPrograms:
     def test_a_recurrence_is_a_loop(self):
         loss, wrt = PROGRAMS["hidden units"]()
         program = compile(loss, wrt, backend="interpreter").to_jax(gradient=True)
-        leaves = len(chainrule.compiler.trace(loss, wrt).leaves("input"))
+        leaves = len(chainrule.compiler.graph_of(loss, wrt).leaves("input"))
         text = jax.jit(program).lower(jnp.zeros(len(wrt)), jnp.zeros(leaves)).as_text()
         assert text.count("stablehlo.while") == 2  # in time, and back
 
@@ -242,7 +242,7 @@ class TestFunctions:
     def test_a_recurrence_can_be_differentiated_by_jax(self):
         loss, wrt = PROGRAMS["recurrent net"]()
         program = compile(loss, wrt)
-        leaves = chainrule.compiler.trace(loss, wrt)
+        leaves = chainrule.compiler.graph_of(loss, wrt)
         inputs = jnp.array([leaves.nodes[i].data for i in leaves.leaves("input")])
         theirs = jax.jit(jax.grad(program.to_jax()))(jnp.array([v.data for v in wrt]), inputs)
         assert theirs == pytest.approx(program.value_and_grad()[1], abs=1e-6)

@@ -24,7 +24,7 @@ from chainrule.compiler.passes.fusion import without_zeros
 from chainrule.compiler.passes.layout import lay_out
 from chainrule.compiler.passes.lift import lift
 from chainrule.compiler.passes.recurrence import find_recurrences
-from chainrule.compiler.trace.graph import trace
+from chainrule.compiler.trace.graph import graph_of
 from chainrule.core.graph import lay_flat
 from torture_families import FAMILIES, Picks, World
 
@@ -276,7 +276,7 @@ def pytorch(contest):
 def verified(contest):
     """Every stage of the compiler looks at what it made."""
     start = Eager(contest.program, 0)
-    graph = trace(start.root, [start.leaves[k] for k in contest.wrt]).verify()
+    graph = graph_of(start.root, [start.leaves[k] for k in contest.wrt]).verify()
     classes = classify(graph).verify()
     for recurrence in find_recurrences(classes):
         recurrence.verify(classes)

@@ -22,7 +22,7 @@ from chainrule.compiler.passes.program import ArrayProgram
 from chainrule.compiler.run.export import exported
 from chainrule.compiler.run.machine import BACKENDS, Clock, Code, Order, check_dtype, load_xla
 from chainrule.compiler.run.turns import add_to_grad
-from chainrule.compiler.trace.graph import Graph, trace
+from chainrule.compiler.trace.graph import Graph, graph_of
 from chainrule.compiler.trace.symbols import TracingError, refuse_numbers
 from chainrule.core.display import shown
 from chainrule.core.value import Value
@@ -58,7 +58,7 @@ class Program:
     ) -> None:
         refuse_numbers("compiles a Value", AS_A_VALUE)
         clock = Clock()
-        graph = clock("trace", lambda: trace(target, wrt))
+        graph = clock("trace", lambda: graph_of(target, wrt))
         if not allow_frozen_branches:
             _check_numbers_were_not_read(graph)
         parameters = [graph.nodes[i] for i in graph.parameters]

@@ -21,8 +21,8 @@ from jax import lax
 from jax.scipy import special
 
 from chainrule import ops
-from chainrule.compiler.passes.batch import padded
 from chainrule.compiler.passes.differentiate import is_injective
+from chainrule.compiler.passes.layout import padded
 from chainrule.compiler.passes.powers import power
 from chainrule.compiler.passes.program import (
     Access,

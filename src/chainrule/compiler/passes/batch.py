@@ -1,9 +1,9 @@
 """Batching: from a program for one example to a program for many.
 
-Every array that depends on the inputs gets a row for each example, and every statement that fills one an outermost loop
+Every array that depends on the inputs gets a row per example, and every statement that fills one gets an outermost loop
 over the examples. What depends on parameters alone is computed once. Differentiation then sums the parameters' adjoints
-over the examples by itself, and the layout puts the examples innermost, side by side in vectors. The inputs are laid
-out so from the start, for a function may read its arguments in pieces that show no shape.
+over the examples by itself, and the layout places the examples innermost, side by side in vectors. The inputs have that
+layout from the start, because a function may read its arguments in pieces that show no shape.
 """
 
 from __future__ import annotations
@@ -11,14 +11,23 @@ from __future__ import annotations
 import numpy as np
 
 from chainrule import ops
-from chainrule.compiler.passes.layout import LINE
-from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Number, Repeat, Statement, Term
+from chainrule.compiler.passes.layout import padded
+from chainrule.compiler.passes.program import (
+    Access,
+    Apply,
+    Array,
+    ArrayProgram,
+    Number,
+    Statement,
+    Term,
+    dependents,
+)
 
 
 def batched(program: ArrayProgram, examples: int, total: bool, masked: bool = False) -> ArrayProgram:
-    """`program` for so many examples. Its output is the sum of their results if `total`, else one row an example.
+    """`program` for `examples` examples. Its output is the sum of their results if `total`, else one row per example.
 
-    If `masked`, there are leaves "mask", a number for each example: the sum leaves out those where it is 0.
+    If `masked`, there is a leaf "mask" with one number per example, and the sum leaves out the examples where it is 0.
     """
     width = padded(examples)
     rows = {
@@ -29,7 +38,7 @@ def batched(program: ArrayProgram, examples: int, total: bool, masked: bool = Fa
     def change(access: Access) -> Access:
         row = rows.get(access.array)
         if row is None:
-            return Access(access.array, access.base, (0, *access.strides), access.table, access.repeat)
+            return access.with_strides((0, *access.strides))
         step, scale = (1, width) if row.kind == "input" else (access.array.size, 1)  # to the next example; inside one
         if access.table is None:
             strides = (step, *(scale * stride for stride in access.strides))
@@ -44,52 +53,29 @@ def batched(program: ArrayProgram, examples: int, total: bool, masked: bool = Fa
         result.loops = (examples, *statement.loops)
         return result
 
-    steps: list[Statement | Repeat] = []
-    for step in program.steps:
-        if isinstance(step, Repeat):
-            steps.append(step.with_body([for_all(statement) for statement in step.body]))
-        else:
-            steps.append(for_all(step))
-    leaves = {kind: rows.get(array, array) for kind, array in program.leaves.items()}
-    output = rows.get(program.output, program.output)
+    result = program.rewritten(for_all, rows)
     if total:
-        term = _sum(program.output, rows, examples)
+        result.output = Array("total", 1, "value")
         if masked:
-            leaves["mask"] = Array("mask", examples, "captured")
-            term = _masked_sum(program.output, rows, leaves["mask"])
-        output = Array("total", 1, "value")
-        steps.append(Statement(Access(output, 0, ()), (), [term]))
-    return ArrayProgram(steps, leaves, output)
+            result.leaves["mask"] = Array("mask", examples, "captured")
+        term = _sum(program.output, rows, examples, result.leaves.get("mask"))
+        result.steps.append(Statement(Access(result.output, 0, ()), (), [term]))
+    return result
 
 
-def padded(examples: int) -> int:
-    """The room for one input of all examples: whole cache lines."""
-    return -(-examples // LINE) * LINE
-
-
-def _sum(output: Array, rows: dict[Array, Array], examples: int) -> Term:
-    if output not in rows:  # every example has the same result
-        return Term(Apply(ops.mul, (Number(float(examples)), Access(output, 0, ()))))
-    return Term(Access(rows[output], 0, (output.size,)), (examples,))  # never an input: results are values
-
-
-def _masked_sum(output: Array, rows: dict[Array, Array], mask: Array) -> Term:
-    result = Access(rows[output], 0, (output.size,)) if output in rows else Access(output, 0, (0,))
-    return Term(Apply(ops.where, (Access(mask, 0, (1,)), result, Number(0.0))), (mask.size,))
+def _sum(output: Array, rows: dict[Array, Array], examples: int, mask: Array | None) -> Term:
+    varies = output in rows  # otherwise every example has the same result
+    each = Access(rows.get(output, output), 0, (output.size if varies else 0,))  # never an input: results are values
+    if mask:
+        return Term(Apply(ops.where, (Access(mask, 0, (1,)), each, Number(0.0))), (examples,))
+    if varies:
+        return Term(each, (examples,))
+    return Term(Apply(ops.mul, (Number(float(examples)), Access(output, 0, ()))))
 
 
 def _that_vary(program: ArrayProgram) -> dict[Array, None]:
-    """The arrays that depend on the inputs; all of an array does if part of it does."""
-    found: dict[Array, None] = {}
-    if "input" in program.leaves:
-        found[program.leaves["input"]] = None
-    before = -1
-    while len(found) != before:  # again, because a Repeat reads what it writes later
-        before = len(found)
-        for statement in program.statements:
-            if any(access.array in found for access in statement.accesses()):
-                found[statement.target.array] = None
-    return found
+    """The arrays that depend on the inputs: the whole array, if any part of it does."""
+    return dependents(program, program.leaves.get("input"))
 
 
 def size_of_an_example(program: ArrayProgram) -> int:

@@ -1,21 +1,20 @@
-"""Classing: nodes of one op whose operands are of the same classes will be one array.
+"""Classing: nodes of one op whose operands belong to the same classes become one array.
 
 1. Chains of `+` whose links are used once become n-ary sums; `a - b` is a sum with a negative term. Chains of `larger`
    become the largest of many.
 2. Nodes are classed from the leaves up: a class is an op and the classes of its operands. The members of a class, in
    order of creation, are one array. In micrograd's moons demo all 16·100 first-layer sums are one class.
+3. Sums that differ only in their number of terms, like those of attention over a growing past, are merged into one
+   *ragged* class if there are many lengths. Short rows are padded, and the padding is masked.
 
-3. Sums that differ only in how many terms they have, as those of attention over a growing past, are merged into one
-   *ragged* class, if they have many lengths. Short rows are filled up, and the filling is masked.
-
-A class has *slots*: what each of its members reads there is of one class too. A slot of a sum is a run of terms.
+A class has *slots*: what its members read there belongs to one class too. A slot of a sum is a run of terms.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import Any
 
 import numpy as np
@@ -24,20 +23,19 @@ from chainrule import ops
 from chainrule.compiler.trace.graph import Graph
 
 SUM, LARGEST = CHAINS = "sum", "largest"
-FEWEST_LENGTHS = 3  # of sums that are otherwise the same, to make them one class
-MOST_FILLING = 4  # times as many terms as there are
+FEWEST_LENGTHS = 3  # of otherwise equal sums, to merge them into one class
+MOST_PADDING = 4  # times the real number of terms
 
-
-Slot = tuple[int, int, int]  # the class of what the members read there, a sign, and how many terms each reads
+Slot = tuple[int, int, int]  # the class that the members read, a sign, and the number of terms that each reads
 
 
 class Classes:
     """The classes of a graph's nodes, numbered in order of their first members.
 
     >>> from chainrule import Value
-    >>> from chainrule.compiler.trace.graph import trace
+    >>> from chainrule.compiler.trace.graph import graph_of
     >>> w, x = [Value(0.5), Value(2.0)], [Value(1.0), Value(3.0)]
-    >>> print(classify(trace((w[0] * x[0] + w[1] * x[1]).tanh(), wrt=w)))
+    >>> print(classify(graph_of((w[0] * x[0] + w[1] * x[1]).tanh(), wrt=w)))
     0  parameter  2
     1  input      2
     2  *          2  0 1
@@ -53,20 +51,20 @@ class Classes:
         rows: list[Any],
         lengths: dict[int, np.ndarray],
     ) -> None:
-        self.kinds = kinds  # of leaf, or the row of the op table, or one of CHAINS
+        self.kinds = kinds  # a kind of leaf, a row of the op table, or one of CHAINS
         self.slots = slots
-        self.lengths = lengths  # ragged class -> how many terms are real: a row a member, a column a slot
+        self.lengths = lengths  # ragged class -> numbers of real terms: one row per member, one column per slot
         self.of = np.array(of, dtype=np.int64)  # node -> class; -1 inside a sum
         order = np.argsort(self.of, kind="stable")
         order = order[np.searchsorted(self.of[order], 0) :]
         self.sizes = np.bincount(self.of[order], minlength=len(kinds))
         self.starts = _starts(self.sizes)
         self.members = order  # class by class, oldest first
-        self.position = np.zeros(len(of), dtype=np.int64)  # of a node among the members of its class
+        self.position = np.zeros(len(of), dtype=np.int64)  # node -> its index among the members of its class
         self.position[order] = np.arange(len(order)) - np.repeat(self.starts[:-1], self.sizes)
         self.slot_starts = _starts(np.fromiter(map(len, slots), np.int64, len(slots)))
         flat_slots = np.array([slot for each in slots for slot in each], dtype=np.int64).reshape(-1, 3)
-        self.slot_operands, _, slot_lengths = flat_slots.T  # of all slots, class by class
+        self.slot_operands, _, slot_lengths = flat_slots.T  # for all slots, class by class
         self.widths = np.diff(_starts(slot_lengths)[self.slot_starts])
         self.row_starts = _starts(self.sizes * self.widths)
         flat = np.fromiter(chain.from_iterable(map(rows.__getitem__, order.tolist())), np.int64)
@@ -78,12 +76,17 @@ class Classes:
         return len(self.kinds)
 
     def rows(self, index: int) -> np.ndarray:
-        """What the members of a class read, as positions in the slots' classes: a row a member."""
+        """What the members of a class read, as positions in the slots' classes: one row per member."""
         part = self.operands[self.row_starts[index] : self.row_starts[index + 1]]
         return part.reshape(self.sizes[index], self.widths[index])
 
+    def columns(self, index: int) -> list[np.ndarray]:
+        """Which columns of `rows` belong to each slot."""
+        lengths = [length for _, _, length in self.slots[index]]
+        return [np.arange(stop - length, stop) for length, stop in zip(lengths, accumulate(lengths), strict=True)]
+
     def _inlined(self, lengths: np.ndarray) -> np.ndarray:
-        """The products that are used once, in one slot of one sum: parts of that sum, never stored."""
+        """Which classes are products used once, in one slot of one sum: these are part of that sum and never stored."""
         readers = np.repeat(np.arange(len(self)), np.diff(self.slot_starts))
         self.users[self.slot_operands] = readers
         reads = self.sizes[readers] * lengths
@@ -96,43 +99,36 @@ class Classes:
         return np.asarray(products & (slots == 1) & (uses == self.sizes) & sums[self.users])
 
     def verify(self) -> Classes:
-        """These classes, if they are well formed: operands of older classes, and inside them."""
+        """These classes, if they are well formed: operands are members of older classes."""
         for index, slots in enumerate(self.slots):
-            column = 0
-            for operand, _, length in slots:
+            for (operand, _, _), columns in zip(slots, self.columns(index), strict=True):
                 if not 0 <= operand < index:
                     raise AssertionError(f"class {index} reads class {operand}, which must be an older one")
-                part = self.rows(index)[:, column : column + length]
+                part = self.rows(index)[:, columns]
                 if part.size and not 0 <= part.min() <= part.max() < self.sizes[operand]:
                     raise AssertionError(f"class {index} reads members {part.min()} to {part.max()} of class {operand}")
-                column += length
         return self
 
     def __str__(self) -> str:
         rows = [
-            [
-                str(index),
-                kind if isinstance(kind, str) else kind.symbol,
-                str(self.sizes[index]),
-                " ".join(_show(*slot) for slot in slots),
-            ]
-            for index, (kind, slots) in enumerate(zip(self.kinds, self.slots, strict=True))
+            [str(index), getattr(kind, "symbol", kind), str(size), " ".join(_show(*slot) for slot in slots)]
+            for index, (kind, size, slots) in enumerate(zip(self.kinds, self.sizes, self.slots, strict=True))
         ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def classify(graph: Graph) -> Classes:
-    """The nodes of a graph by class."""
+    """The classes of a graph's nodes."""
     chains = _chains(graph)
     classing = _Classing(graph, chains, set())
-    while classing.ragged != classing.known_as_ragged:  # again: what reads merged classes may be of one class now
+    while classing.ragged != classing.known_as_ragged:  # again: nodes that read merged classes may now be of one class
         classing = _Classing(graph, chains, classing.ragged)
     return classing.classes()
 
 
 class _Classing:
-    """One pass from the leaves up. A class has its first node as a name, which is the same in every pass."""
+    """One pass from the leaves up. A class is named by its first node, which is the same in every pass."""
 
     def __init__(self, graph: Graph, chains: dict[int, list[tuple[int, int]]], ragged: set[Any]) -> None:
         self.graph = graph
@@ -141,7 +137,7 @@ class _Classing:
         self.slots: dict[int, tuple[Slot, ...]] = {}  # by name; the operands by name too
         self.of = [-1] * len(graph)
         self.rows: list[Any] = list(graph.operands)
-        self.lengths: dict[Any, dict[int, tuple[int, ...]]] = {}  # of a sum but for lengths -> node -> its lengths
+        self.lengths: dict[Any, dict[int, tuple[int, ...]]] = {}  # key without lengths -> node -> lengths
         self.classify(chains)
         self.ragged = {
             key
@@ -150,36 +146,41 @@ class _Classing:
         }
 
     def classify(self, chains: dict[int, list[tuple[int, int]]]) -> None:
-        add, sub, larger, power, rules = ops.add, ops.sub, ops.larger, ops.pow_, self.graph.rules
-        of, rows, first = self.of, self.rows, self.first
-        for node, (rule, operands) in enumerate(zip(rules, rows, strict=True)):
+        add, sub, larger, of = ops.add, ops.sub, ops.larger, self.of
+        for node, (rule, operands) in enumerate(zip(self.graph.rules, self.graph.operands, strict=True)):
             is_chain = rule is add or rule is sub or rule is larger
             if is_chain:
-                terms = chains.get(node)
-                if terms is None:
+                if node not in chains:
                     continue  # a link of a longer chain
                 groups: dict[tuple[int, int], list[int]] = {}
-                for operand, sign in terms:
+                for operand, sign in chains[node]:
                     groups.setdefault((of[operand], sign), []).append(operand)
-                rows[node] = list(chain.from_iterable(groups.values()))
-                key: Any = tuple(groups) if rule is not larger else (larger, *groups)
-                lengths = tuple(map(len, groups.values()))
-                self.lengths.setdefault(key, {})[node] = lengths
-                if key not in self.known_as_ragged:
-                    key = key, lengths
+                key = self.chain_key(node, groups)
             else:
-                key = (rule, *[of[operand] for operand in operands])
-                if rule is power and rules[operands[1]] == "constant":
-                    key = (*key, self.graph.nodes[operands[1]].data)  # x² and x³ are different arrays
-            name = first.get(key)
-            if name is None:
-                name = first[key] = node
-                if is_chain:
-                    pairs = zip(groups, lengths, strict=True)
-                    self.slots[node] = tuple([(*group, length) for group, length in pairs])
-                else:
-                    self.slots[node] = tuple([(of[operand], 1, 1) for operand in operands])
-            of[node] = name
+                key = self.key(node)
+            of[node] = name = self.first.setdefault(key, node)
+            if name == node:
+                self.slots[node] = (
+                    tuple([(*group, len(members)) for group, members in groups.items()])
+                    if is_chain
+                    else tuple([(of[operand], 1, 1) for operand in operands])
+                )
+
+    def key(self, node: int) -> Any:
+        """The key of a node that is not a chain: its op and the classes of its operands."""
+        rules, operands = self.graph.rules, self.graph.operands[node]
+        key = (rules[node], *[self.of[operand] for operand in operands])
+        if rules[node] is ops.pow_ and rules[operands[1]] == "constant":
+            return *key, self.graph.nodes[operands[1]].data  # x² and x³ are different arrays
+        return key
+
+    def chain_key(self, node: int, groups: dict[tuple[int, int], list[int]]) -> Any:
+        """The key of a chain: the classes and signs of its terms, and unless it is ragged the number of each."""
+        self.rows[node] = list(chain.from_iterable(groups.values()))
+        key: Any = (ops.larger, *groups) if self.graph.rules[node] is ops.larger else tuple(groups)
+        lengths = tuple(map(len, groups.values()))
+        self.lengths.setdefault(key, {})[node] = lengths
+        return key if key in self.known_as_ragged else (key, lengths)
 
     def classes(self) -> Classes:
         number = {name: index for index, name in enumerate(self.slots)}
@@ -190,7 +191,7 @@ class _Classing:
             self.slots[name] = tuple([(*slot[:2], w) for slot, w in zip(self.slots[name], widths, strict=True)])
             real[number[name]] = np.array(list(found.values()), dtype=np.int64)
             for node, lengths in found.items():
-                self.rows[node] = _filled(self.rows[node], lengths, widths)
+                self.rows[node] = _padded(self.rows[node], lengths, widths)
         rules = self.graph.rules
         return Classes(
             [_kind(rules[name]) for name in self.slots],
@@ -202,25 +203,24 @@ class _Classing:
 
 
 def _is_worth_merging(lengths: Counter[tuple[int, ...]]) -> bool:
-    """Whether sums of these lengths, so many of each, are better as one class than as several."""
+    """Whether sums of these lengths, counted, are better as one class than as several."""
     if len(lengths) < FEWEST_LENGTHS:
         return False
-    with_filling = sum(_columns_maxima(list(lengths))) * lengths.total()
-    return with_filling <= MOST_FILLING * sum([sum(each) * count for each, count in lengths.items()])
+    padded = sum(_columns_maxima(list(lengths))) * lengths.total()
+    return padded <= MOST_PADDING * sum([sum(each) * count for each, count in lengths.items()])
 
 
 def _columns_maxima(rows: Sequence[Sequence[int]]) -> list[int]:
     return [max(column) for column in zip(*rows, strict=True)]
 
 
-def _filled(row: list[int], lengths: Sequence[int], widths: Sequence[int]) -> list[int]:
-    """A row with each run of terms filled up to a width, by its first term again."""
-    terms = iter(row)
-    filled: list[int] = []
+def _padded(row: list[int], lengths: Sequence[int], widths: Sequence[int]) -> list[int]:
+    """A row with each run of terms padded to its width by repeating the first term."""
+    terms, padded = iter(row), []
     for length, width in zip(lengths, widths, strict=True):
         run = list(islice(terms, length))
-        filled += run + run[:1] * (width - length)
-    return filled
+        padded += run + run[:1] * (width - length)
+    return padded
 
 
 def _kind(rule: Any) -> Any:
@@ -230,7 +230,7 @@ def _kind(rule: Any) -> Any:
 
 
 def _chains(graph: Graph) -> dict[int, list[tuple[int, int]]]:
-    """The n-ary nodes: node -> its terms as (operand, sign). Links inside a chain are not among them."""
+    """The n-ary nodes: node -> its terms as (operand, sign), without the links inside a chain."""
     flat = np.fromiter(chain.from_iterable(graph.operands), np.int64)
     uses = np.bincount(flat, minlength=len(graph)).tolist()
     terms: dict[int, list[tuple[int, int]]] = {}
@@ -238,7 +238,7 @@ def _chains(graph: Graph) -> dict[int, list[tuple[int, int]]]:
         if rule is ops.add or rule is ops.larger:
             a, b = graph.operands[node]
             linked = graph.rules[a] is rule and uses[a] == 1
-            these = terms.pop(a) if linked else [(a, 1)]  # extended in place: long sums are chains on the left
+            these = terms.pop(a) if linked else [(a, 1)]  # extended in place, because long sums chain on the left
             if graph.rules[b] is rule and uses[b] == 1:
                 these += terms.pop(b)
             else:
@@ -251,7 +251,7 @@ def _chains(graph: Graph) -> dict[int, list[tuple[int, int]]]:
 
 
 def _starts(sizes: np.ndarray) -> np.ndarray:
-    """Where runs of these sizes start when they follow one another, and where the last one ends."""
+    """Where consecutive runs of these sizes start, and where the last one ends."""
     return np.concatenate([[0], np.cumsum(sizes)])
 
 

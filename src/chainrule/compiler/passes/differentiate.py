@@ -1,12 +1,12 @@
-"""Differentiation of an array program: the same chain rule, a whole statement at a time.
+"""Differentiation of an array program: the same chain rule, one whole statement at a time.
 
-The statement `out = f(x, …)` in some loops gives `dx += dout · ∂f/∂x` in the same loops. A loop that does not move x
-is one that the contributions are summed over, so it becomes a reduction; the rest are the loops of the new statement.
-Transposed products, as in the backward pass of a layer, come out of this by themselves. A `Repeat` gives a `Repeat` of
-its statements' contributions, in which time runs backward.
+The statement `out = f(x, …)` in some loops gives `dx += dout · ∂f/∂x` in the same loops. Contributions are summed over
+a loop that does not move x, so it becomes a reduction; the others are the loops of the new statement. The transposed
+products of a layer's backward pass come out of this by themselves. A `Repeat` gives a `Repeat` of its statements'
+contributions, in which time runs backward.
 
-Working on statements rather than on scalar nodes halves the nodes that the compiler has to sort, and makes the backward
-pass as regular as the forward pass is.
+Compared with scalar nodes, statements halve the number of nodes that the compiler has to sort, and make the backward
+pass as regular as the forward pass.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from chainrule.compiler.passes.program import (
     Shape,
     Statement,
     Term,
+    dependents,
     turns,
 )
 
 
 def differentiate(program: ArrayProgram) -> ArrayProgram:
-    """`program`, followed by statements for the derivative of its output by every parameter."""
+    """`program`, followed by statements for the derivative of its output with respect to every parameter."""
     parameters = program.leaves.get("parameter")
-    needed = _that_depend_on(parameters, program)
+    needed = dependents(program, parameters, _differentiable)
     adjoints = {array: Array(f"d{array.name}", array.size, "adjoint") for array in needed}
     backward: list[Statement | Repeat] = []
     started: set[Array] = set()
@@ -54,19 +55,8 @@ def differentiate(program: ArrayProgram) -> ArrayProgram:
     return result
 
 
-def _that_depend_on(parameters: Array | None, program: ArrayProgram) -> list[Array]:
-    found = {parameters: None} if parameters else {}
-    before = -1
-    while len(found) != before:  # again, because a Repeat reads what it writes later
-        before = len(found)
-        for statement in program.statements:
-            if any(access.array in found for access in _differentiable(statement)):
-                found[statement.target.array] = None
-    return list(found)
-
-
 def _differentiable(statement: Statement) -> Iterator[Access]:
-    """The elements that a statement reads and passes a gradient to."""
+    """The elements that a statement passes a gradient to."""
     for term in statement.terms if statement.join is ops.add else ():
         _, expression = _unmasked(term.expression)
         if isinstance(expression, Apply):
@@ -77,11 +67,11 @@ def _differentiable(statement: Statement) -> Iterator[Access]:
 
 
 def _backward_in_time(step: Repeat, adjoints: dict[Array, Array], started: set[Array]) -> list[Statement | Repeat]:
-    """The Repeat of the contributions, after zeros for the adjoints that are first added to in it."""
+    """The Repeat of the contributions, after zeros for the adjoints that it is the first to add to."""
     body: list[Statement] = []
     reached = set(started)
     before = -1
-    while len(reached) != before:  # again, because what one time reaches is passed on by the one before it
+    while len(reached) != before:  # again, because each time passes on what later times reached
         before = len(reached)
         body = []
         for statement in reversed(step.body):
@@ -103,7 +93,7 @@ def _backward_in_time(step: Repeat, adjoints: dict[Array, Array], started: set[A
 
 
 def _fills_rows(contributions: Sequence[Statement], count: int) -> bool:
-    """Whether the first contribution writes a whole row of the array at each time, and the others add to that row."""
+    """Whether at each time the first contribution writes a whole row of the array, and the others add to that row."""
     first = contributions[0]
     target, size = first.target, first.target.repeat
     same_row = all(c.target.table is None and (c.target.base, c.target.repeat) == (0, size) for c in contributions)
@@ -112,12 +102,12 @@ def _fills_rows(contributions: Sequence[Statement], count: int) -> bool:
 
 
 def _reach(statement: Statement) -> int:
-    """How far from its base a target goes, at one time."""
+    """How far from its base a target reaches at one time."""
     return sum(abs(stride) * (n - 1) for stride, n in zip(statement.target.strides, statement.loops, strict=True))
 
 
 def _contributions(statement: Statement, adjoints: dict[Array, Array]) -> list[Statement]:
-    """What the adjoint of a statement's target adds to the adjoints of the arrays it reads."""
+    """What the adjoint of a statement's target adds to the adjoints of the arrays that it reads."""
     found: list[Statement] = []
     if statement.join is not ops.add:  # no gradient passes through the largest of many
         return found
@@ -140,7 +130,7 @@ def _contributions(statement: Statement, adjoints: dict[Array, Array]) -> list[S
 
 
 def _unmasked(expression: Expression) -> tuple[Access | None, Expression]:
-    """The mask of a term in a ragged sum, and what it lets through."""
+    """The mask of a term in a ragged sum, and the expression that it masks."""
     if isinstance(expression, Apply) and expression.op is ops.where:
         mask, term, _ = expression.operands
         if isinstance(mask, Access) and mask.array.kind == "mask":
@@ -149,7 +139,7 @@ def _unmasked(expression: Expression) -> tuple[Access | None, Expression]:
 
 
 def _unfilled(value: Expression, operand: Access, mask: Access, loops: Shape) -> tuple[Expression, Access, Shape]:
-    """The same in one loop, through the real terms of a ragged sum only."""
+    """The same in one loop over the real terms of a ragged sum."""
     real = mask.array.numbers[mask.positions(loops)] != 0.0
 
     def change(access: Access) -> Access:
@@ -175,13 +165,13 @@ def _times(upstream: Expression, partial: Expression) -> Expression:
 
 
 def _accumulate(operand: Access, adjoints: dict[Array, Array], value: Expression, loops: Shape, sign: int) -> Statement:
-    """`d operand += value` in `loops`, those that do not move the operand turned into reductions."""
+    """`d operand += value` in `loops`, where those that do not move the operand become reductions."""
     moving = [d for d, stride in enumerate(operand.strides) if stride or operand.table is not None]
     still = [d for d in range(len(loops)) if d not in moving]
     order = moving + still
 
     def permuted(access: Access) -> Access:
-        return Access(access.array, access.base, [access.strides[d] for d in order], access.table, access.repeat)
+        return access.with_strides([access.strides[d] for d in order])
 
     strides = [operand.strides[d] for d in moving]
     target = Access(adjoints[operand.array], operand.base, strides, operand.table, operand.repeat)
@@ -190,7 +180,7 @@ def _accumulate(operand: Access, adjoints: dict[Array, Array], value: Expression
 
 
 def _begin(contribution: Statement, started: set[Array]) -> list[Statement]:
-    """Nothing, if the contribution is the first and covers its array: it can then store rather than add. Else zeros."""
+    """Zeros for an array's first contribution, unless that covers the array and so can store instead of add."""
     array = contribution.target.array
     if array in started:
         return []
@@ -202,7 +192,7 @@ def _begin(contribution: Statement, started: set[Array]) -> list[Statement]:
 
 
 def is_injective(statement: Statement) -> bool:
-    """Whether every turn of the loops writes an element of its own."""
+    """Whether every turn of the loops writes a different element."""
     table = statement.target.table
     if table is not None and len(set(table.tolist())) < len(table):
         return False

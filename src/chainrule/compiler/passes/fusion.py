@@ -5,8 +5,8 @@ Neighbouring statements that go through the same loops become one pass.
     h[100,16] = b[16] + Σk w[16,k]·x[100,k]
     a[100,16] = relu(h[100,16])
 
-The second takes `h` from the register in which the first has it. What nobody else reads is never stored. And what is
-set to zero only to be added to begins with its first summand instead.
+The second takes `h` from the register in which the first left it. An array that nothing else reads is never stored. An
+array that is set to zero only to be added to starts with its first summand instead.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Numbe
 
 Group = tuple[Statement, ...]
 
-MOST = 32  # statements of a group: to find a long one takes time quadratic in them
+MOST = 32  # statements per group: finding one takes time quadratic in its length
 
 
 def groups(steps: Sequence[Statement | Repeat]) -> list[Group | Repeat]:
-    """The statements in groups, in order; a Repeat is left as it is."""
+    """The statements in groups, in order. A Repeat stays as it is."""
     found: list[Group | Repeat] = []
     for step in steps:
         if isinstance(step, Repeat):
@@ -39,7 +39,7 @@ def groups(steps: Sequence[Statement | Repeat]) -> list[Group | Repeat]:
 
 
 def stored(program: ArrayProgram) -> set[Array]:
-    """The arrays that must be in memory: leaves and results, and what is read from anywhere but a register."""
+    """The arrays that must be in memory: leaves, results, and whatever is read from anywhere but a register."""
     found = {array for array in (*program.leaves.values(), program.output, program.gradient) if array}
     pending = groups(program.steps)
     while pending:
@@ -56,43 +56,55 @@ def stored(program: ArrayProgram) -> set[Array]:
 
 
 def _joins(group: Group, statement: Statement) -> bool:
+    """Whether a statement can join a group's pass over memory, and shares an array with it."""
+    return _has_its_loops(group[0], statement) and _stays_in_turn(group, statement) and _same_lanes(group[0], statement)
+
+
+def _has_its_loops(first: Statement, statement: Statement) -> bool:
+    return bool(first.loops) and statement.loops == first.loops and not any(term.loops for term in statement.terms)
+
+
+def _stays_in_turn(group: Group, statement: Statement) -> bool:
     """Whether each turn of the statement needs no more of the group than the same turn of it, and shares something."""
-    first, target = group[0], statement.target
-    if not first.loops or statement.loops != first.loops or any(term.loops for term in statement.terms):
-        return False
+    target, reads = statement.target, list(statement.accesses())
     written = {other.target.array: other.target for other in group}
-    before, reads = [access for other in group for access in other.accesses()], list(statement.accesses())
+    before = [access for other in group for access in other.accesses()]
     known = {access.array for access in before} | set(written)
     if target.array in written or not any(access.array in known for access in reads):
         return False
-    if not all(is_same(access, target) for access in before if access.array is target.array):
+    pairs = [(access, target) for access in before if access.array is target.array]
+    pairs += [(access, written[access.array]) for access in reads if access.array in written]
+    return all(is_same(*pair) for pair in pairs)
+
+
+def _same_lanes(first: Statement, statement: Statement) -> bool:
+    axis = choose_lanes(first)[0]
+    if axis is None or choose_lanes(statement)[0] != axis:
         return False
-    if not all(is_same(access, written[access.array]) for access in reads if access.array in written):
-        return False
-    axes = {choose_lanes(first)[0], choose_lanes(statement)[0]}
-    return len(axes) == 1 and axes != {None} and is_injective(first) and is_injective(statement)
+    return is_injective(first) and is_injective(statement)
 
 
 def without_zeros(program: ArrayProgram) -> ArrayProgram:
     """The program without `array = 0` wherever the first `+=` of each element can be `=`."""
-    steps = list(program.steps)
+    steps, needless = list(program.steps), set()
     touching: dict[Array, list[int]] = defaultdict(list)  # the steps that read or write an array
-    for k, step in enumerate(steps):
-        body = step.body if isinstance(step, Repeat) else (step,)
-        for array in {a.array for statement in body for a in (statement.target, *statement.accesses())}:
+    for k, step in enumerate(program.steps):
+        for array in {a.array for statement in _body(step) for a in (statement.target, *statement.accesses())}:
             touching[array].append(k)
-    left_out = set()
     for k, zero in enumerate(program.steps):
         if isinstance(zero, Statement) and _is_zero(zero):
             later = [j for j in touching[zero.target.array] if j > k]
             if changed := _set_at_first(zero.target.array, [steps[j] for j in later]):
-                left_out.add(k)
+                needless.add(k)
                 for j, step in zip(later, changed, strict=True):
                     steps[j] = step
-    kept = [step for k, step in enumerate(steps) if k not in left_out]
-    result = ArrayProgram(kept, program.leaves, program.output)
+    result = ArrayProgram([step for k, step in enumerate(steps) if k not in needless], program.leaves, program.output)
     result.gradient = program.gradient
     return result
+
+
+def _body(step: Statement | Repeat) -> tuple[Statement, ...]:
+    return step.body if isinstance(step, Repeat) else (step,)
 
 
 def _is_zero(statement: Statement) -> bool:
@@ -103,11 +115,11 @@ def _is_zero(statement: Statement) -> bool:
 
 
 def _set_at_first(array: Array, steps: Sequence[Statement | Repeat]) -> list[Statement | Repeat] | None:
-    """The steps with `=` in place of the first `+=` of each element; None if that cannot be."""
+    """The steps with `=` in place of the first `+=` of each element; None if that is impossible."""
     is_set = np.zeros(array.size, dtype=bool)
     found: list[Statement | Repeat] = []
     for step in steps:
-        body = step.body if isinstance(step, Repeat) else (step,)
+        body = _body(step)
         if any(access.array is array for statement in body for access in statement.accesses()) and not is_set.all():
             return None
         if any(statement.target.array is array for statement in body):
@@ -124,5 +136,5 @@ def _set_at_first(array: Array, steps: Sequence[Statement | Repeat]) -> list[Sta
 
 
 def is_same(a: Access, b: Access) -> bool:
-    """Whether two accesses of an array are to the same element at every turn."""
+    """Whether two accesses of an array touch the same element at every turn."""
     return (a.base, a.strides, a.repeat) == (b.base, b.strides, b.repeat) and a.table is b.table is None

@@ -1,9 +1,9 @@
-"""Lanes: which loop of a statement goes through vectors, and which loops are jammed."""
+"""Lanes: which loop of a statement is vectorized, and which loops are unrolled and jammed."""
 
 from __future__ import annotations
 
 from chainrule.compiler.passes.differentiate import is_injective
-from chainrule.compiler.passes.program import Access, Statement, Term
+from chainrule.compiler.passes.program import Access, Statement, Term, turns
 
 JAM = 4  # turns of a loop that share what they load
 
@@ -11,7 +11,7 @@ JAM = 4  # turns of a loop that share what they load
 def choose_jams(statement: Statement, axis: int | None) -> list[int]:
     """The loops of which several turns share what they load: those that leave an operand of a reduction unmoved.
 
-    Two of them, if the lanes are along the reduction: a square of turns loads twice its side, and adds its area.
+    There are two if the lanes are along the reduction: a square block of turns loads 2·side operands for side² sums.
     """
     candidates = [d for d, extent in enumerate(statement.loops) if d != axis and extent >= JAM]
     accesses = [access for term in statement.terms if term.loops for access in term.expression.accesses()]
@@ -20,9 +20,9 @@ def choose_jams(statement: Statement, axis: int | None) -> list[int]:
 
 
 def choose_lanes(statement: Statement) -> tuple[int | None, Statement]:
-    """The loop whose turns become lanes: the one with the fewest scattered loads. None: that of a reduction, if any.
+    """The loop whose turns become lanes: the one with the fewest scattered loads. None: the reduction's, if any.
 
-    A reduction has its lanes along its last loop; in the statement that comes with it, that is the best one.
+    A reduction has its lanes along its last loop. In the statement returned with it, that is the best of its loops.
     """
     turned = statement.with_terms([_turned(term, statement) for term in statement.terms])
     if statement.accumulate and not is_injective(statement):
@@ -36,7 +36,7 @@ def choose_lanes(statement: Statement) -> tuple[int | None, Statement]:
 
 
 def _turned(term: Term, statement: Statement) -> Term:
-    """The term with the one of its loops last that moves the most operands by one element a turn, or by none."""
+    """The term with that loop last which moves the most operands by one element per turn, or not at all."""
     first, count = len(statement.loops), len(term.loops)
     accesses = [access for access in term.expression.accesses() if access.table is None]
     smooth = [sum(access.strides[first + d] in (0, 1) for access in accesses) for d in range(count)]
@@ -46,28 +46,21 @@ def _turned(term: Term, statement: Statement) -> Term:
     order = [*(d for d in range(count) if d != last), last]
 
     def change(access: Access) -> Access:
-        strides = (*access.strides[:first], *(access.strides[first + d] for d in order))
-        return Access(access.array, access.base, strides, access.table, access.repeat)
+        return access.with_strides((*access.strides[:first], *(access.strides[first + d] for d in order)))
 
     return Term(term.expression.map(change), tuple(term.loops[d] for d in order), term.sign)
 
 
 def _cost(statement: Statement, axis: int | None) -> float:
-    """Rough instructions for one result in eight lanes."""
-    total = 0.0
+    """Rough number of instructions per result in eight lanes."""
+    target = statement.target
+    total = 0.0 if axis is not None and target.strides[axis] == 1 and target.table is None else 1.0
     for term in statement.terms:
-        inner = 1
-        for extent in term.loops:
-            inner *= extent
-        lane = axis if axis is not None else (len(statement.loops) + len(term.loops) - 1 if term.loops else None)
-        for access in term.expression.accesses():
-            stride = access.strides[lane] if lane is not None else None
-            if stride is None or access.table is not None or stride not in (0, 1):
-                total += inner
-            else:
-                total += inner / 8
-        if axis is None and term.loops:
+        lane = axis
+        if lane is None and term.loops:
+            lane = len(statement.loops) + len(term.loops) - 1
             total += 2.0
-    if axis is None or statement.target.strides[axis] != 1 or statement.target.table is not None:
-        total += 1.0
+        for access in term.expression.accesses():
+            smooth = lane is not None and access.table is None and access.strides[lane] in (0, 1)
+            total += turns(term.loops) / (8 if smooth else 1)
     return total

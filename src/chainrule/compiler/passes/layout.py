@@ -1,15 +1,15 @@
 """Layout: where the elements of each array lie in memory.
 
-Lifting numbers the elements of an array in order of creation, which for code that goes through examples one by one
-puts a whole example in a row. Vector instructions want the same element of neighbouring examples side by side. So:
+Lifting numbers the elements of an array in order of creation. Code that goes through examples one by one thus stores
+each example contiguously, but vector instructions want the same element of neighbouring examples side by side. So:
 
-1. every array gets a shape, from the loops that fill it, and loops that run over several of its axes are split;
-2. an axis along which no parameter moves is like a batch; if an array has one, it becomes the innermost, padded to
-   whole cache lines. Of several, the one that most turns of loops ask for, or else what its neighbours have;
-3. loops that run through all their arrays as one loop would are joined again.
+1. every array gets a shape from the loops that fill it, and loops that run over several of its axes are split;
+2. an axis along which no parameter moves is like a batch: if an array has one, it becomes the innermost, padded to
+   whole cache lines. Of several, the axis that most loop turns ask for wins, or else the one its neighbours have;
+3. neighbouring loops that run through all their arrays as one loop would are joined again.
 
-Parameters keep their order, and so does what cannot be reshaped without tables. Statements without loops have no say.
-Time is no such axis: the rows that a recurrence goes through one after another stay rows.
+Parameters keep their order, and so do arrays that could only be reshaped with tables. Statements without loops have no
+vote. Time is not such an axis: the rows that a recurrence goes through one after another stay rows.
 """
 
 from __future__ import annotations
@@ -20,9 +20,24 @@ from math import prod
 
 import numpy as np
 
-from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Shape, Statement, Term, turns
+from chainrule.compiler.passes.program import (
+    Access,
+    Array,
+    ArrayProgram,
+    Repeat,
+    Shape,
+    Statement,
+    Term,
+    row_major,
+    turns,
+)
 
-LINE = 8  # doubles
+LINE = 8  # doubles per cache line
+
+
+def padded(extent: int) -> int:
+    """`extent` rounded up to whole cache lines."""
+    return -(-extent // LINE) * LINE
 
 
 def lay_out(program: ArrayProgram) -> tuple[ArrayProgram, dict[Array, np.ndarray]]:
@@ -30,27 +45,20 @@ def lay_out(program: ArrayProgram) -> tuple[ArrayProgram, dict[Array, np.ndarray
     statements, shapes = _refine(program)
     layouts = _layouts(statements, shapes, program)
     moved = {array: layout.moved(array) for array, layout in layouts.items()}
+    refined = dict(zip(program.statements, statements, strict=True))
 
     def change(access: Access) -> Access:
         layout = layouts.get(access.array)
         return layout.access(access, moved[access.array]) if layout else access
 
-    leaves = {kind: moved.get(array, array) for kind, array in program.leaves.items()}
-    changed = iter([_joined(s.map(change) if _touches(s, layouts) else s) for s in statements])
-    steps = [
-        step.with_body([next(changed) for _ in step.body]) if isinstance(step, Repeat) else next(changed)
-        for step in program.steps
-    ]
-    result = ArrayProgram(steps, leaves, moved.get(program.output, program.output))
-    result.gradient = program.gradient
-    return result, {
-        moved[array]: layout.places() for array, layout in layouts.items() if array in program.leaves.values()
-    }
+    result = program.rewritten(lambda statement: _joined(refined[statement].map(change)), moved)
+    leaves = program.leaves.values()
+    return result, {moved[array]: layout.places() for array, layout in layouts.items() if array in leaves}
 
 
 def _refine(program: ArrayProgram) -> tuple[list[Statement], dict[Array, Shape]]:
-    """Loops split until none runs over two axes of an array at once; and the arrays' shapes."""
-    statements = list(program.statements)
+    """The statements, with loops split until none runs over two axes of an array at once; and the arrays' shapes."""
+    statements = program.statements
     shapes: dict[Array, Shape] = {}
     looped = [k for k, statement in enumerate(statements) if _has_loops(statement)]
     changed = True
@@ -70,10 +78,6 @@ def _refine(program: ArrayProgram) -> tuple[list[Statement], dict[Array, Shape]]
     return statements, shapes
 
 
-def _touches(statement: Statement, arrays: dict[Array, _Layout]) -> bool:
-    return statement.target.array in arrays or any(access.array in arrays for access in statement.accesses())
-
-
 def _has_loops(statement: Statement) -> bool:
     return bool(statement.loops) or any(term.loops for term in statement.terms)
 
@@ -86,7 +90,7 @@ def _all_accesses(statement: Statement) -> list[tuple[Access, Shape]]:
 
 
 def _shape(access: Access, loops: Shape) -> Shape | None:
-    """The shape of an array that these loops run through once, row by row; or one row of it at each time."""
+    """The shape of an array that these loops run through once, contiguously; or through one row of it at each time."""
     row = access.repeat or access.array.size
     if access.table is not None or access.base % row or row < 0 or access.array.size % row:
         return None
@@ -116,17 +120,14 @@ def _split(statement: Statement, shapes: dict[Array, Shape]) -> Statement | None
 
 
 def _split_loop(statement: Statement, loops: Shape, d: int, inner: int) -> Statement:
-    """Loop d, of all terms if it is the statement's, becomes two: the inner one of extent `inner`."""
+    """Loop d becomes two, the inner one of extent `inner`; in all terms, if the loop is the statement's."""
     outer_count = len(statement.loops)
-
-    def strides(values: tuple[int, ...]) -> tuple[int, ...]:
-        return (*values[:d], values[d] * inner, *values[d:])
 
     def extents(values: Shape, at: int) -> Shape:
         return (*values[:at], values[at] // inner, inner, *values[at + 1 :])
 
     def change(access: Access) -> Access:
-        return Access(access.array, access.base, strides(access.strides), access.table, access.repeat)
+        return access.with_strides((*access.strides[:d], access.strides[d] * inner, *access.strides[d:]))
 
     if d < outer_count:
         whole = statement.map(change)
@@ -142,23 +143,19 @@ def _split_loop(statement: Statement, loops: Shape, d: int, inner: int) -> State
 
 
 class _Layout:
-    """An array of some shape whose axis `inner` lies innermost, padded."""
+    """The layout of an array of this shape whose axis `inner` is innermost, and padded."""
 
     def __init__(self, shape: Shape, inner: int) -> None:
         self.shape = shape
-        self.row_major = [prod(shape[k + 1 :]) for k in range(len(shape))]
-        padded = -(-shape[inner] // LINE) * LINE
-        order = [k for k in range(len(shape)) if k != inner]
-        self.steps = [0] * len(shape)
-        self.steps[inner] = 1
-        step = padded
-        for k in reversed(order):
-            self.steps[k] = step
-            step *= shape[k]
-        self.size = step
+        self.row_major = row_major(shape)
+        order = [*(k for k in range(len(shape)) if k != inner), inner]
+        extents = [*(shape[k] for k in order[:-1]), padded(shape[inner])]
+        steps = dict(zip(order, row_major(tuple(extents)), strict=True))
+        self.steps = [steps[k] for k in range(len(shape))]
+        self.size = prod(extents)
 
     def fits(self, access: Access, loops: Shape, count: int) -> bool:
-        """Whether the access moves along axes without a carry from one into the next, `count` times."""
+        """Whether the access, `count` times over, moves along axes without a carry from one into the next."""
         if access.table is not None:
             return not any(self.axes(access.repeat)[1:])
         if access.repeat < 0 or any(stride < 0 for stride in access.strides):
@@ -180,10 +177,7 @@ class _Layout:
         return sum(index * step for index, step in zip(self.axes(position), self.steps, strict=True))
 
     def places(self) -> np.ndarray:
-        grid = np.zeros(self.shape, dtype=np.int64)
-        for k, (extent, step) in enumerate(zip(self.shape, self.steps, strict=True)):
-            grid = grid + step * np.arange(extent).reshape([-1 if j == k else 1 for j in range(len(self.shape))])
-        return grid.reshape(-1)
+        return np.tensordot(self.steps, np.indices(self.shape), axes=1).reshape(-1)
 
     def moved(self, array: Array) -> Array:
         """The array in this layout, with its numbers if it is a constant."""
@@ -202,87 +196,90 @@ class _Layout:
 
 def _layouts(statements: list[Statement], shapes: dict[Array, Shape], program: ArrayProgram) -> dict[Array, _Layout]:
     """A layout for each array that has a batch-like axis and can be reshaped."""
-    fixed = {program.leaves.get("parameter"), program.gradient, program.output}
-    votes: dict[Array, Counter[int]] = defaultdict(Counter)
-    side_by_side: dict[tuple[Array, int], Counter[tuple[Array, int]]] = defaultdict(Counter)
-    uses: dict[Array, list[tuple[Access, Shape, int]]] = defaultdict(list)
     counts = [
         count
         for step in program.steps
         for count in ([step.count] * len(step.body) if isinstance(step, Repeat) else [1])
     ]
+    votes = _Votes(shapes, {program.leaves.get("parameter"), program.gradient, program.output})
+    for statement, count in zip(statements, counts, strict=True):
+        votes.take(statement, count)
+    inner_axes = votes.inner_axes().items()
+    layouts = {array: _Layout(shapes[array], inner) for array, inner in inner_axes if inner < len(shapes[array]) - 1}
     for statement, count in zip(statements, counts, strict=True):
         for access, loops in _all_accesses(statement):
-            uses[access.array].append((access, loops, count))
-        if not _has_loops(statement):
-            continue
-        for term in statement.terms:
-            loops = statement.loops + term.loops
-            together = [statement.target.widened(len(term.loops)), *term.expression.accesses()]
-            for d in range(len(loops)):
-                if loops[d] > 1 and all(a.strides[d] == 0 for a in together if a.array in fixed):
-                    moved = [axis for access in together if (axis := _axis(access, d, shapes, fixed))]
-                    for this in moved:
-                        votes[this[0]][this[1]] += count * turns(loops)
-                        side_by_side[this].update({other: count * turns(loops) for other in moved if other != this})
-    layouts = {}
-    for array, inner in _inner_axes(votes, side_by_side, shapes).items():
-        layout = _Layout(shapes[array], inner)
-        if inner < len(shapes[array]) - 1 and all(layout.fits(*use) for use in uses[array]):
-            layouts[array] = layout
+            if access.array in layouts and not layouts[access.array].fits(access, loops, count):
+                del layouts[access.array]
     return layouts
 
 
-def _axis(access: Access, d: int, shapes: dict[Array, Shape], fixed: set[Array | None]) -> tuple[Array, int] | None:
-    """The array, and the axis of it, that loop d runs along; None if it runs along none or must not be moved."""
-    shape = shapes.get(access.array)
-    if shape is None or access.array in fixed or access.table is not None:
-        return None
-    steps = [prod(shape[k + 1 :]) for k in range(len(shape))]
-    return (access.array, steps.index(access.strides[d])) if access.strides[d] in steps else None
+class _Votes:
+    """Which axis should be innermost. Every turn of a loop that moves no fixed array votes for the axes it moves."""
 
+    def __init__(self, shapes: dict[Array, Shape], fixed: set[Array | None]) -> None:
+        self.shapes = shapes
+        self.fixed = fixed
+        self.votes: dict[Array, Counter[int]] = defaultdict(Counter)
+        self.side_by_side: dict[tuple[Array, int], Counter[tuple[Array, int]]] = defaultdict(Counter)
 
-def _inner_axes(
-    votes: dict[Array, Counter[int]],
-    side_by_side: dict[tuple[Array, int], Counter[tuple[Array, int]]],
-    shapes: dict[Array, Shape],
-) -> dict[Array, int]:
-    """The axis with most votes; in a tie, the one beside the inner axes of other arrays, or else the longest.
+    def take(self, statement: Statement, count: int) -> None:
+        """The votes of a statement that runs `count` times."""
+        for term in statement.terms:
+            loops = statement.loops + term.loops
+            accesses = [statement.target.widened(len(term.loops)), *term.expression.accesses()]
+            for d, extent in enumerate(loops):
+                if extent == 1 or any(access.strides[d] for access in accesses if access.array in self.fixed):
+                    continue
+                moved = [axis for access in accesses if (axis := self.axis(access, d))]
+                for this in moved:
+                    self.votes[this[0]][this[1]] += count * turns(loops)
+                    self.side_by_side[this].update({other: count * turns(loops) for other in moved if other != this})
 
-    Constants do not count there: one that is the same in all examples would speak against the examples.
-    """
-    found = {array: axis for array, axes in votes.items() if (axis := _winner(axes)) is not None}
-    before = -1
-    while len(found) != before:
-        before = len(found)
-        for array, axes in votes.items():
-            if array not in found:
-                beside = {
-                    axis: sum(
-                        n
-                        for (other, at), n in side_by_side[array, axis].items()
-                        if found.get(other) == at and other.numbers is None
-                    )
-                    for axis in axes
-                    if axes[axis] == max(axes.values())
-                }
-                axis = _winner(beside)
-                if axis is not None:
-                    found[array] = axis
-    for array, axes in votes.items():
-        found.setdefault(array, max(axes, key=lambda axis: (axes[axis], shapes[array][axis])))
-    return found
+    def axis(self, access: Access, d: int) -> tuple[Array, int] | None:
+        """The array, and its axis, that loop d runs along; None if there is none or it must not be moved."""
+        shape = self.shapes.get(access.array)
+        if shape is None or access.array in self.fixed or access.table is not None:
+            return None
+        steps = row_major(shape)
+        return (access.array, steps.index(access.strides[d])) if access.strides[d] in steps else None
+
+    def inner_axes(self) -> dict[Array, int]:
+        """The axis with most votes; in a tie, the one beside the inner axes of other arrays, or else the longest."""
+        found = {array: axis for array, axes in self.votes.items() if (axis := _winner(axes)) is not None}
+        before = -1
+        while len(found) != before:
+            before = len(found)
+            for array, axes in self.votes.items():
+                if array not in found:
+                    tied = [axis for axis in axes if axes[axis] == max(axes.values())]
+                    axis = _winner({axis: self.beside(array, axis, found) for axis in tied})
+                    if axis is not None:
+                        found[array] = axis
+        for array, axes in self.votes.items():
+            found.setdefault(array, max(axes, key=lambda axis: (axes[axis], self.shapes[array][axis])))
+        return found
+
+    def beside(self, array: Array, axis: int, found: dict[Array, int]) -> int:
+        """How many turns move this axis together with inner axes that were found.
+
+        Constants do not count: one that is the same in all examples would speak against the examples.
+        """
+        return sum(
+            count
+            for (other, at), count in self.side_by_side[array, axis].items()
+            if found.get(other) == at and other.numbers is None
+        )
 
 
 def _winner(votes: Mapping[int, int]) -> int | None:
-    """The one with most votes, if there is just one."""
+    """The axis with the most votes, unless there is a tie."""
     most = max(votes.values())
     first, *others = [axis for axis, count in votes.items() if count == most]
     return None if others else first
 
 
 def _joined(statement: Statement) -> Statement:
-    """The statement with neighbouring loops made one, where one loop goes the same way through every array."""
+    """The statement with neighbouring loops merged where a single loop visits every array in the same order."""
     for d in reversed(range(len(statement.loops) - 1)):
         if _is_one_loop(d, statement.loops[d + 1], [access for access, _ in _all_accesses(statement)]):
             loops = _join(statement.loops, d)
@@ -308,5 +305,4 @@ def _join(loops: Shape, d: int) -> Shape:
 
 
 def _without(access: Access, d: int) -> Access:
-    strides = (*access.strides[:d], *access.strides[d + 1 :])
-    return Access(access.array, access.base, strides, access.table, access.repeat)
+    return access.with_strides((*access.strides[:d], *access.strides[d + 1 :]))

@@ -1,17 +1,18 @@
 """Lifting: from a scalar graph to an array program.
 
-Nodes are classed (`classes`), and classes that follow one another in time are found (`recurrence`). Here every class
-becomes a statement: the operands' positions in their own arrays are sequences of integers, and the nest of loops that
-reproduces them (base + Σ stride·index) is that of the statement. A product that is used in one sum only becomes part of
-that sum: a dot. The classes of a recurrence become the body of a `Repeat`, one statement for all times, and rows of one
-array, time by time.
+Nodes are classed (`classes`), and classes that repeat in time are found (`recurrence`). Here every class becomes a
+statement. The operands' positions in their own arrays are sequences of integers; the loop nest that reproduces them
+(base + Σ stride·index) is the statement's. A product that is used in one sum only becomes part of that sum: a dot
+product. The classes of a recurrence become the body of a `Repeat`: one statement for all times, and one array whose
+rows are the times.
 
-What is not affine keeps a table of positions.
+Positions that are not affine stay in a table.
 """
 
 from __future__ import annotations
 
-from itertools import accumulate
+from collections.abc import Iterator
+from itertools import islice
 from math import gcd
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ from chainrule.compiler.passes.program import (
     Shape,
     Statement,
     Term,
+    row_major,
     turns,
 )
 from chainrule.compiler.passes.recurrence import Recurrence, find_recurrences
@@ -38,9 +40,11 @@ from chainrule.compiler.trace.graph import KINDS, Graph
 
 MOST_STATEMENTS = 3000  # LLVM takes about 5 ms for each
 
+Strides = tuple[int, ...]
+
 
 class IrregularityError(ValueError):
-    """Hardly anything repeats, so there are no arrays to speak of."""
+    """So little of the code repeats that it has no arrays worth compiling."""
 
     def __init__(self, statements: int) -> None:
         super().__init__(
@@ -50,7 +54,7 @@ class IrregularityError(ValueError):
 
 
 def lift(graph: Graph, most_statements: float = MOST_STATEMENTS) -> ArrayProgram:
-    """The array program that computes the last node of `graph`, if it has no more statements than that."""
+    """The array program that computes the last node of `graph`; an error if it has more than `most_statements`."""
     classes = classify(graph)
     recurrences = find_recurrences(classes)
     statements = len(classes) - int(classes.inlined.sum()) - sum(run.period * (run.count - 1) for run in recurrences)
@@ -59,8 +63,8 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS) -> ArrayProgram
     return _Lifter(graph, classes, recurrences).program()
 
 
-def loop_nest(streams: np.ndarray) -> tuple[Shape, list[tuple[int, ...]]] | None:
-    """The nest in which every row of `streams` is affine: its extents, and the strides of each row; or None.
+def loop_nest(streams: np.ndarray) -> tuple[Shape, list[Strides]] | None:
+    """The nest in which every row of `streams` is affine: its extents and each row's strides. None if there is none.
 
     >>> loop_nest(np.array([[0, 1, 2, 0, 1, 2], [5, 5, 5, 7, 7, 7]]))
     ((2, 3), [(0, 1), (2, 0)])
@@ -84,10 +88,10 @@ def loop_nest(streams: np.ndarray) -> tuple[Shape, list[tuple[int, ...]]] | None
 
 
 class Factor(NamedTuple):
-    """What a slot reads: positions in an array, one row a member and one column a term; or the numbers themselves.
+    """What a slot reads: positions in an array, one row per member and one column per term; or constants themselves.
 
-    In a recurrence the positions are those of the first time, from which `repeat` leads to the next, and the numbers
-    have the times as their first axis. Elsewhere there is one time.
+    In a recurrence the positions are those of the first time, and move by `repeat` from each time to the next. The
+    first axis of constants is the time, which outside of a recurrence has length 1.
     """
 
     array: Array | None
@@ -118,7 +122,7 @@ class _Lifter:
                 self.numbers = np.array([graph.nodes[member].data for member in members])
             elif isinstance(kind, str) and kind in KINDS:
                 self.leaves[kind] = self.arrays[index] = Array(kind, int(classes.sizes[index]), kind)
-        self.tables = 0  # of constants
+        self.tables = 0  # how many arrays of constants there are
 
     def program(self) -> ArrayProgram:
         steps: list[Statement | Repeat] = []
@@ -126,28 +130,23 @@ class _Lifter:
         while index < len(self.classes):
             run = self.recurrences.get(index)
             if run:
-                body = [self.statement(k, run) for k in run.body if not self.is_inlined(k)]
-                steps.append(Repeat(run.count, body))
-                index = run.stop
-                continue
-            if self.classes.slots[index] and not self.is_inlined(index):
+                steps.append(Repeat(run.count, [self.statement(k, run) for k in run.body if not self.is_inlined(k)]))
+            elif self.classes.slots[index] and not self.is_inlined(index):
                 steps.append(self.statement(index))
-            index += 1
+            index = run.stop if run else index + 1
         output, offset = self.place(self.root)
         if output.size > 1:  # a row of a recurrence
-            last = Access(output, offset, ())
-            output = Array("output", 1, "value")
+            last, output = Access(output, offset, ()), Array("output", 1, "value")
             steps.append(Statement(Access(output, 0, ()), (), [Term(last)]))
         return ArrayProgram(steps, self.leaves, output)
 
     def is_inlined(self, index: int) -> bool:
-        """A product that is part of a sum: at the same time, if there are times."""
+        """Whether a class is a product that is part of a sum, and in a recurrence of one at the same time."""
         if not self.classes.inlined[index]:
             return False
-        here, user = self.recurrence(index), self.recurrence(int(self.classes.users[index]))
-        if here is None or here is not user:
-            return here is user
-        return here.place(index)[1] == here.place(int(self.classes.users[index]))[1]
+        reader = int(self.classes.users[index])
+        here = self.recurrence(index)
+        return here is self.recurrence(reader) and (here is None or here.place(index)[1] == here.place(reader)[1])
 
     def recurrence(self, index: int) -> Recurrence | None:
         """The recurrence that a class is part of."""
@@ -170,17 +169,15 @@ class _Lifter:
         return self.arrays[index]
 
     def statement(self, index: int, run: Recurrence | None = None) -> Statement:
-        """One statement for all members: their operands' positions as streams, and the nest that reproduces these."""
+        """One statement for all members of a class, in the loop nest that reproduces their operands' positions."""
         kind, count = self.classes.kinds[index], int(self.classes.sizes[index])
-        columns = accumulate([length for _, _, length in self.classes.slots[index]], initial=0)
-        starts = zip(range(len(self.classes.slots[index])), columns, strict=False)
-        slots = [self.factors(index, slot, start, run) for slot, start in starts]
+        slots = [self.factors(index, k, columns, run) for k, columns in enumerate(self.classes.columns(index))]
         signs = [sign for _, sign, _ in self.classes.slots[index]]
         if kind in CHAINS and index not in self.classes.lengths:
             slots, signs = _rows_together(slots, signs)
-        loops, outer = self.outer_loops(slots, count)
+        loops, outer = _outer_loops(slots, count)
         terms = [self.term(factors, loops, strides) for factors, strides in zip(slots, outer, strict=True)]
-        if index in self.classes.lengths and kind == SUM:  # the largest does not change if a term comes twice
+        if index in self.classes.lengths and kind == SUM:  # repeating a term does not change the largest
             self.mask(terms, self.classes.lengths[index], loops)
         array, offset = self.place(index)
         target = Access(array, offset, row_major(loops), repeat=count if run else 0)
@@ -190,10 +187,9 @@ class _Lifter:
             term.sign = sign
         return Statement(target, loops, terms, join=ops.add if kind == SUM else ops.larger)
 
-    def factors(self, index: int, slot: int, start: int, run: Recurrence | None) -> list[Factor]:
-        """What a slot reads, from column `start` on: two factors for a product that is part of the sum, else one."""
-        operand, _, length = self.classes.slots[index][slot]
-        columns = np.arange(start, start + length)
+    def factors(self, index: int, slot: int, columns: np.ndarray, run: Recurrence | None) -> list[Factor]:
+        """What a slot reads, in its columns: two factors for a product that is part of the sum, otherwise one."""
+        operand = self.classes.slots[index][slot][0]
         if not self.is_inlined(operand):
             return [self.factor(index, slot, columns, run)]
         members = self.classes.rows(index)[:, columns]
@@ -202,7 +198,7 @@ class _Lifter:
     def factor(
         self, index: int, slot: int, columns: np.ndarray, run: Recurrence | None, members: np.ndarray | None = None
     ) -> Factor:
-        """What a slot reads, of all members of its class or of some that are given, in rows."""
+        """What a slot reads in all members of its class, or in the given `members`."""
         starts = self.classes.row_starts[index : run.stop : run.period] if run else self.classes.row_starts[index][None]
         size, width = int(self.classes.sizes[index]), int(self.classes.widths[index])
         places = np.arange(size)[:, None] * width + columns
@@ -218,52 +214,24 @@ class _Lifter:
         step = run.steps[index][slot]
         return Factor(array, positions, step.distance + step.follows * int(self.classes.sizes[operand]))
 
-    def outer_loops(self, slots: list[list[Factor]], count: int) -> tuple[Shape, list[list[tuple[int, ...]] | None]]:
-        """The loops over the members of a class, and the strides of each slot's factors; None: they need a table."""
-        variable = [[factor.positions for factor in factors if factor.array] for factors in slots]
-        if count == 1:
-            return (), [[() for _ in row] for row in variable]
-        regular = [all(map(_separable, row)) for row in variable]
-        streams = [positions[:, 0] for fits, row in zip(regular, variable, strict=True) if fits for positions in row]
-        nest = loop_nest(np.array(streams)) if streams else None
-        if nest:
-            rest = iter(nest[1])
-            return nest[0], [
-                [next(rest) for _ in row] if fits else None for fits, row in zip(regular, variable, strict=True)
-            ]
-        outer: list[list[tuple[int, ...]] | None] = []
-        for fits, row in zip(regular, variable, strict=True):
-            nests = [loop_nest(positions[:, :1].T) for positions in row] if fits else [None]
-            simple = all(nest is not None and len(nest[0]) == 1 for nest in nests)
-            outer.append([nest[1][0] for nest in nests if nest] if simple else None)
-        return (count,), outer
-
-    def term(self, factors: list[Factor], loops: Shape, outer: list[tuple[int, ...]] | None) -> Term:
-        """A run of terms; `outer` holds the strides, in the statement's loops, of the factors that are no constants."""
-        run = factors[0].positions.shape[-1]
-        variable = [factor.positions for factor in factors if factor.array]
-        if run == 1 and outer is not None:
-            nest: tuple[Shape, list[tuple[int, ...]]] | None = ((), [() for _ in variable])
-        else:
-            streams = np.array([positions[0] for positions in variable]) if outer is not None else None
-            nest = loop_nest(streams) if variable and streams is not None else None
-        inner = nest[0] if nest else (run,) if run > 1 else ()
-        strides = iter(zip(outer or (), nest[1], strict=True) if nest else ())
-        accesses: list[Expression] = []
+    def term(self, factors: list[Factor], loops: Shape, outer: list[Strides] | None) -> Term:
+        """A run of terms; `outer` holds the variable factors' strides in the statement's loops, or None for a table."""
+        inner, strides = _inner_loops(factors, outer)
+        operands: list[Expression] = []
         for array, positions, repeat in factors:
             if array is None:
-                accesses.append(self.constant(positions.reshape(-1, *loops, *inner)))
-            elif nest:
-                accesses.append(Access(array, positions[0, 0], sum(next(strides), ()), repeat=repeat))
+                operands.append(self.constant(positions.reshape(-1, *loops, *inner)))
+            elif strides is None:
+                operands.append(Access(array, 0, row_major(loops + inner), positions.reshape(-1), repeat))
             else:
-                accesses.append(Access(array, 0, row_major(loops + inner), positions.reshape(-1), repeat))
-        if len(accesses) > 1:
-            return Term(Apply(ops.mul, tuple(accesses)), inner)
-        zero = isinstance(accesses[0], Number) and accesses[0].value == 0.0  # what `sum` starts with
-        return Term(accesses[0], () if zero else inner)
+                operands.append(Access(array, positions[0, 0], next(strides), repeat=repeat))
+        if len(operands) > 1:
+            return Term(Apply(ops.mul, tuple(operands)), inner)
+        zero = isinstance(operands[0], Number) and operands[0].value == 0.0  # what `sum` starts with
+        return Term(operands[0], () if zero else inner)
 
     def mask(self, terms: list[Term], lengths: np.ndarray, loops: Shape) -> None:
-        """Leaves out the terms that only fill up the rows of a ragged sum."""
+        """Mask the terms that only pad the rows of a ragged sum."""
         for term, real in zip(terms, lengths.T, strict=True):
             width = turns(term.loops)
             if (real < width).any():
@@ -272,53 +240,75 @@ class _Lifter:
                 term.expression = Apply(ops.where, (chosen, term.expression, Number(NOTHING)))
 
     def constant(self, numbers: np.ndarray, kind: str = "constant") -> Expression:
-        """Numbers by time and loop index: an immediate if all are equal, else an array without the axes of repeats."""
+        """Numbers by time and loop index: one number if all are equal, else an array without redundant axes."""
         bits = numbers.view(np.int64)  # so that -0.0 differs from 0.0, and NaN equals NaN
-        moving = []
-        for axis in range(numbers.ndim):
-            first = np.take(bits, [0], axis=axis)
+        for axis in range(bits.ndim):
+            first = bits.take([0], axis=axis)
             if (bits == first).all():
                 bits = first
-            else:
-                moving.append(axis)
-        if not moving:
+        if bits.size == 1:
             return Number(float(numbers.flat[0]))
-        dense = bits.view(np.float64).reshape(-1)
-        extents = row_major(tuple(numbers.shape[axis] for axis in moving))
-        time, *strides = [extents[moving.index(axis)] if axis in moving else 0 for axis in range(numbers.ndim)]
+        dense, shape = bits.reshape(-1).view(np.float64), bits.shape
+        time, *strides = [stride if n > 1 else 0 for stride, n in zip(row_major(shape), shape, strict=True)]
         self.tables += 1
         return Access(Array(f"{kind[0]}{self.tables}", len(dense), kind, dense), 0, strides, repeat=time)
 
 
 def _rows_together(slots: list[list[Factor]], signs: list[int]) -> tuple[list[list[Factor]], list[int]]:
-    """Terms that are rows of one array as one slot: the sum over what the steps of a recurrence gave."""
-    groups: dict[object, list[Factor]] = {}
-    single: dict[object, tuple[list[Factor], int]] = {}
+    """Terms that are rows of one array, merged into one slot: the sum over the results of a recurrence's steps."""
+    groups: dict[tuple[object, int, int], list[list[Factor]]] = {}
     for number, (factors, sign) in enumerate(zip(slots, signs, strict=True)):
-        alone = len(factors) == 1 and factors[0].array is not None
-        key: object = (factors[0].array, sign, factors[0].repeat) if alone else number
-        groups.setdefault(key, []).extend(factors[:1])
-        single[key] = factors, sign
-    merged, merged_signs = [], []
-    for key, rows in groups.items():
-        factors, sign = single[key]
-        if len(rows) > 1:
-            factors = [Factor(rows[0].array, np.concatenate([row.positions for row in rows], axis=1), rows[0].repeat)]
-        merged.append(factors)
-        merged_signs.append(sign)
-    return merged, merged_signs
+        first = factors[0]
+        mergeable = len(factors) == 1 and first.array is not None
+        groups.setdefault((first.array, sign, first.repeat) if mergeable else (number, sign, 0), []).append(factors)
+    merged = [
+        [group[0][0]._replace(positions=np.concatenate([row.positions for (row,) in group], axis=1))]
+        if len(group) > 1
+        else group[0]
+        for group in groups.values()
+    ]
+    return merged, [sign for _, sign, _ in groups]
+
+
+def _outer_loops(slots: list[list[Factor]], count: int) -> tuple[Shape, list[list[Strides] | None]]:
+    """The loops over the members of a class, and in them the strides of each slot's variable factors.
+
+    None stands for strides where a slot needs a table. If no nest suits all other slots, there is one loop over all
+    members, and a table for each slot that is not affine in it.
+    """
+    variable = [_variable(factors) for factors in slots]
+    if count == 1:
+        return (), [[()] * len(each) for each in variable]
+    firsts = [each[:, :, 0] if all(map(_separable, each)) else None for each in variable]
+    regular = [each for each in firsts if each is not None]
+    nest = loop_nest(np.concatenate(regular)) if regular else None
+    if nest is None:
+        return (count,), [None if each is None else _in_one_loop(each) for each in firsts]
+    strides = iter(nest[1])
+    return nest[0], [None if each is None else list(islice(strides, len(each))) for each in firsts]
+
+
+def _in_one_loop(streams: np.ndarray) -> list[Strides] | None:
+    """The stride of each row, if all rows are affine in one loop."""
+    steps = np.diff(streams, axis=1)
+    return [(int(step),) for step in steps[:, 0]] if (steps == steps[:, :1]).all() else None
+
+
+def _inner_loops(factors: list[Factor], outer: list[Strides] | None) -> tuple[Shape, Iterator[Strides] | None]:
+    """The loops over a run of terms, and the variable factors' strides in all loops; None if they need a table."""
+    run = factors[0].positions.shape[-1]
+    nest = None if outer is None else loop_nest(_variable(factors)[:, 0])
+    if outer is None or nest is None:
+        return (run,) if run > 1 else (), None
+    return nest[0], iter([outside + inside for outside, inside in zip(outer, nest[1], strict=True)])
+
+
+def _variable(factors: list[Factor]) -> np.ndarray:
+    """The positions that those factors read that are not constants: by factor, member and term."""
+    positions = [factor.positions for factor in factors if factor.array]
+    return np.array(positions, dtype=np.int64).reshape(-1, *factors[0].positions.shape[-2:])
 
 
 def _separable(positions: np.ndarray) -> bool:
-    """Whether the terms of a run lie in the same pattern for every member."""
+    """Whether the terms of a run have the same pattern in every member."""
     return bool((positions - positions[:, :1] == positions[:1] - positions[:1, :1]).all())
-
-
-def row_major(loops: Shape) -> tuple[int, ...]:
-    """The strides of an array that these loops fill from end to end."""
-    strides: list[int] = []
-    step = 1
-    for extent in reversed(loops):
-        strides.insert(0, step)
-        step *= extent
-    return tuple(strides)

@@ -1,7 +1,7 @@
-"""Names for array elements: `parameter[48+17j+k]` is `layers.1.neurons[j].w[k]` to whoever wrote the network.
+"""Names for array elements: `parameter[48+17j+k]` is `layers.1.neurons[j].w[k]` to the network's author.
 
-An array whose elements have names is read like this: the name at the base, with a loop's letter in place of the number
-that changes as the loop goes on.
+An access to an array whose elements have names is shown as the name at its base, with a loop's letter in place of the
+number that the loop changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def names_of_parameters(
     program: ArrayProgram, leaves: Sequence[tuple[str, list[Value]]], model: Module | None
 ) -> dict[Array, Sequence[str]]:
-    """The names that the elements of the parameters and of their gradient have in the model, if any: by array."""
+    """The model's names for the elements of the leaves and of the gradient, by array; none without a model."""
     if model is None:
         return {}
     known = {parameter: name for name, parameter in model.named_parameters()}
@@ -38,9 +38,9 @@ def names_of_parameters(
 
 
 class ArgumentNames(Sequence[str]):
-    """The names of all numbers in a function's arguments; of many examples' numbers, if there is a batch of them.
+    """The names of the numbers in a function's arguments; in a batch, of all examples' numbers.
 
-    `used` are the numbers that are named, in order. In a batch each is followed by the other examples' in its place.
+    `used` selects the numbers that are named, in order. In a batch, each stands for one number per example.
 
     >>> list(ArgumentNames(lambda a, rows: a, (NUMBER, (list, ((list, (NUMBER, NUMBER)),))), [0, 2]))
     ['a', 'rows.0.1']
@@ -67,7 +67,7 @@ class ArgumentNames(Sequence[str]):
 
 
 def argument_spans(function: Callable[..., Any], structure: Structure) -> str:
-    """Which of all numbers in a function's arguments belong to which.
+    """Which of the numbers in a function's arguments belong to which argument.
 
     >>> argument_spans(lambda x, rows: x, (NUMBER, (list, (NUMBER, NUMBER))))
     '0: x, 1 to 2: rows'
@@ -82,7 +82,7 @@ def argument_spans(function: Callable[..., Any], structure: Structure) -> str:
 
 
 def _parameters(function: Callable[..., Any], count: int) -> list[str]:
-    """The names of a function's first arguments; where it keeps them to itself, `input.0` and so on."""
+    """The names of a function's first arguments; `input.0` and so on if its signature is unknown."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -93,7 +93,7 @@ def _parameters(function: Callable[..., Any], count: int) -> list[str]:
 
 
 def _paths(structure: Structure) -> Iterator[str]:
-    """The way to each number, as in `.0.1`."""
+    """The path to each number, as in `.0.1`."""
     if structure == NUMBER:
         yield ""
         return
@@ -106,7 +106,7 @@ def _paths(structure: Structure) -> Iterator[str]:
 
 
 def name_of(names: Sequence[str], base: int, moves: Sequence[tuple[int, int, str]]) -> str | None:
-    """The name of the element at base + Σ stride·index, for loops of (stride, extent, letter); None if there is none.
+    """The name of the element at base + Σ stride·index, for loops of (stride, extent, letter); None if no name fits.
 
     >>> names = [f"neurons.{j}.{p}" for j in range(4) for p in ("w.0", "w.1", "b")]
     >>> name_of(names, 0, [(3, 4, "j"), (1, 2, "k")])
@@ -136,18 +136,15 @@ def name_of(names: Sequence[str], base: int, moves: Sequence[tuple[int, int, str
 
 
 def _moving_part(names: Sequence[str], base: int, stride: int, extent: int) -> int | None:
-    """Which part of the name counts up by one as the element moves by `stride`, all the way; None if none does."""
-    start = names[base].split(".")
-    place = None
-    for turn in range(1, extent):
-        position = base + stride * turn
-        if not 0 <= position < len(names):
-            return None
-        here = names[position].split(".")
-        differing = [k for k, (a, b) in enumerate(zip(start, here, strict=False)) if a != b]
-        if len(here) != len(start) or len(differing) != 1 or place not in (None, differing[0]):
-            return None
-        place = differing[0]
-        if not (here[place].isdigit() and start[place].isdigit()) or int(here[place]) - int(start[place]) != turn:
-            return None
-    return place
+    """Which part of the name grows by one each time the element moves by `stride`; None if none always does."""
+    if not 0 <= base + stride * (extent - 1) < len(names):
+        return None
+    parts = names[base].split(".")
+
+    def name_at(turn: int, place: int) -> str:
+        return ".".join([*parts[:place], str(int(parts[place]) + turn), *parts[place + 1 :]])
+
+    for place, part in enumerate(parts):
+        if part.isdigit() and all(names[base + stride * t] == name_at(t, place) for t in range(1, extent)):
+            return place
+    return None

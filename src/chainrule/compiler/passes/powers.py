@@ -1,7 +1,7 @@
-"""Powers with a known exponent: by multiplication where it is a small whole number, by roots where it is a half.
+"""Powers with a known exponent: by multiplication for small integers, by a square root for halves.
 
-`pow` and `sqrt` disagree at two places: (-0.0)**0.5 is 0.0 and (-inf)**0.5 is inf, where roots are -0.0 and NaN. So the
-base of a half power is taken without its sign there, as if `pow` had been asked.
+`pow` and `sqrt` disagree in two places: (-0.0)**0.5 is 0.0 and (-inf)**0.5 is inf, where the roots are -0.0 and NaN.
+There, the base of a half power loses its sign, so that the result is that of `pow`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MOST = 16
 
 
 def power(base: Any, exponent: float) -> Any:
-    """`base ** exponent` without a general power, for anything that rules run on; None if it needs one.
+    """`base ** exponent` without `pow`, for anything that rules run on; None if that is impossible.
 
     >>> power(3.0, 4.0), power(4.0, -1.5), power(2.0, 0.3)
     (81.0, 0.125, None)

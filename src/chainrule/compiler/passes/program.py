@@ -2,11 +2,11 @@
 
     h[100,16] = b[16] + Σk w[16,k]·x[100,k]
 
-A statement has a nest of loops. Its value is a sum of terms; each term may have reduction loops of its own, inside
-those of the statement. An `Access` says which element of an array a turn of the loops touches: base + Σ stride·index,
-or, where that does not fit, an entry of a table.
+A statement has a loop nest. Its value is a sum of terms, and each term may have its own reduction loops inside those of
+the statement. An `Access` says which element of an array a turn of the loops touches: base + Σ stride·index, or an
+entry of a table where that does not fit.
 
-A recurrence is a `Repeat`: statements that run in order, time after time, on rows of arrays that move with the time r.
+A recurrence is a `Repeat`: statements that run in order, once per time r, on rows of arrays that move with r.
 
     repeat r<1000:
       h[1+r] = tanh(v[r])
@@ -24,22 +24,22 @@ from chainrule import ops
 from chainrule.compiler.passes.naming import name_of
 
 Shape = tuple[int, ...]
-LETTERS = "ijklmnuvw"  # of the loops, from the outermost in; r is the time in a Repeat
-NOTHING = -0.0  # what a sum starts with: it changes no number, where 0.0 would change -0.0
+LETTERS = "ijklmnuvw"  # of the loops, outermost first; r is the time in a Repeat
+NOTHING = -0.0  # what a sum starts with: unlike 0.0 it leaves every number unchanged, -0.0 too
 
 
 class Array:
-    """A run of numbers. `kind` is that of a leaf, or value or adjoint; constants and masks have their numbers."""
+    """A run of numbers. `kind` is a kind of leaf, "value", "adjoint" or "mask"; constants and masks have `numbers`."""
 
     def __init__(self, name: str, size: int, kind: str, numbers: Any = None) -> None:
         self.name = name
         self.size = size
         self.kind = kind
         self.numbers = numbers
-        self.names: Sequence[str] = ()  # of its elements, where they have any
+        self.names: Sequence[str] = ()  # of its elements, if they have names
 
     def named(self, names: Sequence[str]) -> Array:
-        """An array like this one, whose elements have names."""
+        """A copy of this array with names for its elements."""
         array = Array(self.name, self.size, self.kind, self.numbers)
         array.names = names
         return array
@@ -49,13 +49,13 @@ class Array:
 
 
 class Expression(ops.Carrier):
-    """Arithmetic on array elements; rules of the op table run on it as they do on numbers."""
+    """Arithmetic on array elements. The rules of the op table run on it as they do on numbers."""
 
     def _apply(self, op: ops.Op, operands: tuple[Any, ...]) -> Expression:
         return Apply(op, tuple(o if isinstance(o, Expression) else Number(float(o)) for o in operands))
 
     def accesses(self) -> Iterator[Access]:
-        """The array elements read, from left to right."""
+        """The array elements that are read, from left to right."""
         return iter(())
 
     def map(self, change: Callable[[Access], Access]) -> Expression:
@@ -63,12 +63,12 @@ class Expression(ops.Carrier):
         return self
 
     def show(self, loops: Shape) -> str:
-        """For people, inside loops of these extents."""
+        """Readable text, inside loops of these extents."""
         return repr(self)
 
 
 class Number(Expression):
-    """A number known to the compiler."""
+    """A number that the compiler knows."""
 
     def __init__(self, value: float) -> None:
         self.value = value
@@ -95,10 +95,14 @@ class Access(Expression):
 
     def widened(self, loops: int) -> Access:
         """The same element inside `loops` more loops, which do not move it."""
-        return Access(self.array, self.base, self.strides + (0,) * loops, self.table, self.repeat)
+        return self.with_strides(self.strides + (0,) * loops)
+
+    def with_strides(self, strides: Sequence[int]) -> Access:
+        """The same access in other loops."""
+        return Access(self.array, self.base, strides, self.table, self.repeat)
 
     def positions(self, loops: Shape, time: int = 0) -> Any:
-        """Where in the array the turns of the loops find their elements."""
+        """The positions in the array that the turns of the loops access."""
         index = np.full(loops, self.base, dtype=np.int64)
         for d, (stride, extent) in enumerate(zip(self.strides, loops, strict=True)):
             index = index + stride * np.arange(extent).reshape([-1 if k == d else 1 for k in range(len(loops))])
@@ -120,7 +124,7 @@ class Access(Expression):
 
 
 def _affine(base: int, moves: Sequence[tuple[int, str]], signed: bool = False) -> str:
-    """`base + Σ stride·letter`, without what is zero; `signed` continues a sum, and may be empty."""
+    """`base + Σ stride·letter` without zeros; `signed` text continues a sum, and may be empty."""
     parts = [
         f"{stride:+}{letter}" if abs(stride) != 1 else f"{stride:+}"[0] + letter for stride, letter in moves if stride
     ]
@@ -157,7 +161,7 @@ class Apply(Expression):
 
 
 class Term:
-    """`sign · Σ expression` over reduction loops of the given extents; no loops, no Σ."""
+    """`sign · Σ expression` over reduction loops of the given extents, or without loops `sign · expression`."""
 
     def __init__(self, expression: Expression, loops: Shape = (), sign: int = 1) -> None:
         self.expression = expression
@@ -168,8 +172,7 @@ class Term:
 class Statement:
     """`target = Σ terms`, or `target += Σ terms`, for every turn of the loops.
 
-    Or `target = max terms`: what a term's reduction loops give, and the terms, are joined by `join`, which is the op
-    `add` or `larger`.
+    Or `target = max terms`: `join`, the op `add` or `larger`, combines the terms, and the turns of a term's reduction.
     """
 
     def __init__(
@@ -187,26 +190,26 @@ class Statement:
         self.join = join
 
     def with_terms(self, terms: Sequence[Term]) -> Statement:
-        """The same statement of other terms."""
+        """The same statement with other terms."""
         return Statement(self.target, self.loops, terms, self.accumulate, self.join)
 
     def accesses(self) -> Iterator[Access]:
-        """The array elements read."""
+        """The array elements that the terms read."""
         for term in self.terms:
             yield from term.expression.accesses()
 
     def map(self, change: Callable[[Access], Access]) -> Statement:
-        """The same statement with every access changed, the target's too."""
+        """The same statement with every access changed, including the target."""
         terms = [Term(term.expression.map(change), term.loops, term.sign) for term in self.terms]
         return Statement(change(self.target), self.loops, terms, self.accumulate, self.join)
 
     @property
     def affine(self) -> bool:
-        """Whether no table is needed."""
+        """Whether no access needs a table."""
         return self.target.table is None and all(access.table is None for access in self.accesses())
 
     def shown_terms(self) -> list[str]:
-        """The terms for people, with their signs; or with commas, for the largest of them."""
+        """The terms as readable text, with their signs."""
         parts: list[str] = []
         sums = self.join is ops.add
         for term in self.terms:
@@ -225,7 +228,7 @@ class Statement:
 
 
 class Repeat:
-    """Statements in order, for time r = 0, 1, …, count - 1; or, `backward`, for r = count - 1, …, 1, 0."""
+    """Statements in order, for times r = 0, 1, …, count - 1; if `backward`, for r = count - 1, …, 1, 0."""
 
     def __init__(self, count: int, body: Sequence[Statement], backward: bool = False) -> None:
         self.count = count
@@ -238,7 +241,7 @@ class Repeat:
         return range(self.count - 1, -1, -1) if self.backward else range(self.count)
 
     def with_body(self, body: Sequence[Statement]) -> Repeat:
-        """The same times for other statements."""
+        """The same times with other statements."""
         return Repeat(self.count, body, self.backward)
 
     def __repr__(self) -> str:
@@ -247,7 +250,7 @@ class Repeat:
 
 
 class ArrayProgram:
-    """Steps in order. `output` is the array of the result; `gradient`, if any, goes with `parameters`."""
+    """Steps in order. `output` is the array of the result; `gradient`, if any, has one element per parameter."""
 
     def __init__(self, steps: Sequence[Statement | Repeat], leaves: dict[str, Array], output: Array) -> None:
         self.steps = list(steps)
@@ -257,7 +260,7 @@ class ArrayProgram:
 
     @property
     def statements(self) -> list[Statement]:
-        """Every statement in order, those in a Repeat once."""
+        """Every statement in order; those in a Repeat once."""
         found: list[Statement] = []
         for step in self.steps:
             found += step.body if isinstance(step, Repeat) else (step,)
@@ -271,6 +274,17 @@ class ArrayProgram:
             seen[statement.target.array] = None
         return list(seen)
 
+    def rewritten(self, change: Callable[[Statement], Statement], arrays: Mapping[Array, Array]) -> ArrayProgram:
+        """The same steps with every statement changed, and with other arrays for some of the leaves and results."""
+        steps = [
+            step.with_body([change(statement) for statement in step.body]) if isinstance(step, Repeat) else change(step)
+            for step in self.steps
+        ]
+        leaves = {kind: arrays.get(array, array) for kind, array in self.leaves.items()}
+        found = ArrayProgram(steps, leaves, arrays.get(self.output, self.output))
+        found.gradient = arrays.get(self.gradient, self.gradient) if self.gradient else None
+        return found
+
     def named(self, names: Mapping[Array, Sequence[str]]) -> ArrayProgram:
         """The same program, with names for the elements of these arrays."""
         arrays = {array: array.named(names[array]) for array in names}
@@ -279,19 +293,10 @@ class ArrayProgram:
             array = arrays.get(access.array, access.array)
             return Access(array, access.base, access.strides, access.table, access.repeat)
 
-        steps = [
-            step.with_body([statement.map(change) for statement in step.body])
-            if isinstance(step, Repeat)
-            else step.map(change)
-            for step in self.steps
-        ]
-        leaves = {kind: arrays.get(array, array) for kind, array in self.leaves.items()}
-        found = ArrayProgram(steps, leaves, arrays.get(self.output, self.output))
-        found.gradient = arrays.get(self.gradient, self.gradient) if self.gradient is not None else None
-        return found
+        return self.rewritten(lambda statement: statement.map(change), arrays)
 
     def verify(self) -> ArrayProgram:
-        """This program, if it is well formed: accesses inside their arrays, nothing read before it is written."""
+        """This program, if it is well formed: accesses stay inside their arrays, and reads follow writes."""
         known = ("parameter", "input", "captured", "constant", "mask")
         written = {array: np.full(array.size, array.kind in known) for array in self.arrays()}
         for step in self.steps:
@@ -328,7 +333,7 @@ def _check_access(access: Access, loops: Shape, count: int, statement: Statement
 
 
 def _reach(low: int, high: int, moves: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """The lowest and highest position that loops of (stride, extent) lead to."""
+    """The lowest and highest position that loops of (stride, extent) reach."""
     ends = [stride * (extent - 1) for stride, extent in moves]
     return low + sum(end for end in ends if end < 0), high + sum(end for end in ends if end > 0)
 
@@ -346,5 +351,28 @@ def _check_order(statement: Statement, time: int, written: dict[Array, Any]) -> 
 
 
 def turns(loops: Shape) -> int:
-    """How often the body of a nest runs."""
+    """How often the body of a loop nest runs."""
     return prod(loops)
+
+
+def row_major(shape: Shape) -> tuple[int, ...]:
+    """The strides of an array of this shape whose last axis is contiguous.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    return tuple(prod(shape[k + 1 :]) for k in range(len(shape)))
+
+
+def dependents(
+    program: ArrayProgram, source: Array | None, reads: Callable[[Statement], Iterable[Access]] = Statement.accesses
+) -> dict[Array, None]:
+    """`source` and every array that depends on it, if only in part, through the accesses that `reads` names."""
+    found = {source: None} if source else {}
+    before = -1
+    while len(found) != before:  # again, because a Repeat reads what it writes later
+        before = len(found)
+        for statement in program.statements:
+            if any(access.array in found for access in reads(statement)):
+                found[statement.target.array] = None
+    return found

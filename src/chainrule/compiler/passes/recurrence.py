@@ -1,7 +1,7 @@
 """Finding time: classes that repeat, one step of a recurrence after another.
 
-Classing cannot merge the steps of a recurrence, each of which reads the one before: h₁, h₂, … are of classes of their
-own. But these classes follow one another in a pattern, and here the pattern is found:
+Classing cannot merge the steps of a recurrence, because each reads the one before: h₁, h₂, … have their own classes.
+But these classes follow one another in a pattern, which is found here:
 
 1. classes of the same form (op, size, lengths of the slots) get the same number, and a stretch of numbers that repeats
    with some period is a candidate;
@@ -23,31 +23,31 @@ import numpy as np
 
 from chainrule.compiler.passes.classes import CHAINS, Classes
 
-FEWEST = 3  # times, for a loop to be worth it
-MOST_PERIODS = 256  # that are tried
-MOST_STARTS = 64  # that are compared
-OCCURRENCES = 16  # of one form in a period, up to which every period is found
+FEWEST = 3  # times that make a loop worthwhile
+MOST_PERIODS = 256  # to try
+MOST_STARTS = 64  # to compare
+OCCURRENCES = 16  # of one form per period: up to these, every period is found
 
 
 class Step(NamedTuple):
-    """How what a slot reads moves from one time to the next: to the class a period later or not, and how far in it."""
+    """How a slot moves from one time to the next: whether to the class a period later, and how far in the class."""
 
     follows: bool
     distance: int
 
 
 class Recurrence:
-    """Classes from `start` on that repeat every `period`, `count` times; the first `before` steps lie ahead of it.
+    """Classes from `start` on that repeat every `period`, `count` times.
 
-    A class that the first times read in place of one of the recurrence's own is a row of the same array.
+    A class before the start that the first times read in place of one of these is a row of the same array.
     """
 
     def __init__(self, start: int, period: int, count: int) -> None:
         self.start = start
         self.period = period
         self.count = count
-        self.steps: dict[int, list[Step]] = {}  # class of the first time -> a step for each slot
-        self.before: dict[int, int] = {}  # class of the first time -> rows ahead of its own
+        self.steps: dict[int, list[Step]] = {}  # class of the first time -> one step per slot
+        self.before: dict[int, int] = {}  # class of the first time -> rows before its own
 
     @property
     def stop(self) -> int:
@@ -60,16 +60,16 @@ class Recurrence:
         return range(self.start, self.start + self.period)
 
     def place(self, index: int) -> tuple[int, int]:
-        """The class of the first time in whose place a class is, and the time, which is negative ahead of the start."""
+        """The class of the first time whose place a class has, and its time, which is negative before the start."""
         time, offset = divmod(index - self.start, self.period)
         return self.start + offset, time
 
     def rows(self, index: int) -> int:
-        """How many rows the array of a class of the first time has."""
+        """The number of rows in the array of a class of the first time."""
         return self.count + self.before.get(index, 0)
 
     def verify(self, classes: Classes) -> Recurrence:
-        """This recurrence, if it is one of `classes`: at every time, the slots read what the steps say."""
+        """This recurrence, if it holds in `classes`: at every time, the slots read what the steps say."""
         for index in self.body:
             column = 0
             for slot, ((operand, _, length), step) in enumerate(
@@ -93,15 +93,15 @@ class Recurrence:
 
 
 def find_recurrences(classes: Classes) -> list[Recurrence]:
-    """Those that hold; of those that overlap, the one that saves most.
+    """The recurrences that hold; of overlapping ones, the one that saves most.
 
     >>> from chainrule import Value
     >>> from chainrule.compiler.passes.classes import classify
-    >>> from chainrule.compiler.trace.graph import trace
+    >>> from chainrule.compiler.trace.graph import graph_of
     >>> w, h = Value(0.5), Value(1.0)
     >>> for _ in range(10):
     ...     h = (w * h).tanh()
-    >>> find_recurrences(classify(trace(h, wrt=[w])))
+    >>> find_recurrences(classify(graph_of(h, wrt=[w])))
     [classes 4-5, 9 times]
     """
     return _Search(classes).found()
@@ -157,9 +157,9 @@ class _Search:
             heappush(self.pending, (-(count - 1) * period, period, start, stop))
 
     def natural_start(self, start: int, stop: int, period: int) -> int:
-        """The start, of those that leave as many times, where each time reads the fewest classes of the one before.
+        """The start, of those that keep the number of times, where a time reads the fewest classes of the one before.
 
-        And none that is part of a sum.
+        Above all it should not read products that are part of a sum.
         """
 
         def handed_over(first: int) -> tuple[int, int]:
@@ -172,7 +172,7 @@ class _Search:
         return min(reversed(range(start, start + slack + 1)), key=handed_over)
 
     def cuts(self, run: Recurrence) -> list[int] | None:
-        """The times to cut the run at; none if it holds, whose steps are then set; None if it cannot hold anywhere."""
+        """The times to cut the run at: none if it holds (its steps are then set), None if it cannot hold anywhere."""
         operands = self.operands[self.slot_starts[run.start] : self.slot_starts[run.stop]].reshape(run.count, -1)
         starts = self.classes.row_starts
         positions = self.classes.operands[starts[run.start] : starts[run.stop]].reshape(run.count, -1)
@@ -185,7 +185,7 @@ class _Search:
         return self.set_steps(run, follow.tolist(), distance)
 
     def set_steps(self, run: Recurrence, follow: list[int], distance: np.ndarray) -> list[int] | None:
-        """Fills in how the slots move, if all is well."""
+        """Set how the slots move, if the run holds; returns as `cuts` does."""
         slot = term = 0
         before: dict[int, int] = {}
         for index in run.body:
@@ -214,13 +214,13 @@ class _Search:
         return []
 
     def is_row(self, index: int, place: int) -> bool:
-        """Whether a class ahead of a recurrence can be a row of the array of that place."""
+        """Whether a class before a recurrence can be a row of that place's array."""
         same_size = index >= 0 and self.classes.sizes[index] == self.classes.sizes[place]
         return bool(same_size and self.free[index] and not self.classes.inlined[index])
 
 
 def _periods(sequence: np.ndarray) -> list[int]:
-    """The distances at which most numbers of the sequence recur."""
+    """The distances at which numbers of the sequence recur most often."""
     order = np.argsort(sequence, kind="stable")
     tally: Counter[int] = Counter()
     for k in range(1, OCCURRENCES + 1):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.passes.batch import padded
+from chainrule.compiler.passes.layout import padded
 from chainrule.compiler.run.machine import Machine
 from chainrule.compiler.run.traced import Traced
 from chainrule.core.structure import ARRAY, NUMBER, Structure, difference, flatten

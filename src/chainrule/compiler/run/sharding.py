@@ -25,8 +25,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from chainrule.compiler.backends.xla import Numbers, computation, precision
 from chainrule.compiler.function import CompiledFunction
-from chainrule.compiler.passes.batch import batched, padded
+from chainrule.compiler.passes.batch import batched
 from chainrule.compiler.passes.differentiate import differentiate
+from chainrule.compiler.passes.layout import padded
 from chainrule.compiler.passes.program import ArrayProgram
 from chainrule.compiler.run.examples import Examples
 from chainrule.compiler.run.machine import places

@@ -14,7 +14,7 @@ from chainrule.compiler.passes.lift import IrregularityError, lift
 from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Expression, Statement, Term
 from chainrule.compiler.run.export import exported
 from chainrule.compiler.run.machine import Clock, Code, Machine, Order, load_xla
-from chainrule.compiler.trace.graph import Graph, trace
+from chainrule.compiler.trace.graph import Graph, graph_of
 from chainrule.compiler.trace.symbols import Constant, Symbol, TracingError, next_serial, tracing
 from chainrule.core.bulk import read_data
 from chainrule.core.structure import Structure, build, flatten, places
@@ -66,7 +66,7 @@ class Traced:
         self.outputs = len(leaves)
         if not leaves:
             raise TypeError(f"`{name}` returned no numbers: return a number, or lists of numbers")
-        graph = self.clock("trace", lambda: trace(Symbol(_packed(len(leaves)), tuple(leaves)), wrt))
+        graph = self.clock("trace", lambda: graph_of(Symbol(_packed(len(leaves)), tuple(leaves)), wrt))
         inputs = [graph.nodes[i] for i in graph.leaves("input")]
         if any(symbol.place >= count or symbol is not arguments[symbol.place] for symbol in inputs):
             raise TracingError(

@@ -1,9 +1,9 @@
-"""The graph of a Value or a Symbol, laid flat: one row a node, oldest first, operands by index.
+"""The graph of a Value or a Symbol, laid out flat: one row per node, oldest first, operands by index.
 
-Leaves come in four kinds. *Parameters* are those that the gradient is wanted for, *inputs* are the arguments of a
-traced function, *captured* are the other Values that it reads (frozen ones among them, whose `requires_grad` is False),
-and *constants* are plain numbers that met a Value. In the graph of a Value, which has no arguments, the leaves that are
-not parameters are the inputs.
+Leaves come in four kinds. *Parameters* are those that the gradient is wanted for. *Inputs* are the arguments of a
+traced function. *Captured* leaves are the other Values that it reads, including those with `requires_grad=False`.
+*Constants* are plain numbers. The graph of a Value has no arguments, and there the leaves that are not parameters are
+the inputs.
 """
 
 from __future__ import annotations
@@ -11,23 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from chainrule.compiler.trace.symbols import Constant, Symbol
+from chainrule.compiler.trace.symbols import Symbol
 from chainrule.core.graph import is_hand_written, lay_flat
 from chainrule.core.value import Value
 
-Node = Value | Symbol | Constant
-
 KINDS = ("constant", "parameter", "input", "captured")
-
-
 REMEDY = "register the op with chainrule.op to compile it"
 
 
 class Graph:
-    """Nodes 0, 1, 2, …; `rules[i]` is the row of the op table that made node i, or the kind of leaf it is.
+    """Nodes 0, 1, 2, …; `rules[i]` is the row of the op table that made node i, or the kind of a leaf.
 
     >>> a, b = Value(2.0), Value(3.0)
-    >>> print(trace(a * b + 1.0, wrt=[a]))
+    >>> print(graph_of(a * b + 1.0, wrt=[a]))
     0  parameter           2.0
     1  input               3.0
     2  *          0 1      6.0
@@ -38,7 +34,7 @@ class Graph:
     def __init__(self, rules: list[Any], operands: list[tuple[int, ...]], nodes: list[Any]) -> None:
         self.rules = rules
         self.operands = operands
-        self.nodes = nodes  # the Values themselves, whose data is read at each run; Symbols have none
+        self.nodes = nodes  # the Values, whose data is read at each run; Symbols have none
 
     def __len__(self) -> int:
         return len(self.rules)
@@ -53,7 +49,7 @@ class Graph:
         return self.leaves("parameter")
 
     def verify(self) -> Graph:
-        """This graph, if it is well formed: every operand older than its user, as many as its rule takes."""
+        """This graph, if it is well formed: every operand is older than its user, and their number suits the rule."""
         for i, (rule, operands) in enumerate(zip(self.rules, self.operands, strict=True)):
             arity = 0 if rule in KINDS else rule.arity
             if len(operands) != arity:
@@ -71,23 +67,22 @@ class Graph:
         return "\n".join("  ".join(map(str.ljust, row, [*widths[:2], max(widths[2], 7), 0])) for row in rows)
 
 
-def trace(root: Value | Symbol, wrt: Iterable[Value] | None = None) -> Graph:
-    """The graph below `root`; all Values that are leaves are parameters unless `wrt` says which."""
+def graph_of(root: Value | Symbol, wrt: Iterable[Value] | None = None) -> Graph:
+    """The graph that ends in `root`. Every leaf that is a Value is a parameter, unless `wrt` names the parameters."""
     nodes, rules, operands = lay_flat(root)
     parameters = None if wrt is None else set(wrt)
-    for i, rule in enumerate(rules):
-        if rule is None:
-            rules[i] = _kind(nodes[i], parameters, "input" if isinstance(root, Value) else "captured")
-    return Graph(rules, operands, nodes)
+    others = "input" if isinstance(root, Value) else "captured"
+    kinds = [_kind(node, parameters, others) if rule is None else rule for node, rule in zip(nodes, rules, strict=True)]
+    return Graph(kinds, operands, nodes)
 
 
 def _kind(node: Any, parameters: set[Value] | None, others: str) -> str:
     if is_hand_written(node):
-        raise TypeError(f"{node!r} has a `_backward` written by hand, and only Python knows it: {REMEDY}")
+        raise TypeError(f"{node!r} has a `_backward` written by hand, which only Python can run: {REMEDY}")
     if isinstance(node, Symbol):
         return "input"
     if node._operands:
-        raise TypeError(f"{node!r} (`_op` {node._op!r}) was made by hand, and only Python knows how: {REMEDY}")
+        raise TypeError(f"{node!r} (`_op` {node._op!r}) was made by hand, and only Python can compute it: {REMEDY}")
     if node._constant:
         return "constant"
     wanted = node.requires_grad and (parameters is None or node in parameters)

@@ -1,9 +1,9 @@
 """Symbols: the numbers that a function is traced on.
 
-A Symbol has no number yet. Arithmetic on it, alone or together with Values and plain numbers, records nodes as
-arithmetic on Values does, and `graph.trace` lays both kinds out flat. Whatever would need the number itself
-(`if x > 0`, `float(x)`, `x.data`) would freeze one example's answer into the program, so it is an error that names the
-user's line. So it is for a Value that the function captures: it has a number, but may have another at the next call.
+A Symbol has no number yet. Arithmetic on Symbols, Values and plain numbers records nodes, as arithmetic on Values does,
+and `graph_of` lays out both kinds flat. Code that needs the number itself (`if x > 0`, `float(x)`, `x.data`) would
+freeze one example's answer into the program, so it raises an error that names the user's line. The same goes for a
+Value that the function captures: it has a number, but that number may change before the next call.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import linecache
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
@@ -46,7 +46,7 @@ KEYS = "compare it, as in chainrule.where(x == 2.0, a, b), or let the function c
 CONDITIONS = "compare each with something, as in (x > 0) & (y > 0)"
 OPPOSITE = "write the opposite comparison (x <= 0 for the opposite of x > 0), or 1.0 - (condition)"
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-CHANGES = "whose number may be another at the next call"
+CHANGES = "whose number may be different at the next call"
 AS_IT_IS = (
     "a traced number is a node of the graph already, so write x for Value(x); "
     "and functions take it where a Value's methods do not, so write chainrule.maximum(w, x) for w.maximum(x)"
@@ -54,7 +54,7 @@ AS_IT_IS = (
 
 
 class TracingError(TypeError):
-    """A function that is being traced asked for a number that only a call has; says where, and what to write instead.
+    """A function that is being traced asked for a number that only a call has. Says where, and what to write instead.
 
     >>> from chainrule.compiler import compile
     >>> compile(lambda x: 1.0 if x > 0 else 2.0)(3.0)
@@ -64,7 +64,22 @@ class TracingError(TypeError):
     """
 
 
-class Symbol:
+def _condition(rule: ops.Op) -> Callable[[Any, Any], Any]:
+    """The method for a comparison: a condition that is 1.0 or 0.0 once the numbers are known."""
+    return lambda self, other: self._operate(rule, (self, other))
+
+
+def _joining(rule: ops.Op) -> Callable[[Any, Any], Any]:
+    """The method for `&`, `|` or `^`, which join conditions as Python joins True and False."""
+    return lambda self, other: _joined(rule, self, other)
+
+
+def _refused(deed: str, remedy: str, *why: str) -> Callable[..., NoReturn]:
+    """The method for something that needs the number."""
+    return lambda self, *arguments: _refuse(deed, remedy, *why)
+
+
+class Symbol(ops.Carrier):
     """A number that is not known yet: an argument of a traced function (its `place` among them), or a result.
 
     >>> x = Symbol.argument(0)
@@ -77,7 +92,7 @@ class Symbol:
     _constant = False
     requires_grad = True
     _takes_over = True  # in an op on Symbols and Values
-    __array_priority__ = -1.0  # as for Value: NumPy scalars leave arithmetic to it, arrays go element by element
+    __array_priority__ = -1.0  # as in Value: NumPy scalars defer to it, arrays go element by element
 
     def __init__(self, rule: ops.Op | None, operands: tuple[Any, ...], place: int = -1) -> None:
         self._rule = rule
@@ -91,8 +106,15 @@ class Symbol:
         return cls(None, (), place)
 
     @staticmethod
-    def _apply(rule: ops.Op, operands: tuple[Any, ...]) -> Symbol:
-        return Symbol(rule, tuple([o if isinstance(o, (Symbol, Value)) else Constant(o) for o in operands]))
+    def _apply(op: ops.Op, operands: tuple[Any, ...]) -> Symbol:
+        return Symbol(op, tuple([o if isinstance(o, (Symbol, Value)) else Constant(o) for o in operands]))
+
+    @staticmethod
+    def _operate(op: ops.Op, operands: tuple[Any, ...]) -> Symbol:
+        try:
+            return Symbol._apply(op, operands)
+        except TypeError:  # not a number: let the other operand try
+            return NotImplemented  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return f"Symbol({self._rule.symbol})" if self._rule else f"Symbol(argument {self.place})"
@@ -103,99 +125,22 @@ class Symbol:
             raise AttributeError(f"a traced number has no attribute {name!r}")
         return lambda *operands, **named: row(self, *operands, **named)
 
-    # Arithmetic.
-
-    def __add__(self, other: Any) -> Symbol:
-        return _binary(ops.add, self, other)
-
-    def __radd__(self, other: Any) -> Symbol:  # other + self
-        return _binary(ops.add, other, self)
-
-    def __sub__(self, other: Any) -> Symbol:
-        return _binary(ops.sub, self, other)
-
-    def __rsub__(self, other: Any) -> Symbol:  # other - self
-        return _binary(ops.sub, other, self)
-
-    def __mul__(self, other: Any) -> Symbol:
-        return _binary(ops.mul, self, other)
-
-    def __rmul__(self, other: Any) -> Symbol:  # other * self
-        return _binary(ops.mul, other, self)
-
-    def __truediv__(self, other: Any) -> Symbol:
-        return _binary(ops.div, self, other)
-
-    def __rtruediv__(self, other: Any) -> Symbol:  # other / self
-        return _binary(ops.div, other, self)
-
-    def __mod__(self, other: Any) -> Symbol:
-        return _binary(ops.mod, self, other)
-
-    def __rmod__(self, other: Any) -> Symbol:  # other % self
-        return _binary(ops.mod, other, self)
-
-    def __pow__(self, other: Any) -> Symbol:
-        return _binary(ops.pow_, self, other)
-
-    def __rpow__(self, other: Any) -> Symbol:  # other ** self
-        return _binary(ops.pow_, other, self)
-
-    def __neg__(self) -> Symbol:
-        return self._apply(ops.neg, (self,))
-
-    def __pos__(self) -> Symbol:
-        return self
-
-    def __abs__(self) -> Symbol:
-        return self._apply(ops.abs_, (self,))
-
     def conjugate(self) -> Symbol:
-        """The number itself, as of every real one."""
+        """The number itself, as for every real number."""
         return self
 
-    # Comparisons are conditions: 1.0 or 0.0 once the number is known.
-
-    def __lt__(self, other: Any) -> Symbol:
-        return _binary(ops.lt, self, other)
-
-    def __le__(self, other: Any) -> Symbol:
-        return _binary(ops.le, self, other)
-
-    def __gt__(self, other: Any) -> Symbol:
-        return _binary(ops.gt, self, other)
-
-    def __ge__(self, other: Any) -> Symbol:
-        return _binary(ops.ge, self, other)
-
-    def __eq__(self, other: Any) -> Symbol:  # type: ignore[override]
-        return _binary(ops.eq, self, other)
-
-    def __ne__(self, other: Any) -> Symbol:  # type: ignore[override]
-        return _binary(ops.ne, self, other)
+    __lt__, __le__ = _condition(ops.lt), _condition(ops.le)
+    __gt__, __ge__ = _condition(ops.gt), _condition(ops.ge)
+    __eq__, __ne__ = _condition(ops.eq), _condition(ops.ne)
+    __and__ = __rand__ = _joining(ops.mul)
+    __or__ = __ror__ = _joining(ops.larger)
+    __xor__ = __rxor__ = _joining(ops.ne)
+    __invert__ = _refused("inverts a condition by `~`", OPPOSITE, "and ~True is -2 in Python, which is true as well")
 
     def __hash__(self) -> int:
         if is_tracing() and _is_users(sys._getframe(1)):
             _refuse("looks a traced number up in a set, a dict or a cache", KEYS)
         return object.__hash__(self)
-
-    # Conditions are joined as Python joins the True and False that comparisons of numbers give.
-
-    def __and__(self, other: Any) -> Symbol:
-        return _joined(ops.mul, self, other)
-
-    def __or__(self, other: Any) -> Symbol:
-        return _joined(ops.larger, self, other)
-
-    def __xor__(self, other: Any) -> Symbol:
-        return _joined(ops.ne, self, other)
-
-    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
-
-    def __invert__(self) -> NoReturn:
-        _refuse("inverts a condition by `~`", OPPOSITE, "and ~True is -2 in Python, which is true as well")
-
-    # What needs the number.
 
     def __bool__(self) -> NoReturn:
         if self._rule is None or self._rule.name not in COMPARISONS:
@@ -204,50 +149,24 @@ class Symbol:
             _refuse("branches on a comparison of traced numbers", BRANCH, "which have no numbers yet")
         _refuse("branches on a comparison of a Value", BRANCH, CHANGES)
 
-    def __float__(self) -> NoReturn:
-        _refuse("turns a traced number into a float", NUMBER)
-
-    def __complex__(self) -> NoReturn:
-        _refuse("turns a traced number into a complex one", NUMBER)
-
-    def __int__(self) -> NoReturn:
-        _refuse("turns a traced number into an int", WHOLE)
-
-    def __index__(self) -> NoReturn:
-        _refuse("uses a traced number as an index or a count", WHOLE)
-
-    def __round__(self, digits: int = 0) -> NoReturn:
-        _refuse("rounds a traced number", ROUND)
-
-    def __floor__(self) -> NoReturn:
-        _refuse("rounds a traced number", ROUND)
-
-    def __ceil__(self) -> NoReturn:
-        _refuse("rounds a traced number", ROUND)
-
-    def __trunc__(self) -> NoReturn:
-        _refuse("rounds a traced number", ROUND)
-
-    def __iter__(self) -> NoReturn:
-        _refuse("iterates over a traced number", "give the function a list where it expects one")
+    __float__ = _refused("turns a traced number into a float", NUMBER)
+    __complex__ = _refused("turns a traced number into a complex one", NUMBER)
+    __int__ = _refused("turns a traced number into an int", WHOLE)
+    __index__ = _refused("uses a traced number as an index or a count", WHOLE)
+    __round__ = __floor__ = __ceil__ = __trunc__ = _refused("rounds a traced number", ROUND)
+    __iter__ = _refused("iterates over a traced number", "give the function a list where it expects one")
+    data = property(_refused("reads `.data` of a traced number", NUMBER))
+    grad = property(
+        _refused("reads `.grad` of a traced number", "call the compiled function first; it fills in the gradients")
+    )
 
     def __format__(self, spec: str) -> str:
         if spec:
             _refuse("formats a traced number", "print the result of the call instead, or the number without a format")
         return repr(self)
 
-    @property
-    def data(self) -> NoReturn:
-        """Not known while tracing."""
-        _refuse("reads `.data` of a traced number", NUMBER)
-
-    @property
-    def grad(self) -> NoReturn:
-        """Not known while tracing."""
-        _refuse("reads `.grad` of a traced number", "call the compiled function first; it fills in the gradients")
-
     def must_be_class(self, classes: int) -> None:
-        """Every call is to check that this number, if it is an argument, is the index of one of so many classes."""
+        """Make every call check that this number, if it is an argument, is a class index below `classes`."""
         if self.place >= 0:
             _this_thread.classes[self.place] = min(classes, _this_thread.classes.get(self.place, classes))
 
@@ -256,7 +175,7 @@ class Symbol:
         return detach(self)  # type: ignore[no-any-return]
 
     def backward(self, seed: float = 1.0) -> NoReturn:
-        """Not while tracing: a compiled function differentiates by itself."""
+        """Refused while tracing: a compiled function differentiates by itself."""
         _refuse("calls backward() on a traced number", "return it; a call of the compiled function runs backward")
 
     def _backward(self) -> None:
@@ -268,7 +187,7 @@ for _row in ops.TABLE.values():
 
 
 class Constant:
-    """A plain number that met a Symbol."""
+    """A plain number in an op with a Symbol."""
 
     __slots__ = ("_serial", "data")
 
@@ -286,7 +205,7 @@ class Constant:
 
 
 class _Thread(threading.local):
-    refusal: TracingError | None = None  # the first of a trace; code that catches it would go on with other numbers
+    refusal: TracingError | None = None  # the first of a trace: code that caught it would continue with other numbers
     classes: dict[int, int] = {}  # noqa: RUF012  # replaced at the start of a trace
 
 
@@ -297,7 +216,7 @@ _this_thread = _Thread()
 def tracing() -> Iterator[dict[int, int]]:
     """While a function is traced, errors about Symbols and captured Values name the user's line.
 
-    Gives a dict that will hold the arguments that must be indices of classes, by place, and how many classes there are.
+    Yields a dict that will map the places of arguments that must be class indices to their number of classes.
     """
     before = _this_thread.classes, _this_thread.refusal
     _this_thread.classes, _this_thread.refusal = {}, None
@@ -317,7 +236,7 @@ def tracing() -> Iterator[dict[int, int]]:
 
 
 def refuse_numbers(deed: str, remedy: str = NUMBERS) -> None:
-    """While a function is traced, refuse what compiled code would answer with plain numbers."""
+    """While a function is traced, refuse a call that would return plain numbers."""
     if tracer := current_tracer():
         tracer.refuse(deed, remedy)
 
@@ -326,40 +245,32 @@ class _Tracer:
     """What `core.tracing` asks of a trace on Symbols."""
 
     def look(self, deed: str | ops.Op, left: Any = None, right: Any = None) -> Any:
-        """A look at a Value's number is an error while this thread is tracing; but a comparison is a condition then."""
+        """Called when a Value's number is read. In a thread that traces, a comparison is a condition, the rest an error."""
         if not is_tracing():
             return None
         if isinstance(deed, str):
             _refuse(deed, BRANCH if deed.startswith("branches") else CAPTURED, CHANGES)
-        condition = _binary(deed, left, right)
+        condition = Symbol._operate(deed, (left, right))
         return None if condition is NotImplemented else condition
 
     def refuse(self, deed: str, remedy: str) -> NoReturn:
-        _refuse(deed, remedy, "which gives plain numbers")
+        _refuse(deed, remedy, "which returns plain numbers")
 
     def apply(self, rule: ops.Op, operands: tuple[Any, ...]) -> Symbol:
         return Symbol._apply(rule, operands)
 
 
 def next_serial() -> int:
-    """Symbols and Values are ordered by one count of creations, which is that of Values."""
+    """The next number in the order of creation, which Symbols share with Values."""
     return Value(0.0)._serial
 
 
-def _binary(rule: ops.Op, left: Any, right: Any) -> Symbol:
-    try:
-        return Symbol._apply(rule, (left, right))
-    except TypeError:  # not a number: let the other operand try
-        return NotImplemented  # type: ignore[no-any-return]
-
-
 def _joined(rule: ops.Op, left: Symbol, right: Any) -> Symbol:
-    """The condition that two conditions make."""
     if _is_condition(left) and _is_condition(right):
         return Symbol._apply(rule, (left, right))
     if isinstance(right, Symbol) or not hasattr(right, "__len__"):
         _refuse("joins numbers by `&`, `|` or `^`, which only conditions can be joined by", CONDITIONS)
-    return NotImplemented  # type: ignore[no-any-return]  # an array, which goes element by element
+    return NotImplemented  # type: ignore[no-any-return]  # an array: goes element by element
 
 
 def _is_condition(given: Any) -> bool:
@@ -379,13 +290,13 @@ def _refuse(deed: str, remedy: str, why: str = "which has no number yet") -> NoR
         frame = frame.f_back
     place = _line(frame.f_code.co_filename, frame.f_lineno) if frame else "the traced function"
     error = TracingError(f"{place} {deed}, {why}: {remedy}")
-    if is_tracing() and deed.startswith(("branches", "reads", "turns")):  # others may be asked by who has another way
+    if is_tracing() and deed.startswith(("branches", "reads", "turns")):  # code may recover from the other refusals
         _this_thread.refusal = _this_thread.refusal or error
     raise error
 
 
 def _users_place(traceback: TracebackType | None) -> tuple[str, int] | None:
-    """The file and line of the innermost frame that is the user's."""
+    """The file and line of the innermost frame of user code."""
     found = None
     while traceback:
         if _is_users(traceback.tb_frame):
@@ -395,7 +306,7 @@ def _users_place(traceback: TracebackType | None) -> tuple[str, int] | None:
 
 
 def _is_users(frame: FrameType) -> bool:
-    """Whether the code is neither ours nor a library's."""
+    """Whether this is user code: neither ours nor a library's."""
     name = frame.f_code.co_filename
     return not name.startswith((PACKAGE, STANDARD_LIBRARY)) and "site-packages" not in name
 
