@@ -13,6 +13,7 @@ from typing import Any, NoReturn, overload
 
 import numpy as np
 
+from chainrule.compiler.backends import BACKENDS, check_dtype, load_xla
 from chainrule.compiler.backends.strict import StrictCode
 from chainrule.compiler.function import CompiledFunction
 from chainrule.compiler.passes.differentiate import differentiate
@@ -20,7 +21,7 @@ from chainrule.compiler.passes.lift import IrregularityError, lift
 from chainrule.compiler.passes.naming import names_of_parameters
 from chainrule.compiler.passes.program import ArrayProgram
 from chainrule.compiler.run.export import exported
-from chainrule.compiler.run.machine import BACKENDS, Clock, Code, Order, check_dtype, load_xla
+from chainrule.compiler.run.machine import Clock, Code, Order
 from chainrule.compiler.run.turns import add_to_grad
 from chainrule.compiler.trace.graph import Graph, trace
 from chainrule.compiler.trace.symbols import TracingError, refuse_numbers
@@ -111,10 +112,10 @@ class Program:
         >>> print(compile(neuron([1.0, 2.0, 3.0]), wrt=neuron.w).describe(neuron).splitlines()[0])
         v0[0] = b + Σi<3 w[i]·c1[i]
         """
-        found = self.code.found
-        if isinstance(found, ArrayProgram):
-            found = found.named(names_of_parameters(found, self._leaves, model))
-        return str(found)
+        whole = self.code.whole
+        if isinstance(whole, ArrayProgram):
+            whole = whole.named(names_of_parameters(whole, self._leaves, model))
+        return str(whole)
 
     def to_c(self, name: str, *, dtype: str = "float64", freeze: bool = False) -> str:
         """The program as a C99 header: a function `name`, and `name_gradient` if there is a `wrt`.
@@ -144,7 +145,7 @@ class Program:
 
     def _exported(self, freeze: bool = False) -> ArrayProgram:
         code = self.code
-        lifted = code.lifted if isinstance(code, Code) else lift(self._graph, math.inf)
+        lifted = code.forward if isinstance(code, Code) else lift(self._graph, math.inf)
         return exported(lifted, self.wrt, dict(self._leaves), freeze=freeze)
 
     def __repr__(self) -> str:

@@ -206,7 +206,7 @@ class Job:
     def shard(self, history: History) -> None:
         """Have the coming epochs run on the devices of the mesh."""
         from chainrule.compiler.function import CompiledFunction
-        from chainrule.compiler.run.sharding import ShardedFunction, ShardedSteps
+        from chainrule.compiler.run.sharding import ShardedSteps
 
         arrays = self.data.inputs, self.data.targets
         self.steps = ShardedSteps(self.loss_of_one(), arrays, self.optimizer, self.devices, self.dtype)
@@ -218,9 +218,8 @@ class Job:
                 "random numbers": lambda: repr(self.rng and self.rng.getstate()).encode(),
             }
         )
-        self.step_by_number(
-            ShardedFunction(CompiledFunction(self.model, backend="jax", dtype=self.dtype), self.devices.mesh)
-        )
+        program = CompiledFunction(self.model, backend="jax", dtype=self.dtype)
+        self.step_by_number(program.shard(self.devices.mesh))
         history.engine = (
             f"compiled by XLA, on {self.devices}: {self.steps.traced.scalar_nodes:,} scalar nodes for an example"
         )

@@ -37,6 +37,12 @@ def rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
     return structures.pop(), np.array(rows, dtype=np.float64)
 
 
+def check_reduce(reduce: str) -> None:
+    """Refuse what is no way to reduce the results of a batch to one number."""
+    if reduce not in ("mean", "sum"):
+        raise ValueError(f"`reduce` must be 'mean', 'sum' or None, got {reduce!r}")
+
+
 class Examples:
     """The arguments of a batch: matrices with a row for each example."""
 
