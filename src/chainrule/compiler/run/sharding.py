@@ -23,7 +23,9 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from chainrule.compiler.backends.xla import Numbers, computation, precision
+from chainrule.compiler.backends.xla.operations import Numbers
+from chainrule.compiler.backends.xla.runner import precision
+from chainrule.compiler.backends.xla.statements import computation
 from chainrule.compiler.passes.batch import batched, padded
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.program import ArrayProgram
