@@ -23,7 +23,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from chainrule.compiler.backends.xla.operations import Numbers
+from chainrule.compiler.backends.array_ops import Numbers
+from chainrule.compiler.backends.xla.operations import apply
 from chainrule.compiler.backends.xla.runner import precision
 from chainrule.compiler.backends.xla.statements import computation
 from chainrule.compiler.passes.batch import batched, padded
@@ -205,8 +206,10 @@ class ShardedSteps:
             parameters, *slots = state
             value, gradient = sum_up({"parameter": parameters[used], "captured": captured}, rows, mask)
             gradient = jnp.append(gradient, jnp.zeros(1, gradient.dtype))[traced.order.places] / count
-            before = [Numbers(array) for array in (parameters, gradient, *slots)]
-            after = self.optimizer.update(*before, **{name: Numbers(row[k]) for k, name in enumerate(self.names)})
+            before = [Numbers(array, apply) for array in (parameters, gradient, *slots)]
+            after = self.optimizer.update(
+                *before, **{name: Numbers(row[k], apply) for k, name in enumerate(self.names)}
+            )
             changed = [a.array if isinstance(a, Numbers) else jnp.full_like(parameters, a) for a in after]
             return [value / count, *changed]
 

@@ -245,6 +245,17 @@ def pattern(number: float) -> int:
     return int(struct.unpack("<q", struct.pack("<d", number))[0])
 
 
+def _binary(doubles: str, integers: str, element: str = "") -> Callable[[Vector, Operand], Vector]:
+    """An operator: its instruction on doubles and on whole numbers; the result is of type `element` if that differs."""
+
+    def operator(self: Vector, other: Operand) -> Vector:
+        instruction = doubles if self.element == "double" else integers
+        line = f"{instruction} {self.kind} {self.name}, {self.constant(other).name}"
+        return self.emit(line, element or self.element)
+
+    return operator
+
+
 class Vector:
     """A value in LLVM's text: lanes of `double`, `i64` or `i1`. Arithmetic on it appends to the text."""
 
@@ -269,27 +280,8 @@ class Vector:
         number = str(value) if self.element == "i64" else DOUBLE.literal(value)
         return Vector(self.text, constant(self.element, number, self.lanes), self.lanes, self.element)
 
-    def _binary(self, instruction: str, other: Operand, element: str = "") -> Vector:
-        line = f"{instruction} {self.kind} {self.name}, {self.constant(other).name}"
-        return self.emit(line, element or self.element)
-
-    def _arithmetic(self, name: str, other: Operand) -> Vector:
-        return self._binary(f"f{name}" if self.element == "double" else name, other)
-
-    def __add__(self, other: Operand) -> Vector:
-        return self._arithmetic("add", other)
-
-    def __sub__(self, other: Operand) -> Vector:
-        return self._arithmetic("sub", other)
-
     def __rsub__(self, other: Operand) -> Vector:  # other - self
         return self.constant(other) - self
-
-    def __mul__(self, other: Operand) -> Vector:
-        return self._arithmetic("mul", other)
-
-    def __truediv__(self, other: Operand) -> Vector:
-        return self._arithmetic("div", other)
 
     def __rtruediv__(self, other: Operand) -> Vector:  # other / self
         return self.constant(other) / self
@@ -297,30 +289,10 @@ class Vector:
     def __neg__(self) -> Vector:
         return self.emit(f"fneg {self.kind} {self.name}")
 
-    def __and__(self, other: Operand) -> Vector:
-        return self._binary("and", other)
-
-    def __or__(self, other: Operand) -> Vector:
-        return self._binary("or", other)
-
-    def __xor__(self, other: Operand) -> Vector:
-        return self._binary("xor", other)
-
-    def __lshift__(self, count: int) -> Vector:
-        return self._binary("shl", count)
-
-    def __rshift__(self, count: int) -> Vector:
-        return self._binary("lshr", count)
-
-    def __lt__(self, other: Operand) -> Vector:
-        return self._binary("fcmp olt", other, "i1")
-
-    def __gt__(self, other: Operand) -> Vector:
-        return self._binary("fcmp ogt", other, "i1")
-
-    def __eq__(self, other: Operand) -> Vector:  # type: ignore[override]
-        return self._binary("fcmp oeq" if self.element == "double" else "icmp eq", other, "i1")
-
+    __add__, __sub__, __mul__, __truediv__ = (_binary(f"f{name}", name) for name in ("add", "sub", "mul", "div"))
+    __and__, __or__, __xor__, __lshift__, __rshift__ = (_binary("", n) for n in ("and", "or", "xor", "shl", "lshr"))
+    __lt__, __gt__ = (_binary(f"fcmp {predicate}", "", "i1") for predicate in ("olt", "ogt"))
+    __eq__ = _binary("fcmp oeq", "icmp eq", "i1")  # type: ignore[assignment]
     __hash__ = None  # type: ignore[assignment]
 
 
