@@ -20,8 +20,8 @@ def function(
 ) -> Callable[..., Any]:
     """A pure function of the parameters, `size` of them, and the inputs, for `jax.jit`, `vmap` and the like.
 
-    `structure` is that of the arguments. It gives the results, arranged as `result` says; with the gradient by the
-    parameters if the program has one.
+    `structure` is that of the arguments. It returns the results, arranged as `result` says; with the gradient with
+    respect to the parameters if the program has one.
     """
     run = _of_leaves(program, size)
     inputs = program.leaves["input"].size if "input" in program.leaves else 0
@@ -42,8 +42,8 @@ def batch_function(
 ) -> Callable[..., Any]:
     """A pure function of the parameters and of arguments with a leading axis of `examples`, for a batched program.
 
-    It gives the mean of the results, with its gradient if the program has one. Of the `count` numbers of an example the
-    program takes those that are `used`.
+    It returns the mean of the results, with its gradient if the program has one. Of the `count` numbers of an example,
+    the program takes those that are `used`.
     """
     run = _of_leaves(program, size)
     width = padded(examples)
@@ -80,9 +80,9 @@ def _of_leaves(program: ArrayProgram, size: int) -> Callable[[Any, Any], list[An
 
 
 def _leaves(given: Any, structure: Structure = NUMBER) -> list[Any]:
-    """The arrays in a nest of lists and dicts, of floating-point numbers all.
+    """The arrays in nested lists and dicts, as floating-point numbers.
 
-    Where it is nested as `structure` is, in the order of that: a dict comes out of `jax.jit` with its keys sorted.
+    Where the nesting is that of `structure`, they are in its order: `jax.jit` sorts the keys of a dict.
     """
     if structure != NUMBER and isinstance(given, (list, tuple, dict)) and len(given) == len(structure[1]):
         kind, parts = structure
@@ -99,7 +99,7 @@ def _joined(parts: list[Any], axis: int) -> Any:
 
 
 def _arranged(structure: Structure, flat: Any, start: int) -> tuple[Any, int]:
-    """The next numbers as a structure, and where the ones after them begin."""
+    """The next numbers as a structure, and where the following ones begin."""
     if structure == NUMBER:
         return flat[start], start + 1
     kind, parts = structure

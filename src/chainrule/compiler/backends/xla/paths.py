@@ -14,7 +14,7 @@ from chainrule.compiler.passes.program import Access, Shape
 
 
 class Path:
-    """How loops go through a segment of an array: by ever smaller strides, none lapping the one before it."""
+    """How loops walk through a segment of an array: by decreasing strides, where none overlaps the one before."""
 
     def __init__(self, start: int, axes: Sequence[tuple[int, int, int]], backward: Sequence[int]) -> None:
         self.start = start
@@ -26,7 +26,7 @@ class Path:
 
     @classmethod
     def of(cls, access: Access, loops: Shape) -> Path | None:
-        """The path of an access without a table, at time 0; None if loops lap one another."""
+        """The path of an access without a table, at time 0; None if loops overlap."""
         moves = [(stride, n, d) for d, (stride, n) in enumerate(zip(access.strides, loops, strict=True)) if n > 1]
         start = access.base + sum(stride * (n - 1) for stride, n, _ in moves if stride < 0)
         axes = sorted(((abs(stride), n, d) for stride, n, d in moves if stride), reverse=True)
@@ -37,11 +37,11 @@ class Path:
 
     @property
     def is_dense(self) -> bool:
-        """Whether it comes by every element of the segment."""
+        """Whether it visits every element of the segment."""
         return self.length == np.prod(self.extents)
 
     def spread(self, segment: Any) -> Any:
-        """The elements on the path, an axis for each loop."""
+        """The elements on the path, with one axis per loop."""
         if not self.strides:
             return segment.reshape(())
         value = segment
@@ -61,7 +61,7 @@ class Path:
         return value[: self.length]
 
     def _padded(self, value: Any, k: int, between: int) -> Any:
-        """The last axis, which is that of loop k, padded to a stride of the loop around it."""
+        """The last axis, that of loop k, padded to the stride of the loop around it."""
         length = value.shape[-1] + between * (value.shape[-1] - 1)
         after = self.strides[k - 1] - length if k else 0
         return lax.pad(value, jnp.zeros((), value.dtype), [(0, 0, 0)] * (value.ndim - 1) + [(0, after, between)])

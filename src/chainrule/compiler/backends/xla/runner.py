@@ -84,5 +84,5 @@ class Xla:
 
 
 def precision(dtype: np.dtype[Any]) -> AbstractContextManager[Any]:
-    """JAX turns doubles into floats unless told otherwise, here and for this thread only."""
+    """JAX turns doubles into floats unless told otherwise; this tells it, for this thread only."""
     return jax.enable_x64(True) if dtype == np.float64 else nullcontext()

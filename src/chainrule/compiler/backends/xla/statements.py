@@ -54,7 +54,7 @@ def computation(program: ArrayProgram) -> Callable[[Memory], Memory]:
 
 
 class _Step:
-    """Runs steps on `memory`, which it changes; `time` is that of a Repeat."""
+    """Runs steps on `memory`, which it changes, at one `time` of a Repeat."""
 
     def __init__(self, memory: Memory, dtype: Any, time: Any = 0) -> None:
         self.memory = memory
@@ -140,7 +140,7 @@ class _Step:
     # Memory.
 
     def read(self, access: Access, loops: Shape) -> tuple[Any, list[int]]:
-        """The elements that an access goes through, and the loop that each axis belongs to."""
+        """The elements that an access reads, and the loop that each axis belongs to."""
         flat = self.memory[access.array]
         path = None if access.table is not None else Path.of(access, loops)
         if path is None:
@@ -184,15 +184,15 @@ class _Step:
 
 
 def _precision_of_products() -> lax.Precision | None:
-    """The one that the user chose by `jax.default_matmul_precision`; else the full one, where JAX may round to TF32."""
+    """The user's `jax.default_matmul_precision`, if set; else full precision, where JAX might round to TF32."""
     return None if jax.config.jax_default_matmul_precision else lax.Precision.HIGHEST
 
 
 def _apart(value: Any, labels: list[int]) -> tuple[Any, list[int]]:
-    """A factor of a product, which is not to be computed inside of it if it is small and on a GPU.
+    """A factor of a product; not to be fused into it if it is small and on a GPU.
 
-    There XLA's compiler aborts the process over some small products that it makes one with their factors (a failed
-    check in its propagation of Triton's tiles). Large ones are better off in one, and were never seen to fail.
+    There XLA's compiler aborts the process when it fuses some small products with their factors (a failed check in its
+    propagation of Triton's tiles). Large products are faster fused, and were never seen to fail.
     """
     if value.size <= SMALL and jax.default_backend() != "cpu":
         value = lax.optimization_barrier(value)
