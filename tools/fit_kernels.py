@@ -1,4 +1,4 @@
-"""The coefficients in `chainrule/compiler/kernels.py`: minimax polynomials, by Remez's exchange in 60 digits.
+"""The coefficients in `compiler/backends/llvm/kernels.py`: minimax polynomials, by Remez's exchange in 60 digits.
 
 A kernel needs p with the smallest largest value of |weight·(f - p)| on an interval. Remez: on degree + 2 points solve
 for the p whose weighted error is ±e in turn; move the points to where the error is largest; repeat. What is printed is

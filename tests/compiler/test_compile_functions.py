@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 
 import chainrule
 from chainrule import Value, losses, nn, ops
-from chainrule.compiler import CompiledFunction, TracingError, compile, function
+from chainrule.compiler import CompiledFunction, TracingError, compile
 from chainrule.compiler.passes import naming
 from chainrule.compiler.passes.batch import batched
 from chainrule.compiler.passes.lift import lift
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Statement, Term
-from chainrule.compiler.run import traced
+from chainrule.compiler.run import source, traced
 from chainrule.compiler.trace.graph import graph_of
 from chainrule.compiler.trace.symbols import Symbol
 from chainrule.core.structure import NUMBER
@@ -345,7 +345,7 @@ class TestStructures:
         def total(name, xs):
             return sum(xs)
 
-        for n in range(1, function.STORM + 1):
+        for n in range(1, source.STORM + 1):
             total(0.0, [1.0] * n)
         message = r"`.*total` is being compiled over and over \(9 programs so far\): argument 1 was a list of 8 and"
         with pytest.warns(RuntimeWarning, match=message + " is a list of 9") as caught:
@@ -357,14 +357,14 @@ class TestStructures:
 
     def test_a_storm_of_argument_counts(self):
         total = compile(lambda *xs: sum(xs), backend="interpreter")
-        for n in range(1, function.STORM + 1):
+        for n in range(1, source.STORM + 1):
             total(*[1.0] * n)
         with pytest.warns(RuntimeWarning, match="`<lambda>` is being .*: it had 8 arguments and has 9"):
             total(*[1.0] * 9)
 
     def test_a_storm_of_batch_sizes(self):
         program = compile(lambda x: x * x, backend="interpreter")
-        for n in range(1, function.STORM + 1):
+        for n in range(1, source.STORM + 1):
             program.batch(np.ones(n))
         with pytest.warns(RuntimeWarning, match="the batch was of 8 examples and is of 9 examples"):
             program.batch(np.ones(9))
@@ -376,7 +376,7 @@ class TestStructures:
 
     def test_a_storm_of_dicts(self):
         program = compile(lambda model: model[next(iter(model))], backend="interpreter")
-        for n in range(function.STORM):
+        for n in range(source.STORM):
             program({f"w{n}": 1.0})
         with pytest.warns(RuntimeWarning, match="argument 0 was a dict of 'w7' and is a dict of 'w8'"):
             program({"w8": 1.0})

@@ -14,8 +14,9 @@ import pytest
 import chainrule
 import torch_ops
 from chainrule import Value, data, losses, nn, ops
-from chainrule.compiler.backends import kernels, llvm
 from chainrule.compiler.backends.interpret import Interpreted
+from chainrule.compiler.backends.llvm import Native, kernels, native
+from chainrule.compiler.backends.llvm.text import DOUBLE, ELEMENTS
 from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Statement, Term
 from chainrule.compiler.run import traced
 from chainrule.compiler.run.threads import threads_for
@@ -90,9 +91,9 @@ class TestSinglePrecision:
         row = ops.TABLE[name]
         rng = np.random.default_rng(row.code)
         columns = np.float32([rng.uniform(*interval, 333) for interval in row.domain]).astype(np.float64)
-        true = evaluate(row, columns, llvm.Native, "float64")
+        true = evaluate(row, columns, Native, "float64")
         for runner, tolerance in (
-            (llvm.Native, 0.51 * ROUNDINGS.get(name, 1)),
+            (Native, 0.51 * ROUNDINGS.get(name, 1)),
             (Interpreted, 4.0),
         ):  # NumPy's functions
             error = np.abs(evaluate(row, columns, runner, "float32") - true) / np.maximum(np.abs(true), 0.1)
@@ -115,7 +116,7 @@ class TestSinglePrecision:
     def test_elementary_functions_are_rounded_from_doubles(self, name, count):
         xs = np.float32(np.random.default_rng(count).uniform(0.01, 5.0, (1, count))).astype(np.float64)
         true = np.array([ops.TABLE[name].forward(x) for x in xs[0].tolist()])
-        ours = evaluate(ops.TABLE[name], xs, llvm.Native, "float32")
+        ours = evaluate(ops.TABLE[name], xs, Native, "float32")
         assert (np.abs(ours - true) <= 0.5001 * np.spacing(np.float32(np.abs(true)))).all()
 
     @backends
@@ -130,7 +131,7 @@ class TestSinglePrecision:
     @pytest.mark.parametrize("name", ["exp", "log", "sqrt", "tanh", "sigmoid", "relu", "abs", "sin", "log1p", "expm1"])
     def test_special_numbers(self, backend, name):
         specials = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 2.0**-149, LARGEST, -LARGEST]
-        runner = llvm.Native if backend == "llvm" else Interpreted
+        runner = Native if backend == "llvm" else Interpreted
         ours = evaluate(ops.TABLE[name], np.array([specials]), runner, "float32")
         for x, y in zip(specials, ours.tolist(), strict=True):
             with np.errstate(over="ignore"):
@@ -175,12 +176,12 @@ class TestSinglePrecision:
         xs = [Value(0.01 * k) for k in range(640)]
         sizes = [chainrule.compile(sum(x * x for x in xs), dtype=dtype).stats["bytes"] for dtype in TYPES]
         assert 2 * sizes[0] == pytest.approx(sizes[1], rel=0.05)
-        assert llvm.ELEMENTS["float32"].widest == 2 * llvm.ELEMENTS["float64"].widest
+        assert ELEMENTS["float32"].widest == 2 * ELEMENTS["float64"].widest
 
     def test_constants_are_exact_in_their_type(self):
-        literal = llvm.ELEMENTS["float32"].literal
-        assert literal(0.1) == llvm.DOUBLE.literal(as_float32(0.1)) != llvm.DOUBLE.literal(0.1)
-        assert literal(1e300) == llvm.DOUBLE.literal(math.inf)
+        literal = ELEMENTS["float32"].literal
+        assert literal(0.1) == DOUBLE.literal(as_float32(0.1)) != DOUBLE.literal(0.1)
+        assert literal(1e300) == DOUBLE.literal(math.inf)
 
     @backends
     def test_gradients_of_runs_are_added_up_in_doubles(self, backend, monkeypatch):
@@ -253,8 +254,8 @@ class TestThreads:
 
     def test_code_is_compiled_once(self, monkeypatch):
         compiled = []
-        compile_text = llvm._compile
-        monkeypatch.setattr(llvm, "_compile", lambda text: compiled.append(text) or compile_text(text))
+        compile_text = native._compile
+        monkeypatch.setattr(native, "_compile", lambda text: compiled.append(text) or compile_text(text))
         program = self.program()
         for threads in (1, 4, 2):
             program.batch(*self.examples(64 * 40), threads=threads)
@@ -262,13 +263,13 @@ class TestThreads:
 
     def test_threads_are_used(self, monkeypatch):
         seen = set()
-        run_many = llvm.Native.run_many
+        run_many = Native.run_many
 
         def spy(self, *arguments):
             seen.add((threading.get_ident(), self.address))
             return run_many(self, *arguments)
 
-        monkeypatch.setattr(llvm.Native, "run_many", spy)
+        monkeypatch.setattr(Native, "run_many", spy)
         program = self.program()
         program.batch(*self.examples(64 * 7))
         assert len(seen) == 1  # a small batch is not worth a second
@@ -287,8 +288,8 @@ class TestThreads:
                 raise MemoryError("planted")
             return run_many(self, *arguments)
 
-        run_many = llvm.Native.run_many
-        monkeypatch.setattr(llvm.Native, "run_many", fail)
+        run_many = Native.run_many
+        monkeypatch.setattr(Native, "run_many", fail)
         with pytest.raises(MemoryError, match="planted"):
             self.program().batch(*self.examples(64 * 64), threads=2)
 

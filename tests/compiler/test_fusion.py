@@ -58,7 +58,7 @@ def test_the_passes_of_a_network():
     model = nn.MLP(2, [16, 16, 1], rng=1)
     program = compile(lambda x, y: losses.hinge([model(x)], [y]), wrt=model.parameters())
     program.batch([[0.1, 0.2]] * 64, [1.0] * 64)
-    arrays = program._last_run[1].arrays
+    arrays = program._last_run[1].laid_out
     found = {" ; ".join(map(str, group)) for group in groups(arrays.steps)}
     layer = "i<64,j<16: v0[i+64j] = parameter[2+3j] + Σk<2 parameter[3j+k]·input[i+64k]"
     assert f"{layer} ; i<64,j<16: v1[i+64j] = relu(v0[i+64j])" in found
@@ -110,7 +110,7 @@ def test_an_array_that_is_changed_in_place():
 def test_the_update_of_an_optimizer_is_one_pass(optimizer):
     model = nn.MLP(2, [16, 1], rng=1)
     steps = CompiledSteps(lambda x: losses.hinge([model(x)], [1.0]), [0.1, 0.2], optimizer(model.parameters()))
-    *_, last = groups(steps.code.arrays.steps)
+    *_, last = groups(steps.code.laid_out.steps)
     assert {s.target.array.name for s in last} == {"parameter", *steps.optimizer.slots}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from chainrule import ops
-from chainrule.compiler.backends import kernels, llvm
+from chainrule.compiler.backends.llvm import Native, kernels, text
 from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Statement, Term
 from project import ROOT
 
@@ -26,7 +26,7 @@ def evaluate(name, xs):
     """A function of many numbers, as a compiled program computes it."""
     x, y = Array("x", len(xs), "input"), Array("y", len(xs), "value")
     term = Term(Apply(ops.TABLE[name], (Access(x, 0, (1,)),)))
-    native = llvm.Native(ArrayProgram([Statement(Access(y, 0, (1,)), (len(xs),), [term])], {"input": x}, y))
+    native = Native(ArrayProgram([Statement(Access(y, 0, (1,)), (len(xs),), [term])], {"input": x}, y))
     native.views[x][:] = xs
     native.run()
     return native.views[y].copy()
@@ -108,7 +108,7 @@ class TestKernels:
         theirs = np.array([ops.TABLE[name].forward(x) for x in xs.tolist()])
         exact = ~np.isfinite(theirs) | (theirs == 0) | (theirs == xs) | (np.abs(theirs) == 1)
         for widest in (1, 32):
-            monkeypatch.setattr(llvm, "WIDEST", widest)
+            monkeypatch.setattr(text, "WIDEST", widest)
             ours = evaluate(name, xs)
             assert same(ours[exact], theirs[exact])
             assert (np.abs(ours[~exact] - theirs[~exact]) <= TOLERANCE * np.spacing(np.abs(theirs[~exact]))).all()
@@ -120,7 +120,7 @@ class TestKernels:
         rng.shuffle(xs)
         together = evaluate(name, xs)
         for widest in (1, 2, 3, 4, 8, 16):
-            monkeypatch.setattr(llvm, "WIDEST", widest)
+            monkeypatch.setattr(text, "WIDEST", widest)
             assert same(evaluate(name, xs), together)
 
     def test_arithmetic_is_not_reordered(self, name):

@@ -18,12 +18,13 @@ import pytest
 
 import racing
 from chainrule import Value, compile, detect_anomaly, nn, no_grad, optim
+from chainrule.compiler.backends import pool
 from chainrule.compiler.backends.interpret import Interpreted
 from chainrule.compiler.backends.llvm import Native
+from chainrule.compiler.backends.pool import Pool
 from chainrule.compiler.backends.strict import StrictMachine
-from chainrule.compiler.run import machine as machines
 from chainrule.compiler.run import turns
-from chainrule.compiler.run.machine import Pool
+from chainrule.compiler.run.machine import Machine
 from chainrule.core.bulk import write_data, write_grad
 
 needs_jax = pytest.mark.skipif(not find_spec("jax"), reason="jax is not installed")
@@ -192,7 +193,7 @@ class TestTwoCallsAtOnce:
 
         assert in_threads(*[call] * 4) == [2.0] * 4
         assert len(calls) == 1
-        assert len(function._programs) == 1
+        assert len(function._source.programs) == 1
 
     def test_a_method_is_compiled_once_for_an_object(self):
         class Model:
@@ -238,7 +239,7 @@ class TestTwoCallsAtOnce:
 
 class TestMemory:
     def test_as_many_machines_as_calls_at_once_and_few_are_kept(self, monkeypatch):
-        monkeypatch.setattr(machines, "KEPT", 3)
+        monkeypatch.setattr(pool, "KEPT", 3)
         w = Value(2.0)
         function = compile(lambda x: w * x)
         function(1.0)
@@ -299,7 +300,7 @@ class TestMemory:
             patch.setattr(own, "update", lambda *numbers, **named: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 loss.train(own, [1.0], [3.0])
-            patch.setattr(machines.Machine, "run_many", lambda *arguments: 1 / 0)
+            patch.setattr(Machine, "run_many", lambda *arguments: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 loss.train(adam, [1.0, 1.0], [3.0, 4.0])
         assert (w.data, w.grad, adam.steps) == (0.0, 7.0, 0)

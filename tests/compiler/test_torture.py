@@ -153,10 +153,10 @@ PLANTED = [
     ("fuse", "passes.fusion.is_same", lambda found: True, "llvm", ["batches"]),
     ("fuse", "passes.fusion._is_zero", lambda found: True, "llvm", list(FAMILIES)),
     ("lanes", "passes.lanes.is_injective", lambda found: True, "llvm", list(FAMILIES)),
-    ("llvm", "backends.llvm._chunks", lambda found: found[:1], "llvm", ["stencil_1d"]),
+    ("llvm", "backends.llvm.nests._chunks", lambda found: found[:1], "llvm", ["stencil_1d"]),
     ("strict", "backends.strict.StrictMachine._seen", lambda found: -found, "strict", ["scan"]),
     ("C", "backends.c_header._Block.spell", lambda found: f"-({found})", "C", ["scan"]),
-    ("jax", "backends.xla._factors", lambda found: found[:1], "jax", ["coupled"]),
+    ("jax", "backends.xla.statements._factors", lambda found: found[:1], "jax", ["coupled"]),
 ]
 
 

@@ -23,7 +23,8 @@ from chainrule.compiler.run.steps import CompiledSteps
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
-from chainrule.compiler.backends.xla import Path, Xla  # noqa: E402
+from chainrule.compiler.backends.xla import Xla  # noqa: E402
+from chainrule.compiler.backends.xla.paths import Path  # noqa: E402
 
 relaxed = settings(deadline=None, suppress_health_check=list(HealthCheck))
 SINGLE = 1e-5  # of the largest number: rounding errors of 2**-24 add up
@@ -228,7 +229,7 @@ class TestFunctions:
         assert "optimization_barrier" in apart
         assert float(same) == pytest.approx(float(value), rel=1e-6)
         assert derivatives.tolist() == pytest.approx(gradient.tolist(), abs=1e-6)
-        monkeypatch.setattr("chainrule.compiler.backends.xla.SMALL", 0)
+        monkeypatch.setattr("chainrule.compiler.backends.xla.statements.SMALL", 0)
         assert "optimization_barrier" not in lowered()[0]
 
     def test_many_examples_with_arguments_that_are_not_used(self):

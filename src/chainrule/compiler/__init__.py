@@ -2,7 +2,8 @@
 
     Value or function ──trace──► Graph ──classify──► Classes ──lift──► ArrayProgram ──differentiate──► lay_out ──► LLVM
 
-Each stage takes one thing and returns a new one, prints readably and can verify itself.
+Each stage takes one thing and returns a new one, which prints readably and can verify itself. `trace` and `passes` are
+the stages, `backends` compile, `run` has memory, threads, batches and training steps; `function` is what users call.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, NoReturn, overload
 
 import numpy as np
 
+from chainrule.compiler.backends import BACKENDS, check_dtype, load_xla
 from chainrule.compiler.backends.strict import StrictCode
 from chainrule.compiler.function import CompiledFunction
 from chainrule.compiler.passes.differentiate import differentiate
@@ -20,7 +22,7 @@ from chainrule.compiler.passes.lift import IrregularityError, lift
 from chainrule.compiler.passes.naming import names_of_parameters
 from chainrule.compiler.passes.program import ArrayProgram
 from chainrule.compiler.run.export import exported
-from chainrule.compiler.run.machine import BACKENDS, Clock, Code, Order, check_dtype, load_xla
+from chainrule.compiler.run.machine import Clock, Code, Order
 from chainrule.compiler.run.turns import add_to_grad
 from chainrule.compiler.trace.graph import Graph, graph_of
 from chainrule.compiler.trace.symbols import TracingError, refuse_numbers
@@ -85,7 +87,7 @@ class Program:
         return result
 
     def value_and_grad(self) -> tuple[float, np.ndarray]:
-        """The result and its gradient by `wrt`, from the leaves' present data; no Value is changed.
+        """The result and its gradient with respect to `wrt`, from the leaves' present data; changes no Value.
 
         >>> x = Value(3.0)
         >>> compile(x * x).value_and_grad()
@@ -101,25 +103,22 @@ class Program:
         return result, gradient
 
     def describe(self, model: Module | None = None) -> str:
-        """The program that was found, a statement a line; with a model's own names for its parameters, if given.
+        """The program that was found, one statement per line; with the model's names for its parameters, if given.
 
-        >>> x = [Value(float(k)) for k in range(100)]
-        >>> print(compile(sum(v * v for v in x), wrt=()).describe())
-        v0[0] = 0 + Σi<100 input[i]·input[i]
         >>> from chainrule.nn import Neuron
         >>> neuron = Neuron(3, activation="linear")
         >>> print(compile(neuron([1.0, 2.0, 3.0]), wrt=neuron.w).describe(neuron).splitlines()[0])
         v0[0] = b + Σi<3 w[i]·c1[i]
         """
-        found = self.code.found
-        if isinstance(found, ArrayProgram):
-            found = found.named(names_of_parameters(found, self._leaves, model))
-        return str(found)
+        whole = self.code.whole
+        if isinstance(whole, ArrayProgram):
+            whole = whole.named(names_of_parameters(whole, self._leaves, model))
+        return str(whole)
 
     def to_c(self, name: str, *, dtype: str = "float64", freeze: bool = False) -> str:
         """The program as a C99 header: a function `name`, and `name_gradient` if there is a `wrt`.
 
-        Parameters are in the order of `wrt`, and the other leaves, the inputs, in order of creation. With `freeze` the
+        Parameters are in the order of `wrt`; the other leaves are the inputs, in order of creation. With `freeze`, the
         parameters' present data become constants, and there is no gradient.
 
         >>> x, w = Value(2.0), Value(0.5)
@@ -135,16 +134,16 @@ class Program:
     def to_jax(self, *, gradient: bool = False) -> Callable[..., Any]:
         """The program as a pure function of JAX arrays: `function(parameters, inputs)`, for `jax.jit` and the like.
 
-        Parameters are a vector in the order of `wrt`, the other leaves, the inputs, in order of creation; there is no
-        second argument if there are none. With `gradient` the result is a pair, with the gradient by the parameters
-        that chainrule computes. Numbers are of the type of those that come in.
+        Parameters are a vector in the order of `wrt`; the other leaves are the inputs, in order of creation, and there
+        is no second argument without them. With `gradient` the result is a pair, with the gradient with respect to the
+        parameters as chainrule computes it. It computes in the type of its arguments.
         """
         program = differentiate(self._exported()) if gradient else self._exported()
         return load_xla().function(program, len(self.wrt))  # type: ignore[no-any-return]
 
     def _exported(self, freeze: bool = False) -> ArrayProgram:
         code = self.code
-        lifted = code.lifted if isinstance(code, Code) else lift(self._graph, math.inf)
+        lifted = code.forward if isinstance(code, Code) else lift(self._graph, math.inf)
         return exported(lifted, self.wrt, dict(self._leaves), freeze=freeze)
 
     def __repr__(self) -> str:
@@ -189,22 +188,22 @@ def compile(
     allow_frozen_branches: bool = False,
     dtype: str = "float64",
 ) -> Any:
-    """A program that computes `target`, and its gradient by `wrt` (default: all leaves).
+    """A program that computes `target`, and its gradient with respect to `wrt` (default: all leaves).
 
-    A Value: the scalar graph that ordinary code recorded is searched for loops over arrays, and those are
-    compiled. Leaves are read anew at every call; plain numbers are as they were recorded, and so are branches: if a
-    comparison has read a node's data, the graph is refused unless `allow_frozen_branches` says that it is meant.
+    A Value: the scalar graph that ordinary code recorded is searched for loops over arrays, and those are compiled.
+    Leaves are read at every call. Plain numbers stay as they were recorded, and so do branches: if a comparison has
+    read a node's data, the graph is refused unless you say `allow_frozen_branches=True`.
 
     >>> x, w = Value(2.0), Value(0.5)
     >>> program = compile((w * x).tanh(), wrt=[w])
     >>> f"{program():.4f}"
     '0.7616'
 
-    A function of numbers, lists, dicts and arrays: it is called once on symbols for each structure of its arguments,
-    and the graph that this records is compiled. Values that it captures are read anew at every call, and `wrt` is among
-    them. What else it does happens in that one call only: printing, random numbers. Plain numbers that it captures
-    become part of the program. Reading the `.data` of an argument or a captured Value is an error, and so is branching
-    on one.
+    A function of numbers, lists, dicts and arrays: it is called on symbols once for each structure of its arguments,
+    and the graph that this records is compiled. Values that it captures, `wrt` among them, are read at every call.
+    Anything else it does, such as printing or drawing random numbers, happens in that one call only. Plain numbers that
+    it captures become part of the program. Reading the `.data` of an argument or a captured Value is an error, and so
+    is branching on one.
 
     >>> @compile
     ... def loss(xs, y):
@@ -216,21 +215,21 @@ def compile(
     >>> loss.batch([[1.0, 3.0], [2.0, 2.0]], [1.0, 4.0], reduce="mean")
     2.5
 
-    Sums are reordered and products fused. A `strict` program repeats the recorded nodes instead, in order, and is the
-    eager result to the last bit; a batch is then the eager sum or mean over its examples. Code in which nothing repeats
-    runs like that too.
+    Sums are reordered and products fused. A `strict` program repeats the recorded nodes in order instead, and equals
+    the eager result to the last bit; a batch is then the eager sum or mean over its examples. Code in which nothing
+    repeats runs like that too.
 
-    With `dtype="float32"` memory and arithmetic are of single precision: about seven digits, and twice the numbers in a
-    vector. Results and gradients come back as Python floats and float64 arrays all the same.
+    With `dtype="float32"`, memory and arithmetic are in single precision: about seven digits, and twice as many numbers
+    per vector. Results and gradients are Python floats and float64 arrays all the same.
 
-    Programs run through LLVM. `backend="jax"` runs them through XLA, on the devices that JAX has, and "interpreter"
-    with NumPy, statement by statement.
+    Programs run through LLVM. `backend="jax"` runs them through XLA, on JAX's devices, and "interpreter" with NumPy,
+    statement by statement.
     """
     if backend not in BACKENDS:
         raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}; got {backend!r}")
     check_dtype(dtype)
     if backend == "jax":
-        load_xla()  # so that its absence is told here
+        load_xla()  # so that its absence is reported here
     if strict and dtype != "float64":
         raise ValueError(f"a `strict` program repeats eager code, which is float64; got `dtype` {dtype!r}: give one up")
     chosen = None if wrt is None else _leaves(wrt)
@@ -246,7 +245,7 @@ def compile(
 
 
 def _code(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: str, clock: Clock) -> Any:
-    """For arrays; node by node if that is asked for, or if nothing repeats and there are no arrays to be found."""
+    """Code for arrays; node by node if asked for, or if nothing repeats and there are no arrays to be found."""
     if strict:
         return StrictCode(graph, gradient)
     try:
@@ -259,7 +258,7 @@ def _code(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: str, 
 
 
 def _check_numbers_were_not_read(graph: Graph) -> None:
-    """Refuse a graph that might be another one if its leaves had other numbers."""
+    """Refuse a graph that might have been different if its leaves had other numbers."""
     target = graph.nodes[-1]
     for node in graph.nodes:  # oldest first
         read, follower = None, f"{target!r} (`_op` {target._op!r}) was made"

@@ -74,7 +74,7 @@ def svg_of_program(program: Any) -> str | None:
 
 def svg_of_function(function: Any) -> str | None:
     """The program of the latest call, if there was one."""
-    return svg_of_program(function) if function._latest else None
+    return svg_of_program(function) if function._source.latest else None
 
 
 def _svg(picture: Picture) -> str | None:

@@ -17,10 +17,10 @@ LEAVES = {"parameter": "parameter", "input": "leaf", "captured": "leaf", "consta
 def found_by(program: Program | CompiledFunction, model: Module | None) -> ArrayProgram | None:
     """The array program that the compiler found, with the model's names for its parameters; None if it found none."""
     if isinstance(program, Program):
-        found, leaves = program.code.found, program._leaves
+        found, leaves = program.code.whole, program._leaves
     else:
         traced, code = program._last_run
-        found, leaves = code.found, [(kind, nodes) for kind, nodes in traced.captured.items() if nodes]
+        found, leaves = code.whole, [(kind, nodes) for kind, nodes in traced.captured.items() if nodes]
     if not isinstance(found, ArrayProgram):
         return None
     return found.named(names_of_parameters(found, leaves, model))

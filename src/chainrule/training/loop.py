@@ -155,7 +155,7 @@ def _devices(mesh: Any, compiled: Any, checkpoint: Any) -> Iterator[Any]:
         raise ValueError("with a `mesh` the steps are compiled, by XLA: leave `compiled` out")
     if nodes_are_observed():
         raise ValueError("steps on a `mesh` are not watched by detect_anomaly(): leave `mesh` out in the block")
-    from chainrule.compiler.run.machine import load_xla
+    from chainrule.compiler.backends import load_xla
     from chainrule.training.watchdog import witnessed
 
     load_xla()

@@ -178,7 +178,7 @@ class Sharded(ByNumber):
 
     def made(self, loss: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
         from chainrule.compiler.function import CompiledFunction
-        from chainrule.compiler.run.sharding import ShardedFunction, ShardedSteps
+        from chainrule.compiler.run.sharding import ShardedSteps
 
         task, rng = self.task, self.position.rng
         steps = ShardedSteps(loss, (task.data.inputs, task.data.targets), task.optimizer, task.devices, task.dtype)
@@ -191,7 +191,7 @@ class Sharded(ByNumber):
             }
         )
         program = CompiledFunction(task.model, backend="jax", dtype=task.dtype)
-        return steps, ShardedFunction(program, task.devices.mesh)
+        return steps, program.shard(task.devices.mesh)
 
     def store(self) -> None:
         self.steps.store()

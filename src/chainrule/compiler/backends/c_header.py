@@ -46,9 +46,9 @@ RESERVED = re.compile(
 def header(
     name: str, program: ArrayProgram, dtype: str = "float64", gradient: bool = True, notes: dict[str, str] | None = None
 ) -> str:
-    """The header: `name` computes the output, and `name_gradient` its derivative by the parameters too, if wanted.
+    """The header: `name` computes the output, and `name_gradient` also its gradient, if wanted.
 
-    `notes` says of buffers what their numbers are.
+    `notes` describes the contents of buffers.
     """
     check_name(name)
     element = Element(dtype)
@@ -69,7 +69,7 @@ def header(
 
 
 def check_name(name: str) -> None:
-    """Refuse what C cannot call a function."""
+    """Refuse a name that a C function cannot have."""
     if not (isinstance(name, str) and re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII)):
         raise ValueError(
             f"`name` must be a C identifier, got {name!r}: begin with a letter, go on with letters, digits and _"
@@ -79,7 +79,7 @@ def check_name(name: str) -> None:
 
 
 class Element:
-    """The type of every number, and how C spells numbers and functions of it."""
+    """The type of every number, and how C writes its numbers and functions."""
 
     def __init__(self, dtype: str) -> None:
         self.single = dtype == "float32"
@@ -87,7 +87,7 @@ class Element:
         self.bytes = 4 if self.single else 8
 
     def literal(self, number: float) -> str:
-        """The shortest decimal that reads back as the number; in brackets if it is negative."""
+        """The shortest decimal that reads back as the number; in parentheses if it is negative."""
         with np.errstate(over="ignore"):
             rounded = np.float32(number) if self.single else np.float64(number)
         if not np.isfinite(rounded):
@@ -104,7 +104,7 @@ class Element:
 
 
 class _Constants:
-    """Arrays of numbers and tables of positions, each written once."""
+    """Constant arrays and tables of positions, each written once."""
 
     def __init__(self, name: str, element: Element) -> None:
         self.name = name
@@ -141,7 +141,7 @@ class _Constants:
 
 
 def _filled(entries: Sequence[str]) -> list[str]:
-    """The entries in lines."""
+    """The entries, broken into lines."""
     lines, line = [], ""
     for entry in entries:
         if len(line) + len(entry) > 110:
@@ -165,7 +165,7 @@ class Piece(ops.Carrier):
 
 
 class _Block:
-    """What is computed in one turn of a loop. Equal pieces are one piece, and one that is used twice gets a name."""
+    """What one turn of a loop computes. Equal pieces are one piece, and a piece that is used twice gets a name."""
 
     def __init__(self, function: _Function) -> None:
         self.function = function
@@ -252,7 +252,7 @@ class _Block:
 
 
 class _Function:
-    """One C function: what a program takes, what it gives, and its loops."""
+    """One C function: its arguments and its loops."""
 
     def __init__(self, prefix: str, suffix: str, program: ArrayProgram, constants: _Constants) -> None:
         self.prefix = prefix
@@ -310,7 +310,7 @@ class _Function:
         return [f"    for ({self.index} {way}) {{", *lines, "    }"]
 
     def statement(self, statement: Statement, indent: str) -> list[str]:
-        """A comment with the statement as people read it, and its loops."""
+        """The statement as a comment, and its loops."""
         block, before = _Block(self), list[str]()
         total: Any = None
         reductions = sum(bool(term.loops) for term in statement.terms)
@@ -393,9 +393,9 @@ def _tables(program: ArrayProgram) -> list[Any]:
 
 
 def share_memory(program: ArrayProgram, elsewhere: Iterable[Array] = ()) -> tuple[dict[Array, int], int]:
-    """Offsets in one buffer for the arrays that a program fills, but those kept elsewhere; and its size.
+    """Offsets in one buffer for the arrays that a program fills, except those kept `elsewhere`; and its size.
 
-    An array takes the first place that no other holds while it lives: from the step that first touches it to the last.
+    An array lives from the first step that touches it to the last, and takes the first place that is free meanwhile.
     """
     elsewhere = set(elsewhere)
     lives: dict[Array, list[int]] = {}
@@ -428,7 +428,7 @@ def _sizes(functions: list[_Function]) -> str:
 
 
 def _introduction(name: str, functions: list[_Function], constants: _Constants, notes: dict[str, str]) -> str:
-    """The comment that a caller reads."""
+    """The comment for callers."""
     sizes = [{buffer: str(size) for _, buffer, size in function.arguments()} for function in functions]
     deeds = ["computes the outputs", "computes the outputs and their derivatives by the parameters"]
     lines = [

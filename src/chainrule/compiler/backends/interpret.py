@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from chainrule import ops
+from chainrule.compiler.backends.array_ops import Numbers, bare, functions
 from chainrule.compiler.passes.differentiate import is_injective
 from chainrule.compiler.passes.program import (
     NOTHING,
@@ -31,37 +32,19 @@ def _power(base: Any, exponent: Any) -> Any:
     return np.power(np.where(as_root, np.absolute(base), base), exponent)
 
 
-NUMPY: dict[str, Any] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "neg": np.negative,
-    "pow": _power,
-    "abs": np.absolute,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "where": lambda condition, a, b: np.where(condition != 0.0, a, b),
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "atan2": np.arctan2,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-    "erf": np.vectorize(math.erf, otypes=[float]),
-    "erfc": np.vectorize(math.erfc, otypes=[float]),
-}
+NUMPY = functions(
+    np,
+    pow=_power,
+    where=lambda condition, a, b: np.where(condition != 0.0, a, b),
+    erf=np.vectorize(math.erf, otypes=[float]),
+    erfc=np.vectorize(math.erfc, otypes=[float]),
+)
 
 Memory = dict[Array, np.ndarray]
 
 
 class Interpreted:
-    """An array program with memory to run in."""
+    """An array program with memory to run in: an `ArrayBackend`."""
 
     def __init__(self, program: ArrayProgram, dtype: str = "float64") -> None:
         self.program = program
@@ -70,16 +53,13 @@ class Interpreted:
         self.size = sum(array.size for array in self.views)
 
     def twin(self) -> Interpreted:
-        """The same program with memory of its own."""
+        """The same program with new memory."""
         return Interpreted(self.program, self.dtype)
 
     def run_many(
         self, count: int, rows: Mapping[Array, np.ndarray], output: Array, summed: Array | None, section: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Run so many times, with leaves set to the next of their rows before; a row a run of the output.
-
-        And for each `section` of runs a row of the sums of `summed`, if that is wanted.
-        """
+        """As `ArrayBackend` says."""
         results = np.empty((count, output.size), self.dtype)
         sums = np.zeros((-(-count // section), summed.size if summed else 0))
         for time in range(count):
@@ -138,23 +118,8 @@ def _evaluate(expression: Expression, loops: Shape, memory: Memory, time: int, n
     return apply(expression.op, operands)
 
 
-class _Numbers(ops.Carrier):
-    """NumPy arrays that the rules of the op table run on."""
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-    def _apply(self, op: Any, operands: tuple[Any, ...]) -> Any:
-        return _Numbers(apply(op, [o.array if isinstance(o, _Numbers) else o for o in operands]))
-
-
-def _bare(number: Any) -> Any:
-    return number.array if isinstance(number, _Numbers) else number
-
-
-def apply(op: Any, operands: list[Any]) -> Any:
-    """An op on NumPy arrays: a primitive by NumPy's function, anything else by its rule. The type is the operands'."""
+def apply(op: ops.Op, operands: list[Any]) -> Any:
+    """An op on NumPy arrays: a primitive by NumPy's function, any other by its rule. The type is the operands'."""
     if op.c:
-        function = NUMPY.get(op.name) or getattr(np, op.name)
-        return np.asarray(function(*operands), dtype=np.result_type(*operands))
-    return _bare(op.forward(*map(_Numbers, operands)))
+        return np.asarray(NUMPY[op.name](*operands), dtype=np.result_type(*operands))
+    return bare(op.forward(*[Numbers(operand, apply) for operand in operands]))

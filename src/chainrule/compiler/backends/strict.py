@@ -1,7 +1,7 @@
 """Strict programs: the recorded nodes themselves, computed again in the order they were made.
 
-The same operations in the same order by the same library as eager code, and so the same numbers to the last bit;
-without Python between the nodes, which is where eager code spends its time.
+These are the operations of eager code, in the same order and by the same library, so the numbers agree to the last bit.
+There is no Python between the nodes, which is where eager code spends its time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.run.machine import Pool
+from chainrule.compiler.backends.pool import Pool
 from chainrule.compiler.trace.graph import KINDS, Graph
 from chainrule.core.bulk import read_data, read_grad, replay, write_data, write_grad
 from chainrule.core.graph import number_of
@@ -22,9 +22,9 @@ from chainrule.core.value import Value
 class StrictCode(Pool["StrictMachine"]):
     """A graph to be computed again node by node; what `Code` is for arrays.
 
-    `results` are the nodes to compute (default: the last), `inputs` numbers for the inputs to begin with. Nodes made
-    before serial number `since` are the *surroundings* of a function: the eager code of a batch would compute its own
-    nodes anew for each example, and these once.
+    `results` are the nodes to compute (default: the last), `inputs` initial numbers for the inputs. Nodes made before
+    serial number `since` are the *surroundings* of a function: eager code computes them once per batch, and the
+    function's own nodes once per example.
     """
 
     def __init__(
@@ -35,17 +35,11 @@ class StrictCode(Pool["StrictMachine"]):
         inputs: Sequence[float] = (),
         since: int = 0,
     ) -> None:
-        super().__init__()
-        self.found = graph  # for people to read
-        self._recipe = graph, gradient, results, inputs, since
-        self.give_back(self.make())
-
-    def make(self) -> StrictMachine:
-        """Nodes of its own for the same graph."""
-        return StrictMachine(*self._recipe)
+        super().__init__(StrictMachine(graph, gradient, results, inputs, since))
+        self.whole = graph  # what `describe` prints
 
     def stats(self, scalar_nodes: int, seconds: dict[str, float]) -> dict[str, Any]:
-        """There are no arrays here."""
+        """The figures that `Code.stats` has; there are no arrays here."""
         return {"scalar nodes": scalar_nodes, "array statements": 0, "not affine": 0, "bytes": 0, "seconds": seconds}
 
 
@@ -60,6 +54,7 @@ class StrictMachine:
         inputs: Sequence[float],
         since: int,
     ) -> None:
+        self._recipe = graph, gradient, results, inputs, since
         self.graph = graph
         self.wants_gradient = gradient
         self.leaves: dict[str, list[Value]] = {kind: [] for kind in KINDS}
@@ -74,6 +69,10 @@ class StrictMachine:
         self.output = np.empty(len(self.results))
         self.gradient = np.zeros(len(self.leaves["parameter"]))
         self._zeros = np.zeros_like(self.gradient)
+
+    def twin(self) -> StrictMachine:
+        """The same graph made of new nodes."""
+        return StrictMachine(*self._recipe)
 
     def load(self, kind: str, numbers: Any) -> None:
         """Set the leaves of one kind, oldest first."""
@@ -94,7 +93,7 @@ class StrictMachine:
             self._finish()
 
     def run_many(self, rows: np.ndarray) -> np.ndarray:
-        """The results for each of `rows`, which the inputs are set to."""
+        """The results, with the inputs set to each of `rows` in turn: one row per run."""
         outputs = np.empty((len(rows), len(self.results)))
         self._start()
         for row, output in zip(rows, outputs, strict=True):
@@ -104,9 +103,9 @@ class StrictMachine:
         return outputs
 
     def total(self, rows: np.ndarray, seed: float) -> float:
-        """The sum of the results for all rows, first to last. Leaves in `gradient` the derivatives of `seed` times it.
+        """The sum of the results over all rows, first to last; `gradient` becomes the gradient of `seed` times the sum.
 
-        They are added up as `backward()` of one graph of all rows would: newest first, and so from the last row on.
+        Gradients are added as `backward()` on one graph of all rows would: newest first, so from the last row on.
         """
         values = []
         self._start()
@@ -165,7 +164,7 @@ class StrictMachine:
             result.grad += seed
 
     def _finish(self) -> None:
-        """The surroundings' part of the backward pass: the last, for they are older than the function's nodes."""
+        """The surroundings' part of the backward pass: the last, because they are older than the function's nodes."""
         for node in self.surroundings:
             node.grad = 0.0
         for place, stand_in in self._stand_ins.items():

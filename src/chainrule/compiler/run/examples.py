@@ -16,7 +16,7 @@ from chainrule.ops import as_float
 
 
 def rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
-    """The structure of one example of a batched argument, and a matrix with a row for each."""
+    """The structure of one example of a batched argument, and a matrix with one row per example."""
     if isinstance(array, np.ndarray) and array.ndim:
         matrix = array.reshape(len(array), -1) if array.size else np.zeros((len(array), 0))
         if matrix.dtype.kind not in "fiub":
@@ -37,8 +37,14 @@ def rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
     return structures.pop(), np.array(rows, dtype=np.float64)
 
 
+def check_reduce(reduce: str) -> None:
+    """Refuse what is no way to reduce the results of a batch to one number."""
+    if reduce not in ("mean", "sum"):
+        raise ValueError(f"`reduce` must be 'mean', 'sum' or None, got {reduce!r}")
+
+
 class Examples:
-    """The arguments of a batch: matrices with a row for each example."""
+    """The arguments of a batch: matrices with one row per example."""
 
     def __init__(self, matrices: list[np.ndarray], traced: Traced) -> None:
         self.count = len(matrices[0])
@@ -49,14 +55,14 @@ class Examples:
         self.pieces = [(matrix, *span) for matrix, span in zip(matrices, traced.spans, strict=True)]
 
     def chosen(self, numbers: Sequence[int]) -> Examples:
-        """Those of these numbers; in the same memory, if they follow one another."""
+        """The examples with these numbers; a view of the same memory if they are consecutive."""
         other, which = copy(self), _span(np.array(numbers))
         other.pieces = [(matrix[which], *span) for matrix, *span in self.pieces]
         other.count = len(other.pieces[0][0])
         return other
 
     def column(self, place: int) -> np.ndarray:
-        """The number at one place of the arguments, of all examples."""
+        """The number at one place of the arguments, for all examples."""
         for matrix, *_ in self.pieces:
             if place < matrix.shape[1]:
                 return matrix[:, place]
@@ -64,11 +70,11 @@ class Examples:
         raise IndexError(f"the arguments have fewer numbers than {place + 1}")
 
     def matrix(self) -> np.ndarray:
-        """For each example a row of the numbers that are used."""
+        """One row per example, of the numbers that the program uses."""
         return np.concatenate([matrix for matrix, *_ in self.pieces], axis=1)[:, self.used]
 
     def rows(self, firsts: range, machine: Machine) -> np.ndarray:
-        """For each run, which begins at one of `firsts`, a row: each used number of all its examples, padded."""
+        """One row per run, which begins at one of `firsts`: each used number for all its examples, padded."""
         runs, step = len(firsts), firsts.step
         rows = machine.room(runs, self.width * padded(step))
         by_number = rows.reshape(runs, self.width, padded(step))
@@ -80,7 +86,7 @@ class Examples:
 
 
 def _spans(widths: list[int], used: np.ndarray) -> list[tuple[Any, Any]]:
-    """For each of the matrices side by side: which of its columns are used, and where they go."""
+    """For each matrix, of these widths: which of its columns are used, and where they go."""
     spans, start = [], 0
     for width in widths:
         targets = np.flatnonzero((start <= used) & (used < start + width))
@@ -90,7 +96,7 @@ def _spans(widths: list[int], used: np.ndarray) -> list[tuple[Any, Any]]:
 
 
 def _span(indices: np.ndarray) -> Any:
-    """The indices as a slice if they follow one another, which NumPy copies faster."""
+    """The indices as a slice if they are consecutive, which NumPy copies faster."""
     if len(indices) and (np.diff(indices) == 1).all():
         return slice(int(indices[0]), int(indices[-1]) + 1)
     return indices

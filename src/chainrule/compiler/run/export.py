@@ -1,8 +1,8 @@
-"""Export: what a program takes and gives once it has left for another language or engine.
+"""Export: the inputs of a program that another language or engine calls.
 
-A lifted program has its leaves in order of creation, and only those that it needs. Whoever calls exported code has the
-numbers of `wrt` and of the arguments, all of them and in their own order. So the program is given leaves like that, and
-a statement each that picks from them what it needs; or leaves are frozen, and become constants.
+A lifted program has its leaves in order of creation, and only those it needs. Callers have all numbers of `wrt` and of
+the arguments, in their own order. So the exported program has such leaves, and a statement for each kind that picks
+what it needs from them. Leaves may also be frozen: they become constants.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def exported(
     arguments: tuple[Sequence[int], int] | None = None,
     freeze: bool = False,
 ) -> ArrayProgram:
-    """The program with its parameters in the order of `wrt`; or, to `freeze`, with the present data of its `leaves`.
+    """The program with its parameters in the order of `wrt`; or, with `freeze`, with the `leaves`' data as constants.
 
-    `arguments` are the places of the inputs among a function's arguments, and how many of those there are. Where there
-    are none, the inputs are leaves of a graph; they are not frozen.
+    `arguments` are the places of the inputs among a function's arguments, and how many numbers those have. It is None
+    for a recorded graph, whose inputs are leaves; they are not frozen.
     """
     program = with_own_output(program)
     parameters = leaves.get("parameter", [])
@@ -40,7 +40,7 @@ def exported(
 
 
 def leaves_as_given(program: ArrayProgram, kind: str, places: Sequence[int], size: int) -> ArrayProgram:
-    """The program with `size` leaves of a kind, of which the k-th that it needs is at `places[k]`."""
+    """The program with `size` leaves of a kind; the k-th one it needs is at `places[k]`."""
     if size == 0 or (len(places) == size and list(places) == list(range(size))):
         return program
     given = Array(kind, size, kind)
@@ -65,7 +65,7 @@ def frozen(program: ArrayProgram, kind: str, numbers: Any) -> ArrayProgram:
 
 
 def with_own_output(program: ArrayProgram) -> ArrayProgram:
-    """The program with an output that is computed, if it was a leaf itself."""
+    """The program with a computed output, even if its output was a leaf."""
     if program.output.kind == "value":
         return program
     output = Array("output", 1, "value")
@@ -74,7 +74,7 @@ def with_own_output(program: ArrayProgram) -> ArrayProgram:
 
 
 def _replaced(program: ArrayProgram, old: Array, new: Array) -> tuple[list[Statement | Repeat], Array]:
-    """The program's steps and output, with another array in place of one."""
+    """The program's steps and output, with `new` in place of `old`."""
 
     def change(access: Access) -> Access:
         if access.array is not old:

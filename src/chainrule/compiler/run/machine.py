@@ -1,21 +1,21 @@
 """Code and machines: an array program taken through the last passes and compiled, and the memory that it runs in.
 
-Code does not change once it is there, and any number of threads may run it. A machine is memory, and belongs to one
-call at a time.
+Code is immutable, and any number of threads may run it. A machine is memory, and belongs to one call at a time.
 """
 
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+from functools import partial
 from time import perf_counter
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.backends.interpret import Interpreted
+from chainrule.compiler.backends import compiled_by
+from chainrule.compiler.backends.pool import Pool
+from chainrule.compiler.backends.protocol import ArrayBackend
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import lay_out
 from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError
@@ -23,30 +23,9 @@ from chainrule.compiler.passes.program import Array, ArrayProgram
 from chainrule.core.bulk import read_data
 from chainrule.core.value import Value
 
-M = TypeVar("M")
-
-KEPT = max(8, os.cpu_count() or 1)  # machines of one program that wait for a call; more of them are freed
-BACKENDS = ("llvm", "jax", "interpreter")
-DTYPES = ("float64", "float32")
-
-
-def check_dtype(dtype: str) -> None:
-    """Refuse a type of numbers that programs do not compute in."""
-    if dtype not in DTYPES:
-        raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}; got {dtype!r}")
-
-
-def load_xla() -> Any:
-    """The module that imports jax, if there is a jax."""
-    try:
-        return import_module("chainrule.compiler.backends.xla")
-    except ImportError as error:
-        remedy = "install it with pip install 'chainrule[jax]'"
-        raise ImportError(f"programs for JAX need the package jax, which does not load ({error}): {remedy}") from error
-
 
 class Clock:
-    """Seconds by stage. The garbage collector rests: passes make many objects, and no cycles."""
+    """Seconds per stage. The garbage collector is paused: passes make many objects and no cycles."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -62,141 +41,110 @@ class Clock:
             self.seconds[stage] = perf_counter() - started
 
 
-class Pool(Generic[M]):
-    """Machines that no call is using: a call takes one, and gives it back when it has read its results.
-
-    Whoever comes in between, be it another thread, a signal handler or a finalizer, takes another. A call that fails
-    gives nothing back, for its machine may still be running in some thread; the next one is made new.
-    """
-
-    def __init__(self) -> None:
-        self._free: list[M] = []
-
-    def make(self) -> M:
-        """A machine of its own for this program."""
-        raise NotImplementedError
-
-    def take(self) -> M:
-        """A machine that is the caller's until it is given back."""
-        try:
-            return self._free.pop()
-        except IndexError:
-            return self.make()
-
-    def give_back(self, machine: M) -> None:
-        """For others to use: of what lies in its memory, the caller must have made copies."""
-        if len(self._free) < KEPT:
-            self._free.append(machine)
-
-
 class Code(Pool["Machine"]):
-    """`lifted`, and its derivative by the parameters if `gradient` is wanted, compiled for numbers of type `dtype`."""
+    """A lifted program compiled for numbers of type `dtype`, with its gradient if that is wanted.
+
+    It has the program at three stages. `forward` is as it was lifted, and computes the results; exports start from it.
+    `whole` is `forward`, its gradient and what `then` adds, such as an optimizer's update; `describe` prints it.
+    `laid_out` is `whole` with its arrays arranged for vectors, and is what runs.
+    """
 
     def __init__(
         self,
-        lifted: ArrayProgram,
+        forward: ArrayProgram,
         gradient: bool,
         backend: str,
         clock: Clock,
         then: Callable[[ArrayProgram], ArrayProgram] = lambda program: program,
         dtype: str = "float64",
     ) -> None:
-        super().__init__()
-        self.lifted = lifted
-        whole = clock("differentiate", lambda: differentiate(lifted)) if gradient else lifted
-        self.found: ArrayProgram = then(whole)  # for people to read: that which runs, but for the layout
-        self.arrays: ArrayProgram
-        self.arrays, self.places = (
-            (self.found, {}) if backend == "jax" else clock("lay out", lambda: lay_out(self.found))  # XLA has its own
-        )
-        if len(self.arrays.statements) > MOST_STATEMENTS:
-            raise IrregularityError(len(self.arrays.statements))
-        self.dtype = np.dtype(dtype)
-        self._runner: Any
-        if backend == "llvm":
-            from chainrule.compiler.backends.llvm import Native
-
-            self._runner = clock("llvm", lambda: Native(self.arrays, dtype))
-        elif backend == "jax":
-            self._runner = load_xla().Xla(self.arrays, dtype)
-        else:
-            self._runner = Interpreted(self.arrays, dtype)
-        self.seconds_a_run: float | None = None  # the least so far, in batches
-        self.give_back(Machine(self, self._runner))
-
-    def make(self) -> Machine:
-        """The same code with memory of its own."""
-        return Machine(self, self._runner.twin())
+        self.forward = forward
+        self.whole = whole = then(clock("differentiate", lambda: differentiate(forward)) if gradient else forward)
+        self.laid_out: ArrayProgram = whole
+        places: dict[Array, Any] = {}
+        if backend != "jax":  # XLA chooses layouts itself
+            self.laid_out, places = clock("lay out", lambda: lay_out(whole))
+        if len(self.laid_out.statements) > MOST_STATEMENTS:
+            raise IrregularityError(len(self.laid_out.statements))
+        make = partial(compiled_by, backend, self.laid_out, dtype)
+        runner: ArrayBackend = clock("llvm", make) if backend == "llvm" else make()
+        self.bytes = runner.size * np.dtype(dtype).itemsize
+        self.seconds_per_run: float | None = None  # the least so far, in batches
+        super().__init__(Machine(self.laid_out, places, runner))
 
     def stats(self, scalar_nodes: int, seconds: dict[str, float]) -> dict[str, Any]:
         """What was found, in numbers."""
-        statements = self.arrays.statements
+        statements = self.laid_out.statements
         return {
             "scalar nodes": scalar_nodes,
             "array statements": len(statements),
             "not affine": sum(not statement.affine for statement in statements),
-            "bytes": self._runner.size * self.dtype.itemsize,
+            "bytes": self.bytes,
             "seconds": seconds,
         }
 
 
 class Machine:
-    """Memory for one run of `code` at a time. `output` and `gradient` are the results of the last one."""
+    """Memory for one run of a program at a time. `output` and `gradient` are the results of the last one.
 
-    def __init__(self, code: Code, runner: Any) -> None:
-        self.arrays = code.arrays
+    `places` says where the layout has put the elements of a leaf, where it has moved them.
+    """
+
+    def __init__(self, program: ArrayProgram, places: Mapping[Array, Any], runner: ArrayBackend) -> None:
+        self.program = program
         self.run: Callable[[], None] = runner.run
-        self.views: dict[Any, np.ndarray] = runner.views
-        self.output = self.views[self.arrays.output]
-        self.gradient = np.zeros(0) if self.arrays.gradient is None else self.views[self.arrays.gradient]
-        self._places = code.places
+        self.views = runner.views
+        self.output = self.views[program.output]
+        self.gradient = np.zeros(0) if program.gradient is None else self.views[program.gradient]
+        self._places = places
         self._runner = runner
         self._room = np.zeros(0)
         self._plain = {  # leaves that lie in memory as they are given
             kind: self.views[array]
-            for kind, array in self.arrays.leaves.items()
-            if array not in code.places and code.dtype == np.float64
+            for kind, array in program.leaves.items()
+            if array not in places and self.output.dtype == np.float64
         }
         for array, view in self.views.items():
             if array.numbers is not None:
                 _assign(view, slice(None), array.numbers)
 
+    def twin(self) -> Machine:
+        """The same code with new memory."""
+        return Machine(self.program, self._places, self._runner.twin())
+
     def load(self, kind: str, numbers: Sequence[float] | np.ndarray) -> None:
         """Set the leaves of one kind, given in the order of the lifted program."""
         if (plain := self._plain.get(kind)) is not None:
             plain[: len(numbers)] = numbers
-        elif (array := self.arrays.leaves.get(kind)) is not None:
+        elif (array := self.program.leaves.get(kind)) is not None:
             _assign(self.views[array], self._places.get(array, slice(0, len(numbers))), numbers)
 
     def load_data(self, kind: str, values: list[Value]) -> None:
         """Set the leaves of one kind to the present data of these Values."""
         if (plain := self._plain.get(kind)) is not None:
             read_data(values, plain)
-        elif kind in self.arrays.leaves:
+        elif kind in self.program.leaves:
             numbers = np.empty(len(values))
             read_data(values, numbers)
             self.load(kind, numbers)
 
     def run_many(self, rows: Mapping[str, np.ndarray], section: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Run once for each row of matrices, which leaves by kind are set to before; a row a run of the results.
+        """Run once per row of the matrices, to which the leaves of each kind are set before: one result row per run.
 
-        And for each `section` of runs a row of the sums of their derivatives by the parameters, if it is not 0.
+        With a `section`, also returns the gradient summed over each `section` consecutive runs (see `ArrayBackend`).
         """
-        leaves = self.arrays.leaves
+        leaves = self.program.leaves
         count = len(next(iter(rows.values())))
         given = {leaves[kind]: self._laid_out(leaves[kind], part) for kind, part in rows.items() if kind in leaves}
-        summed = self.arrays.gradient if section else None
-        found: tuple[np.ndarray, np.ndarray] = self._runner.run_many(
-            count, given, self.arrays.output, summed, section or max(count, 1)
-        )
-        return found
+        summed = self.program.gradient if section else None
+        return self._runner.run_many(count, given, self.program.output, summed, section or max(count, 1))
 
     def room(self, count: int, width: int) -> np.ndarray:
-        """A matrix to fill with inputs and give to `run_many`: zeros, or what it was last. For one run, their place.
+        """A matrix to fill with inputs for `run_many`; it holds zeros or old inputs. For one run, the inputs in place.
 
-        Fresh memory is slow to touch, and to copy is not much faster.
+        Fresh memory is slow to touch, and copying is not much faster.
         """
-        leaf = self.arrays.leaves.get("input")
+        leaf = self.program.leaves.get("input")
         if count == 1 and leaf is not None and leaf.size == width and leaf not in self._places:
             return self.views[leaf].reshape(1, width)
         if self._room.size < count * width:
@@ -204,19 +152,16 @@ class Machine:
         return self._room[: count * width].reshape(count, width)
 
     def _laid_out(self, leaf: Array, rows: np.ndarray) -> np.ndarray:
-        """Rows for a leaf as it lies in memory, in the memory's type."""
+        """Rows of numbers for a leaf, in the order and the type that it has in memory."""
         if leaf in self._places:
             moved = np.zeros((len(rows), leaf.size))
             moved[:, self._places[leaf]] = rows
             rows = moved
-        if rows.dtype == self.output.dtype:
-            return rows
-        with np.errstate(over="ignore"):
-            return rows.astype(self.output.dtype)
+        return narrowed(rows, self.output.dtype)
 
     def read(self, kind: str) -> np.ndarray:
         """The leaves of one kind as they are in memory, in the order of the lifted program."""
-        array = self.arrays.leaves[kind]
+        array = self.program.leaves[kind]
         numbers = self.views[array][self._places[array]] if array in self._places else self.views[array]
         return numbers.astype(np.float64, copy=False)
 
@@ -230,14 +175,22 @@ def _assign(view: np.ndarray, where: Any, numbers: Any) -> None:
             view[where] = numbers
 
 
+def narrowed(numbers: np.ndarray, dtype: Any) -> np.ndarray:
+    """The numbers in another type; what is too large for it becomes infinite, without a warning."""
+    if numbers.dtype == dtype:
+        return numbers
+    with np.errstate(over="ignore"):
+        return numbers.astype(dtype)
+
+
 def places(wanted: Sequence[Any], parameters: Sequence[Any]) -> np.ndarray:
-    """Where `wanted` are among the parameters; -1 for those that are not."""
+    """The index of each of `wanted` among the parameters; -1 for those that are not there."""
     position = {node: i for i, node in enumerate(parameters)}
     return np.array([position.get(node, -1) for node in wanted], dtype=np.int64)
 
 
 class Order:
-    """From derivatives by a program's parameters to those by what is wanted: 0.0 by what it does not depend on."""
+    """From the gradient of a program's parameters to that of `wanted`: 0.0 for those it does not depend on."""
 
     def __init__(self, wanted: Sequence[Any], parameters: Sequence[Any]) -> None:
         self.places = places(wanted, parameters)

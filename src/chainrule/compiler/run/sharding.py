@@ -1,10 +1,10 @@
-"""Batches over many devices: each runs the program on its share of the examples, and XLA adds up what they find.
+"""Batches over many devices: each runs the program on its share of the examples, and XLA adds the sums.
 
     examples ──rows over the mesh──► the program of some examples, run after run, on each device ──psum──► sums
 
 Parameters are on every device. The devices may belong to many processes, on many machines, that `jax.distributed` has
-brought together: each process is given all examples and sends its own devices their rows. A batch that does not divide
-is filled up with its last example, which a mask keeps out of the sums.
+connected: each process is given all examples and sends its own devices their rows. A batch that does not divide evenly
+is filled up with copies of its last example, which a mask keeps out of the sums.
 """
 
 from __future__ import annotations
@@ -23,15 +23,19 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from chainrule.compiler.backends.xla import Numbers, computation, precision
-from chainrule.compiler.function import CompiledFunction
+from chainrule.compiler.backends.array_ops import Numbers
+from chainrule.compiler.backends.xla.operations import apply
+from chainrule.compiler.backends.xla.runner import precision
+from chainrule.compiler.backends.xla.statements import computation
 from chainrule.compiler.passes.batch import batched
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import padded
 from chainrule.compiler.passes.program import ArrayProgram
-from chainrule.compiler.run.examples import Examples
-from chainrule.compiler.run.machine import places
+from chainrule.compiler.run.examples import Examples, check_reduce
+from chainrule.compiler.run.machine import narrowed, places
+from chainrule.compiler.run.source import Source
 from chainrule.compiler.run.traced import Traced
+from chainrule.compiler.run.traces import Traces
 from chainrule.compiler.run.turns import Turn, add_to_grad, compiling
 from chainrule.core.bulk import read_data, write_data
 from chainrule.core.structure import batch_of
@@ -49,16 +53,17 @@ class ShardedFunction:
 
     Every process of a run makes the same calls with the same arguments, and gets the same results.
 
+    >>> from chainrule import compile
     >>> w = Value(3.0)
-    >>> program = CompiledFunction(lambda x: w * x, backend="jax").shard("all")
+    >>> program = compile(lambda x: w * x, backend="jax").shard("all")
     >>> program.batch([1.0, 2.0, 6.0]), w.grad
     (9.0, 3.0)
     """
 
-    def __init__(self, function: CompiledFunction, mesh: Any) -> None:
-        self.function = function
+    def __init__(self, traces: Traces, mesh: Any) -> None:
         self.devices = Devices(mesh)
-        self.dtype = np.dtype(function._dtype)
+        self._traces = traces
+        self._dtype = np.dtype(traces.source.dtype)
         self._programs: dict[Any, Executable] = {}
 
     def batch(self, *arrays: Any, reduce: str | None = "mean") -> Any:
@@ -66,8 +71,8 @@ class ShardedFunction:
 
         With `reduce=None`: the result for each example, and no gradient.
 
-        >>> program = CompiledFunction(lambda x: 2.0 * x, backend="jax").shard("all")
-        >>> program.batch([1.0, 2.0, 6.0], reduce=None)
+        >>> from chainrule import compile
+        >>> compile(lambda x: 2.0 * x, backend="jax").shard("all").batch([1.0, 2.0, 6.0], reduce=None)
         array([ 2.,  4., 12.])
         """
         if reduce is None:
@@ -77,43 +82,43 @@ class ShardedFunction:
         return value
 
     def batch_value_and_grad(self, *arrays: Any, reduce: str = "mean") -> tuple[float, np.ndarray]:
-        """As `batch`: the mean or sum of the results, and its gradient by `wrt`; no Value is changed.
+        """As `batch`: the mean or sum of the results, and its gradient with respect to `wrt`; no Value is changed.
 
+        >>> from chainrule import compile
         >>> w = Value(3.0)
-        >>> CompiledFunction(lambda x: w * x, backend="jax").shard("all").batch_value_and_grad([1.0, 5.0])
+        >>> compile(lambda x: w * x, backend="jax").shard("all").batch_value_and_grad([1.0, 5.0])
         (9.0, array([3.]))
         """
         return self._value_and_grad(arrays, reduce)[1:]
 
     def __repr__(self) -> str:
-        return f"<ShardedFunction {self.function.name} on {self.devices}>"
+        return f"<ShardedFunction {self._traces.source.name} on {self.devices}>"
 
     def _value_and_grad(self, arrays: Sequence[Any], reduce: str) -> tuple[Traced, float, np.ndarray]:
-        if reduce not in ("mean", "sum"):
-            raise ValueError(f"`reduce` must be 'mean', 'sum' or None, got {reduce!r}")
-        traced, examples = self.function._examples(arrays)
-        self.function._check_scalar(traced)
+        check_reduce(reduce)
+        traced, examples = self._traces.on_examples(arrays)
+        traced.check_scalar()
         value, gradient = self._run(sums, traced, examples)
         count = examples.count if reduce == "mean" else 1
         return traced, float(value) / count, traced.order(np.asarray(gradient), count)
 
     def _results(self, arrays: Sequence[Any]) -> Any:
-        traced, examples = self.function._examples(arrays)
+        traced, examples = self._traces.on_examples(arrays)
         (rows,) = self._run(results, traced, examples)
         return batch_of(traced.result, iter(rows[: examples.count].T))
 
     def _run(self, make: Callable[..., Any], traced: Traced, examples: Examples) -> list[np.ndarray]:
-        """What a program that `make` makes gives for these examples."""
+        """The results of the program that `make` builds, for these examples."""
         devices, layout = self.devices, Layout.of(examples.count, self.devices.count, traced.most_examples)
         key = make, traced, layout
         if key not in self._programs:
-            with compiling(self.function):
+            with compiling(traced.source):
                 if key not in self._programs:
-                    self.function._count_program(traced, examples.count)
+                    traced.source.count_program(traced.structure, examples.count)
                     self._programs[key] = Executable(make(traced, layout, devices))
-        with precision(self.dtype):
-            leaves = {k: devices.everywhere(_narrowed(_data(v), self.dtype)) for k, v in traced.captured.items()}
-            rows, mask = layout.placed(examples.matrix(), np.arange(examples.count), devices, self.dtype)
+        with precision(self._dtype):
+            leaves = {k: devices.everywhere(narrowed(_data(v), self._dtype)) for k, v in traced.captured.items()}
+            rows, mask = layout.placed(examples.matrix(), np.arange(examples.count), devices, self._dtype)
             found = devices.run(self._programs[key], leaves, rows, mask)
             return [here(array).astype(np.float64) for array in found]
 
@@ -121,8 +126,8 @@ class ShardedFunction:
 class ShardedSteps:
     """Steps of `optimizer` on the mean over a batch of `loss`, a function of one example, on every device alike.
 
-    Parameters and the optimizer's memory are on the devices from a first step until `store`, which writes them to the
-    Values and the optimizer. Other Values that the loss captures are read anew at every step.
+    Parameters and the optimizer's slots are on the devices from the first step until `store`, which writes them to the
+    Values and the optimizer. Other Values that the loss captures are read at every step.
     """
 
     def __init__(
@@ -144,9 +149,9 @@ class ShardedSteps:
         self.places = [k for k, parameter in enumerate(optimizer.parameters) if parameter.requires_grad]
         self.parameters = [optimizer.parameters[k] for k in self.places]
         self.names = list(optimizer.scalars())
-        function = CompiledFunction(loss, self.parameters, "jax", dtype)
-        self.traced, examples = function._examples(arrays, ("data.inputs", "data.targets"))
-        function._check_scalar(self.traced)
+        traces = Traces(Source(loss, self.parameters, "jax", dtype))
+        self.traced, examples = traces.on_examples(arrays, ("data.inputs", "data.targets"))
+        self.traced.check_scalar()
         self.matrix: np.ndarray = examples.matrix()
         self._programs: dict[int, tuple[Layout, Executable]] = {}  # by the size of the batch
         self._numbers = np.zeros(0)  # of the examples that were last
@@ -154,7 +159,7 @@ class ShardedSteps:
         self._state: list[Any] = []  # on the devices: the parameters, and the optimizer's slots
 
     def run(self, numbers: Sequence[int], size: int) -> list[float]:
-        """Take a step on each `size` of these examples; the loss of each, before its update."""
+        """Take a step on each `size` of the examples with these numbers; the loss of each, before its update."""
         return [self.step(numbers[start : start + size]) for start in range(0, len(numbers), size)]
 
     def step(self, numbers: Sequence[int]) -> float:
@@ -176,7 +181,7 @@ class ShardedSteps:
         return float(here(loss))
 
     def store(self) -> None:
-        """Write what the steps have changed where it belongs."""
+        """Write what the steps have changed to the Values and the optimizer."""
         if not self._state:
             return
         parameters, *columns = [here(array).astype(np.float64) for array in self._state]
@@ -190,7 +195,7 @@ class ShardedSteps:
         self._state = [self._placed(numbers) for numbers in (_data(self.parameters), *columns)]
 
     def _placed(self, numbers: np.ndarray) -> Any:
-        return self.devices.everywhere(_narrowed(numbers, self.dtype))
+        return self.devices.everywhere(narrowed(numbers, self.dtype))
 
     def _program(self, count: int) -> tuple[Layout, Executable]:
         traced = self.traced
@@ -202,8 +207,10 @@ class ShardedSteps:
             parameters, *slots = state
             value, gradient = sum_up({"parameter": parameters[used], "captured": captured}, rows, mask)
             gradient = jnp.append(gradient, jnp.zeros(1, gradient.dtype))[traced.order.places] / count
-            before = [Numbers(array) for array in (parameters, gradient, *slots)]
-            after = self.optimizer.update(*before, **{name: Numbers(row[k]) for k, name in enumerate(self.names)})
+            before = [Numbers(array, apply) for array in (parameters, gradient, *slots)]
+            after = self.optimizer.update(
+                *before, **{name: Numbers(row[k], apply) for k, name in enumerate(self.names)}
+            )
             changed = [a.array if isinstance(a, Numbers) else jnp.full_like(parameters, a) for a in after]
             return [value / count, *changed]
 
@@ -220,18 +227,18 @@ class Layout:
 
     @classmethod
     def of(cls, count: int, devices: int, most: int) -> Layout:
-        """For a batch of `count`, on devices that should compute at most so many examples at a time."""
+        """For a batch of `count`, on devices that compute at most `most` examples at a time."""
         share = -(-count // devices)
         runs = -(-share // most)
         return cls(devices, runs, -(-share // runs))
 
     def placed(self, matrix: np.ndarray, numbers: np.ndarray, devices: Devices, dtype: Any) -> tuple[Any, Any]:
-        """On the devices: the rows of these `numbers`, the last repeated to fill up, and a mask of those that count."""
+        """On the devices: the rows with these `numbers`, the last repeated as filling, and a mask of the real ones."""
         total = self.devices * self.runs * self.size
 
         def rows(index: tuple[slice, ...]) -> np.ndarray:
             chosen = numbers[np.arange(total)[index[0]].clip(max=len(numbers) - 1)]
-            return _narrowed(matrix[chosen], dtype)
+            return narrowed(matrix[chosen], dtype)
 
         mask = (np.arange(total) < len(numbers)).astype(dtype)
         return (
@@ -240,19 +247,19 @@ class Layout:
         )
 
     def by_run(self, rows: Any, mask: Any) -> tuple[Any, Any]:
-        """What a device has of them, run by run."""
+        """One device's share, run by run."""
         return rows.reshape(self.runs, self.size, -1), mask.reshape(self.runs, self.size)
 
 
 class Executable:
-    """A function that XLA compiles when it is first needed, for arguments like those given."""
+    """A function that XLA compiles at its first call, for arguments like those."""
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
         self.jitted = jax.jit(function, **options)
         self.compiled: Callable[..., Any] | None = None
 
     def for_arguments(self, *given: Any) -> Callable[..., Any]:
-        """The compiled code, which raises nothing but what goes wrong while it runs."""
+        """The compiled code; calling it raises only what goes wrong while it runs."""
         if self.compiled is None:
             self.compiled = self.jitted.lower(*given).compile()
         return self.compiled
@@ -284,17 +291,17 @@ class Devices:
         return jax.make_array_from_callback(numbers.shape, self.whole, lambda index: numbers[index])
 
     def on_each(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of leaves, which are on every device, and of rows, as what each device computes of its own rows.
+        """`function(leaves, rows, mask)` run on every device, with all leaves and the device's own rows.
 
-        The result must be the same on all of them.
+        The result must be the same on all devices.
         """
         rows = PartitionSpec(self.mesh.axis_names)
         specs = (PartitionSpec(), rows, rows)
         return jax.shard_map(function, mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)  # type: ignore[no-any-return]
 
     def run(self, program: Executable, *given: Any) -> Any:
-        """What a program gives, once it is there."""
-        with Turn("run", list(self.mesh.devices.flat)):  # of two programs at once, devices wait for each other for ever
+        """Run a program, and wait for its results."""
+        with Turn("run", list(self.mesh.devices.flat)):  # two programs at once would wait for each other forever
             execute = program.for_arguments(*given)
             try:
                 return jax.block_until_ready(execute(*given))
@@ -314,7 +321,7 @@ class Devices:
         return self.process == 0
 
     def total(self, numbers: np.ndarray) -> np.ndarray:
-        """The sum over the processes of what each has to give."""
+        """The sum of what each process passes."""
         shape = (self.count, numbers.size)
         parts = self.by_rows.addressable_devices_indices_map(shape)
         first = min(index[0].start or 0 for index in parts.values())
@@ -328,7 +335,7 @@ class Devices:
         return here(self.run(add_up, given)).reshape(numbers.shape)
 
     def agree(self, contents: Mapping[str, Callable[[], bytes]]) -> None:
-        """Refuse to go on unless all processes have the same; `contents` says what of."""
+        """Refuse to go on unless all processes have the same `contents`, by name."""
         if self.processes == 1:
             return
         digests = np.zeros((len(contents), self.processes), np.int32)
@@ -360,7 +367,7 @@ class Devices:
 
 
 def sums(traced: Traced, layout: Layout, devices: Devices) -> Callable[..., tuple[Any, Any]]:
-    """The sum of the results of all examples, and its gradient by the traced parameters, on all devices."""
+    """The sum of the results over all examples, and its gradient, on all devices."""
     program = batched(traced.lifted, layout.size, total=True, masked=True)
     program = differentiate(program) if traced.captured["parameter"] else program
     compute = computation(program)
@@ -383,7 +390,7 @@ def sums(traced: Traced, layout: Layout, devices: Devices) -> Callable[..., tupl
 
 
 def results(traced: Traced, layout: Layout, devices: Devices) -> Callable[..., Any]:
-    """The results of each example, a row for each, on all devices."""
+    """One row of results per example, on all devices."""
     program = batched(traced.lifted, layout.size, total=False)
     compute = computation(program)
 
@@ -399,14 +406,14 @@ def results(traced: Traced, layout: Layout, devices: Devices) -> Callable[..., A
 
 
 def _leaves(program: ArrayProgram, leaves: Mapping[str, Any], layout: Layout, rows: Any, mask: Any) -> dict[Any, Any]:
-    """What a run of a program is given: an input of all its examples is a row, padded."""
+    """The leaves of one run: each input has one padded row, of all the run's examples."""
     inputs = jnp.ravel(jnp.pad(rows.T, ((0, 0), (0, padded(layout.size) - layout.size))))
     given = {**leaves, "input": inputs, "mask": mask}
     return {array: given[kind] for kind, array in program.leaves.items()}
 
 
 def here(array: Any) -> np.ndarray:
-    """What is on all devices, from one of this process."""
+    """An array that is the same on all devices, read from one of this process."""
     return np.asarray(array.addressable_data(0))
 
 
@@ -414,12 +421,6 @@ def _data(values: list[Value]) -> np.ndarray:
     numbers = np.empty(len(values))
     read_data(values, numbers)
     return numbers
-
-
-def _narrowed(numbers: np.ndarray, dtype: Any) -> np.ndarray:
-    """Numbers of another type; what is too large for it becomes infinite, without a warning."""
-    with np.errstate(over="ignore"):
-        return numbers.astype(dtype, copy=False)
 
 
 def _some(count: int, thing: str) -> str:

@@ -1,7 +1,8 @@
-"""Training steps without leaving native code: loss, gradient and the optimizer's update as one array program.
+"""Training steps in native code: loss, gradient and the optimizer's update as one array program.
 
 The update is the optimizer's own rule, run on array elements in place of numbers. Parameters and the optimizer's
-memory stay in flat buffers from step to step; they are read from the Values before and written back after.
+slots stay in flat buffers from step to step; they are read from the Values before and written back after. Where there
+is no such program, a step is a batch's gradient and `optimizer.step()`.
 """
 
 from __future__ import annotations
@@ -12,21 +13,81 @@ from typing import Any
 import numpy as np
 
 from chainrule import ops
-from chainrule.compiler.function import CompiledFunction
 from chainrule.compiler.passes.batch import batched
+from chainrule.compiler.passes.lift import IrregularityError
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Expression, Number, Statement, Term
+from chainrule.compiler.run.batches import sum_and_grad
 from chainrule.compiler.run.examples import Examples
 from chainrule.compiler.run.machine import Clock, Code, Machine
+from chainrule.compiler.run.source import Source
 from chainrule.compiler.run.threads import AT_ONCE, pieces
 from chainrule.compiler.run.traced import Traced
-from chainrule.compiler.run.turns import training
-from chainrule.core.bulk import write_data
+from chainrule.compiler.run.traces import Traces
+from chainrule.compiler.run.turns import borrowing_gradients, compiling, training
+from chainrule.core.bulk import read_grad, write_data, write_grad
 from chainrule.core.value import Value
 from chainrule.optim import Optimizer
 
 
-def trains_what_is_used(optimizer: Optimizer, traced: Traced) -> bool:
-    """Whether the optimizer changes the parameters that the loss depends on, all and no others, by its rule alone."""
+def train(traced: Traced, optimizer: Optimizer, examples: Examples, size: int, threads: int | None) -> list[float]:
+    """Take a step on the mean of each `size` examples, and one on the rest; the losses before the updates."""
+    traced.check_scalar()
+    whole, losses = examples.count // size * size, []
+    with training(optimizer.parameters):
+        for firsts in (range(0, whole, size), range(whole, examples.count, examples.count - whole or 1)):
+            if not firsts:
+                continue
+            steps = _compiled(traced, optimizer, firsts.step)
+            if steps is None:
+                losses += _taken_one_by_one(traced, optimizer, examples, firsts, threads)
+            else:
+                losses += steps.run_through(examples, firsts)
+    return losses
+
+
+def _compiled(traced: Traced, optimizer: Optimizer, size: int) -> Steps | None:
+    """Steps as one program; None where that is impossible, or does not pay because a batch is beyond the cache."""
+    source = traced.source
+    trained = tuple([parameter.requires_grad for parameter in optimizer.parameters])
+    key = optimizer, repr(optimizer.settings), trained, size  # all that is part of the program
+    if key not in traced.steps:
+        if source.strict or size > traced.most_examples or not _trains_what_is_used(optimizer, traced):
+            return None
+        with compiling(source):
+            try:
+                traced.steps[key] = Steps(traced, optimizer, size if size > 1 else None)
+            except IrregularityError:
+                if source.dtype != "float64":
+                    raise
+                traced.steps[key] = None
+    found: Steps | None = traced.steps[key]
+    return found
+
+
+def _taken_one_by_one(
+    traced: Traced, optimizer: Optimizer, examples: Examples, firsts: range, threads: int | None
+) -> list[float]:
+    """Steps of the optimizer's own `step`, each on the gradient of a batch, in one run of the program or many."""
+    if not set(optimizer.parameters) <= set(traced.wrt):
+        name = traced.source.name
+        raise ValueError(f"`optimizer` has parameters that are not in the `wrt` of `{name}`: give it those")
+    before, losses = np.empty(len(traced.wrt)), []
+    with borrowing_gradients(traced.wrt):
+        read_grad(traced.wrt, before)
+        try:
+            for first in firsts:
+                batch = examples.chosen(range(first, first + firsts.step))
+                value, gradient = sum_and_grad(traced, batch, batch.count, threads)
+                write_grad(traced.wrt, gradient)
+                optimizer.step()
+                losses.append(value)
+        finally:
+            write_grad(traced.wrt, before)
+    return losses
+
+
+def _trains_what_is_used(optimizer: Optimizer, traced: Traced) -> bool:
+    """Whether the optimizer changes exactly the parameters that the loss depends on, by its rule alone."""
     used = traced.captured["parameter"]
     return (
         bool(used)
@@ -36,16 +97,14 @@ def trains_what_is_used(optimizer: Optimizer, traced: Traced) -> bool:
 
 
 class Steps:
-    """Steps of `optimizer` on a traced loss, or on its mean over so many `examples`, each on numbers of its own."""
+    """Steps of `optimizer` on a traced loss of one example, or on its mean over `examples`."""
 
-    def __init__(
-        self, traced: Traced, optimizer: Optimizer, backend: str, dtype: str, examples: int | None = None
-    ) -> None:
+    def __init__(self, traced: Traced, optimizer: Optimizer, examples: int | None = None) -> None:
         self.traced = traced
         self.optimizer = optimizer
         self.summands = examples or 1
         self.parameters: list[Value] = traced.captured["parameter"]
-        if not trains_what_is_used(optimizer, traced):
+        if not _trains_what_is_used(optimizer, traced):
             raise ValueError(
                 "compiled steps apply the optimizer's rule to each of its parameters; the loss does not use every "
                 "one, or all are frozen, or it has its own `step`: give it those that are used, or leave `compiled` out"
@@ -53,9 +112,9 @@ class Steps:
         place = {parameter: k for k, parameter in enumerate(optimizer.parameters)}
         self.order = np.array([place[parameter] for parameter in self.parameters])
         self.names = list(optimizer.scalars())
-        clock = Clock()
+        clock, source = Clock(), traced.source
         program = traced.lifted if examples is None else batched(traced.lifted, examples, total=True)
-        self.code = Code(program, True, backend, clock, then=self._with_update, dtype=dtype)
+        self.code = Code(program, True, source.backend, clock, then=self._with_update, dtype=source.dtype)
         self.stats = self.code.stats(traced.scalar_nodes, {**traced.clock.seconds, **clock.seconds})
 
     def run_through(self, examples: Examples, firsts: range) -> list[float]:
@@ -71,10 +130,10 @@ class Steps:
         return [loss for part in parts for loss in self.take(len(part), rows_of(part))]
 
     def take(self, count: int, load: Callable[[Machine], dict[str, np.ndarray]]) -> list[float]:
-        """Take so many steps; the losses before the updates.
+        """Take `count` steps; the losses before the updates.
 
-        `load` gives the machine its inputs, or returns a row of them for each step. It is the caller who sees to it
-        that no other thread trains these parameters.
+        `load` gives the machine its inputs, or returns a row of them for each step. The caller must see to it that no
+        other thread trains these parameters.
         """
         optimizer, steps = self.optimizer, self.optimizer.steps
         machine = self.code.take()
@@ -93,7 +152,7 @@ class Steps:
         return [float(loss) / self.summands for loss in losses[:, 0]]
 
     def _scalars(self, count: int) -> np.ndarray:
-        """The optimizer's numbers for each of the coming steps; counts those steps."""
+        """The optimizer's scalars for each of the next `count` steps, which are counted as taken."""
         optimizer = self.optimizer
         if type(optimizer).scalars is Optimizer.scalars and not callable(optimizer.lr):
             optimizer.steps += count
@@ -123,9 +182,9 @@ class Steps:
 
 
 def _assignments(after: dict[Array, Any]) -> list[Statement]:
-    """Statements that give arrays new elements, each from old ones at the same place.
+    """Statements that set every array to its expression, in which arrays stand for their old elements.
 
-    In place, in an order in which nobody reads what is new already; where there is no such order, by way of a copy.
+    They are in an order in which none reads what is already new; where there is no such order, through a copy.
     """
     waiting = {a: e if isinstance(e, Expression) else Number(float(e)) for a, e in after.items()}
     reads = {array: {access.array for access in expression.accesses()} for array, expression in waiting.items()}
@@ -145,7 +204,7 @@ def _elementwise(target: Array, expression: Expression) -> Statement:
 
 
 class CompiledSteps(Steps):
-    """Steps on `loss(inputs)`, a function that is traced on symbols in place of `inputs`; these are the same always."""
+    """Steps on `loss(inputs)`, a function traced on symbols in place of `inputs`, which stay the same."""
 
     def __init__(
         self,
@@ -155,14 +214,13 @@ class CompiledSteps(Steps):
         backend: str = "llvm",
         dtype: str = "float64",
     ) -> None:
-        function = CompiledFunction(loss, optimizer.parameters, backend, dtype)
-        traced, numbers = function._trace([inputs])
-        function._check_scalar(traced)
-        super().__init__(traced, optimizer, backend, dtype)
+        traced, numbers = Traces(Source(loss, optimizer.parameters, backend, dtype)).on_numbers([inputs])
+        traced.check_scalar()
+        super().__init__(traced, optimizer)
         self.inputs = np.array(numbers)[traced.used]
 
     def run(self, count: int) -> list[float]:
-        """Take so many steps; the loss of each, before its update."""
+        """Take `count` steps; the loss of each, before its update."""
         if not all(parameter.requires_grad for parameter in self.parameters):
             raise ValueError("a parameter was frozen after its steps were compiled: compile the function again")
         with training(self.optimizer.parameters):
@@ -177,10 +235,10 @@ class BatchSteps:
     """Steps on the mean over a batch of `loss`, a function of one example; batches are given by their numbers."""
 
     def __init__(self, loss: Callable[..., Any], arrays: Sequence[Any], optimizer: Optimizer, dtype: str) -> None:
-        self.function = CompiledFunction(loss, optimizer.parameters, dtype=dtype)
+        traces = Traces(Source(loss, optimizer.parameters, dtype=dtype))
         self.optimizer = optimizer
-        self.traced, self.examples = self.function._examples(arrays, ("data.inputs", "data.targets"))
+        self.traced, self.examples = traces.on_examples(arrays, ("data.inputs", "data.targets"))
 
     def run(self, numbers: Sequence[int], size: int) -> list[float]:
-        """Take a step on each `size` of these examples; the loss of each, before its update."""
-        return self.function._train(self.optimizer, self.traced, self.examples.chosen(numbers), size, None)
+        """Take a step on each `size` of the examples with these numbers; the loss of each, before its update."""
+        return train(self.traced, self.optimizer, self.examples.chosen(numbers), size, None)

@@ -1,7 +1,7 @@
-"""Batches over threads. Which numbers are added up in which order never depends on how many threads there are.
+"""Batches over threads. What is added in which order never depends on the number of threads.
 
-A batch is a sequence of runs, each given by the number of its first example. Neighbouring runs are a section; sections
-are summed apart, and threads take as many of them each.
+A batch is a sequence of runs, each given by the number of its first example. Neighbouring runs form a section. Each
+section is summed separately, and each thread takes the same number of sections.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ T = TypeVar("T")
 Pieces = TypeVar("Pieces", list[range], range)
 
 WORTH_A_THREAD = 4e-4  # seconds of work: several times what it takes to wake one
-GUESS = 2e-5  # seconds that a run takes, as long as none has been timed
-AT_ONCE = 256  # runs in one call of compiled code, about: each call is a moment in which threads wait for each other
-SECTIONS = 64  # at most, and of RUNS runs at least
+GUESS = 2e-5  # seconds per run, until one has been timed
+AT_ONCE = 256  # approximate runs per call of compiled code: at each call, threads wait for each other
+SECTIONS = 64  # at most, each of at least RUNS runs
 RUNS = 4
 
 
 def threads_for(firsts: range, wanted: int | None, seconds: float | None = None) -> int:
-    """How many threads: as wanted, or else one a core where that pays. All but the last have the same share.
+    """How many threads to use: as wanted, else one per core where that pays. All but the last have the same share.
 
-    `seconds` is what a run takes, if that is known.
+    `seconds` is the time per run, if known.
     """
     if wanted is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -37,7 +37,7 @@ def threads_for(firsts: range, wanted: int | None, seconds: float | None = None)
 
 
 def spread(firsts: range, team: Sequence[A], read: Callable[[A, list[range]], list[T]]) -> list[T]:
-    """What `read(member, sections)` returns for all sections, in order; each member of the team has a thread."""
+    """What `read(member, sections)` returns for all sections, in order; each member of the team has its own thread."""
     sections = _sections(firsts)
     at_once = max(1, AT_ONCE // len(sections[0]))
 
@@ -49,12 +49,12 @@ def spread(firsts: range, team: Sequence[A], read: Callable[[A, list[range]], li
 
 
 def joined(sections: list[range]) -> range:
-    """Neighbours as one."""
+    """Neighbouring sections as one."""
     return range(sections[0].start, sections[-1].stop, sections[0].step)
 
 
 def check_threads(threads: Any) -> None:
-    """Refuse what is not a number of threads."""
+    """Refuse an invalid number of threads."""
     try:
         fine = threads is None or operator.index(threads) >= 1
     except TypeError:
@@ -64,7 +64,7 @@ def check_threads(threads: Any) -> None:
 
 
 def _sections(firsts: range) -> list[range]:
-    """The runs in parts of equal size, a power of two of them, so that 2, 4 or 8 threads have the same to do."""
+    """The runs in a power of two parts of equal size, so that 2, 4 or 8 threads have equal shares."""
     count = 2 ** max(0, (len(firsts) // RUNS).bit_length() - 1)
     return pieces(firsts, _divided(len(firsts), min(count, SECTIONS)))
 
@@ -80,7 +80,7 @@ def _divided(count: int, parts: int) -> int:
 
 
 def _in_threads(function: Callable[[A, B], T], first: Sequence[A], second: Sequence[B]) -> list[T]:
-    """`function` of each pair, every one in a thread of its own but the first, which is computed in this one."""
+    """`function` of each pair: the first in this thread, each other in its own."""
     mine, *others = zip(first, second, strict=True)
     if not others:
         return [function(*mine)]
@@ -92,7 +92,7 @@ def _in_threads(function: Callable[[A, B], T], first: Sequence[A], second: Seque
 
 
 def _start_afresh() -> None:
-    """Have threads that are kept: to start one takes as long as thousands of examples. None is started as yet."""
+    """A new pool of threads, none started yet. They are kept: starting one takes as long as thousands of examples."""
     global _workers
     _workers = ThreadPoolExecutor(SECTIONS, "chainrule")
 

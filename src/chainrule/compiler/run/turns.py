@@ -1,6 +1,6 @@
 """What two threads must not do at once: compile one function, train the same parameters, borrow the same gradients.
 
-Calls that only read Values need nothing of this: each runs in memory of its own (`machine.Pool`).
+Calls that only read Values need no turns: each runs in its own memory (`backends.pool`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _ended = threading.Condition(_lock)
 _under_way: list[weakref.ref[Turn]] = []
 _waiting: list[Turn] = []
 NATIVE = ENGINE == "native"
-PATIENCE = 1.0  # seconds until it is looked again whether a turn is over; one that Ctrl-C cut short tells nobody
+PATIENCE = 1.0  # seconds between checks whether a turn is over; one cut short by Ctrl-C notifies nobody
 
 
 class Turn:
-    """For a `with` block: other threads wait for its end that want one of the same kind about one of the same things.
+    """For a `with` block: other threads that want a turn of the same kind, with a thing in common, wait until its end.
 
-    The thread that has one can have another, unless `refusal` says what to tell it.
+    The same thread may take another such turn, unless there is a `refusal`: then that is raised.
     """
 
     __slots__ = ("__weakref__", "kind", "refusal", "things", "thread")
@@ -52,7 +52,7 @@ class Turn:
                 _ended.notify_all()
 
     def wait(self) -> None:
-        """Until no other thread has such a turn."""
+        """Wait until no other thread has such a turn."""
         while _under_way and self._is_taken():
             _waiting.append(self)
             try:
@@ -72,12 +72,12 @@ class Turn:
 
 
 def compiling(function: Any) -> Turn:
-    """A function is traced once for each structure, and compiled once for each size: whoever comes second waits."""
+    """A function is traced once per structure and compiled once per batch size: a second thread waits."""
     return Turn("compile", [function])
 
 
 def training(parameters: list[Value]) -> Turn:
-    """Steps that begin with these parameters' data and end with other data of theirs, with no others in between."""
+    """Steps that read these parameters' data and write it at the end, with no other steps in between."""
     return Turn(
         "train",
         parameters,
@@ -87,15 +87,15 @@ def training(parameters: list[Value]) -> Turn:
 
 
 def borrowing_gradients(values: list[Value]) -> Turn:
-    """These Values' gradients hold what an optimizer's `step` looks for there, and not what was added up."""
+    """These Values' gradients hold what an optimizer's `step` needs, in place of what was accumulated."""
     return Turn("gradients", values)
 
 
 def add_to_grad(values: list[Value], gradient: Any) -> None:
-    """Add an array to the gradients of Values, as a whole, and not while they are borrowed.
+    """Add an array to the gradients of Values, atomically, and not while they are borrowed.
 
-    Where nothing is under way, that is one call of the native engine. The interpreter switches threads after calls and
-    at the end of loops, and so not between the test and that call.
+    If nothing is under way, this is one call of the native engine. Python switches threads only after calls and at the
+    end of loops, so never between the test and that call.
     """
     if NATIVE and not _under_way:
         _bulk.add_to_grad(values, gradient)

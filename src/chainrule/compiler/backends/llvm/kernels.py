@@ -1,11 +1,11 @@
 """Elementary functions across SIMD lanes: exp, expm1, log, log1p, tanh, sin and cos as short programs of arithmetic.
 
 The mathematical library takes one number at a time. A kernel here is a Python function from `Vector` to `Vector`, which
-stand for any number of lanes in LLVM's text; `define` runs it once and gives the text of an LLVM function.
+stand for any number of lanes in LLVM's text; `define` runs it once and returns the text of an LLVM function.
 
-Of 200,000 random arguments a function, of all sizes, none has an error over 1.1 ulp; zeros, infinities and NaN are the
-library's. That rests on the order of operations, so nothing here carries the flag `reassoc`, and on `fma`, which x86
-processors have since 2013 (others compute it slowly). Polynomials are minimax, from `tools/fit_kernels.py`.
+Of 200,000 random arguments of all sizes per function, none has an error over 1.1 ulp; zeros, infinities and NaN are as
+in the library. That rests on the order of operations, so nothing here carries the flag `reassoc`, and on `fma`, which
+x86 processors have had since 2013 (others compute it slowly). Polynomials are minimax, from `tools/fit_kernels.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TypeAlias
+
+from chainrule.compiler.backends.llvm.text import DOUBLE, PURE, Text, constant, vector
 
 Operand: TypeAlias = "Vector | float"  # a number becomes the same number in every lane
 
@@ -243,142 +245,93 @@ def pattern(number: float) -> int:
     return int(struct.unpack("<q", struct.pack("<d", number))[0])
 
 
+def _binary(doubles: str, integers: str, element: str = "") -> Callable[[Vector, Operand], Vector]:
+    """An operator: its instruction on doubles and on whole numbers; the result is of type `element` if that differs."""
+
+    def operator(self: Vector, other: Operand) -> Vector:
+        instruction = doubles if self.element == "double" else integers
+        line = f"{instruction} {self.kind} {self.name}, {self.constant(other).name}"
+        return self.emit(line, element or self.element)
+
+    return operator
+
+
 class Vector:
     """A value in LLVM's text: lanes of `double`, `i64` or `i1`. Arithmetic on it appends to the text."""
 
-    def __init__(self, text: Text, name: str, element: str = "double") -> None:
+    def __init__(self, text: Text, name: str, lanes: int, element: str = "double") -> None:
         self.text = text
         self.name = name
+        self.lanes = lanes
         self.element = element
 
     @property
     def kind(self) -> str:
-        return self.text.kind(self.element)
+        return vector(self.element, self.lanes)
+
+    def emit(self, instruction: str, element: str = "double") -> Vector:
+        """The result of an instruction, in lanes like these."""
+        return Vector(self.text, self.text.emit(instruction), self.lanes, element)
 
     def constant(self, value: Operand) -> Vector:
         """`value` in lanes like these."""
         if isinstance(value, Vector):
             return value
-        number = str(value) if self.element == "i64" else f"0x{pattern(float(value)) % 2**64:016X}"
-        lanes = self.text.lanes
-        name = number if lanes == 1 else "<" + ", ".join([f"{self.element} {number}"] * lanes) + ">"
-        return Vector(self.text, name, self.element)
-
-    def _binary(self, instruction: str, other: Operand, element: str = "") -> Vector:
-        line = f"{instruction} {self.kind} {self.name}, {self.constant(other).name}"
-        return self.text.emit(line, element or self.element)
-
-    def _arithmetic(self, name: str, other: Operand) -> Vector:
-        return self._binary(f"f{name}" if self.element == "double" else name, other)
-
-    def __add__(self, other: Operand) -> Vector:
-        return self._arithmetic("add", other)
-
-    def __sub__(self, other: Operand) -> Vector:
-        return self._arithmetic("sub", other)
+        number = str(value) if self.element == "i64" else DOUBLE.literal(value)
+        return Vector(self.text, constant(self.element, number, self.lanes), self.lanes, self.element)
 
     def __rsub__(self, other: Operand) -> Vector:  # other - self
         return self.constant(other) - self
-
-    def __mul__(self, other: Operand) -> Vector:
-        return self._arithmetic("mul", other)
-
-    def __truediv__(self, other: Operand) -> Vector:
-        return self._arithmetic("div", other)
 
     def __rtruediv__(self, other: Operand) -> Vector:  # other / self
         return self.constant(other) / self
 
     def __neg__(self) -> Vector:
-        return self.text.emit(f"fneg {self.kind} {self.name}")
+        return self.emit(f"fneg {self.kind} {self.name}")
 
-    def __and__(self, other: Operand) -> Vector:
-        return self._binary("and", other)
-
-    def __or__(self, other: Operand) -> Vector:
-        return self._binary("or", other)
-
-    def __xor__(self, other: Operand) -> Vector:
-        return self._binary("xor", other)
-
-    def __lshift__(self, count: int) -> Vector:
-        return self._binary("shl", count)
-
-    def __rshift__(self, count: int) -> Vector:
-        return self._binary("lshr", count)
-
-    def __lt__(self, other: Operand) -> Vector:
-        return self._binary("fcmp olt", other, "i1")
-
-    def __gt__(self, other: Operand) -> Vector:
-        return self._binary("fcmp ogt", other, "i1")
-
-    def __eq__(self, other: Operand) -> Vector:  # type: ignore[override]
-        return self._binary("fcmp oeq" if self.element == "double" else "icmp eq", other, "i1")
-
+    __add__, __sub__, __mul__, __truediv__ = (_binary(f"f{name}", name) for name in ("add", "sub", "mul", "div"))
+    __and__, __or__, __xor__, __lshift__, __rshift__ = (_binary("", n) for n in ("and", "or", "xor", "shl", "lshr"))
+    __lt__, __gt__ = (_binary(f"fcmp {predicate}", "", "i1") for predicate in ("olt", "ogt"))
+    __eq__ = _binary("fcmp oeq", "icmp eq", "i1")  # type: ignore[assignment]
     __hash__ = None  # type: ignore[assignment]
+
+
+def intrinsic(name: str, x: Vector, *others: Operand) -> Vector:
+    """A function of LLVM's own."""
+    operands = [x.name, *[x.constant(other).name for other in others]]
+    return Vector(x.text, x.text.intrinsic(name, operands, x.lanes), x.lanes)
 
 
 def fma(a: Vector, b: Operand, c: Operand) -> Vector:
     """a·b + c, rounded once."""
-    return a.text.intrinsic("fma", a, a.constant(b), a.constant(c))
+    return intrinsic("fma", a, b, c)
 
 
 def absolute(x: Vector) -> Vector:
     """|x|."""
-    return x.text.intrinsic("fabs", x)
+    return intrinsic("fabs", x)
 
 
 def copysign(x: Vector, sign: Vector) -> Vector:
     """|x| with the sign of `sign`."""
-    return x.text.intrinsic("copysign", x, sign)
+    return intrinsic("copysign", x, sign)
 
 
 def select(condition: Vector, yes: Operand, no: Operand) -> Vector:
     """`yes` in the lanes where the condition holds, else `no`."""
-    text = condition.text
-    doubles = [Vector(text, "").constant(value) for value in (yes, no)]
+    doubles = [Vector(condition.text, "", condition.lanes).constant(value) for value in (yes, no)]
     choices = ", ".join(f"{value.kind} {value.name}" for value in doubles)
-    return text.emit(f"select {condition.kind} {condition.name}, {choices}")
+    return condition.emit(f"select {condition.kind} {condition.name}, {choices}")
 
 
 def bits(x: Vector) -> Vector:
     """The bits of doubles as whole numbers."""
-    return x.text.emit(f"bitcast {x.kind} {x.name} to {x.text.kind('i64')}", "i64")
+    return x.emit(f"bitcast {x.kind} {x.name} to {vector('i64', x.lanes)}", "i64")
 
 
 def floats(x: Vector) -> Vector:
     """The doubles with these bits."""
-    return x.text.emit(f"bitcast {x.kind} {x.name} to {x.text.kind('double')}")
-
-
-class Text:
-    """The lines of one function, and the declarations that they need."""
-
-    def __init__(self, lanes: int) -> None:
-        self.lanes = lanes
-        self.lines: list[str] = []
-        self.declarations: set[str] = set()
-
-    def kind(self, element: str) -> str:
-        return element if self.lanes == 1 else f"<{self.lanes} x {element}>"
-
-    def emit(self, line: str, element: str = "double") -> Vector:
-        name = f"%k{len(self.lines)}"
-        self.lines.append(f"  {name} = {line}")
-        return Vector(self, name, element)
-
-    def intrinsic(self, name: str, *operands: Vector) -> Vector:
-        double = self.kind("double")
-        function = f"@llvm.{name}.{'' if self.lanes == 1 else f'v{self.lanes}'}f64"
-        self.declarations.add(f"declare {double} {function}({', '.join([double] * len(operands))})")
-        return self.emit(f"call {double} {function}({', '.join(f'{double} {o.name}' for o in operands)})")
-
-    def function(self, symbol: str, attributes: str, result: Vector) -> str:
-        """The lines as a function of %x."""
-        double = self.kind("double")
-        head = f"define internal {double} {symbol}({double} %x) nounwind willreturn memory(none) {attributes} {{"
-        return "\n".join([head, "entry:", *self.lines, f"  ret {double} {result.name}", "}\n"])
+    return x.emit(f"bitcast {x.kind} {x.name} to {vector('double', x.lanes)}")
 
 
 def symbol(name: str, lanes: int) -> str:
@@ -393,41 +346,39 @@ def pays(name: str, lanes: int) -> bool:
 
 @cache
 def define(name: str, lanes: int) -> frozenset[str]:
-    """The kernel for so many lanes, as an LLVM function called `symbol(name, lanes)`, and the declarations it needs.
+    """The kernel as an LLVM function called `symbol(name, lanes)`, and the declarations it needs.
 
     It is called, not inlined: at 32 lanes that costs nothing, and the time to compile does not grow with its uses.
     """
-    text = Text(lanes)
-    result = KERNELS[name](Vector(text, "%x"))
-    attributes = 'noinline "prefer-vector-width"="512"'
-    return frozenset(text.declarations | {text.function(symbol(name, lanes), attributes, result)})
+    text = Text()
+    result = KERNELS[name](Vector(text, "%x", lanes))
+    function = _function(symbol(name, lanes), 'noinline "prefer-vector-width"="512"', result)
+    return frozenset(text.declarations | {function})
 
 
 def library_beyond(limit: float, name: str, x: Vector, result: Vector) -> Vector:
     """`result`, but the mathematical library's in lanes where |x| > limit; if there are none, only a test."""
-    text = x.text
-    library = f"@library.{name}.{text.lanes}"
-    text.declarations |= _library(name, library, text.lanes)
+    text, library = x.text, f"@library.{name}.{x.lanes}"
+    text.declarations |= _library(name, library, x.lanes)
     beyond = any_beyond = absolute(x) > limit
-    if text.lanes > 1:
-        reduction = f"i1 @llvm.vector.reduce.or.v{text.lanes}i1"
+    if x.lanes > 1:
+        reduction = f"i1 @llvm.vector.reduce.or.v{x.lanes}i1"
         text.declarations.add(f"declare {reduction}({beyond.kind})")
-        any_beyond = text.emit(f"call {reduction}({beyond.kind} {beyond.name})")
+        any_beyond = x.emit(f"call {reduction}({beyond.kind} {beyond.name})")
     text.lines += [f"  br i1 {any_beyond.name}, label %far, label %done", "far:"]
-    far = select(beyond, text.emit(f"call {x.kind} {library}({x.kind} {x.name})"), result)
+    far = select(beyond, x.emit(f"call {x.kind} {library}({x.kind} {x.name})"), result)
     text.lines += ["  br label %done", "done:"]
-    return text.emit(f"phi {x.kind} [ {result.name}, %entry ], [ {far.name}, %far ]")
+    return x.emit(f"phi {x.kind} [ {result.name}, %entry ], [ {far.name}, %far ]")
 
 
 def _library(name: str, symbol: str, lanes: int) -> set[str]:
     """A function of the mathematical library, lane by lane."""
-    text = Text(lanes)
-    double, result = text.kind("double"), "poison"
-    for lane in range(lanes):
-        one = text.emit(f"extractelement {double} %x, i32 {lane}").name if lanes > 1 else "%x"
-        value = text.emit(f"call double @{name}(double {one})").name
-        if lanes > 1:
-            value = text.emit(f"insertelement {double} {result}, double {value}, i32 {lane}").name
-        result = value
-    declaration = f"declare double @{name}(double) nounwind willreturn memory(none)"
-    return {text.function(symbol, "cold noinline", Vector(text, result)), declaration}
+    text = Text()
+    result = Vector(text, text.library(name, ["%x"], lanes), lanes)
+    return {_function(symbol, "cold noinline", result), *text.declarations}
+
+
+def _function(symbol: str, attributes: str, result: Vector) -> str:
+    """The text of `result` as a function of %x."""
+    head = f"define internal {result.kind} {symbol}({result.kind} %x) {PURE} {attributes}"
+    return result.text.function(head, f"{result.kind} {result.name}")

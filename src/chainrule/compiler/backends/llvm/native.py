@@ -1,0 +1,116 @@
+"""Compiled programs: machine code, and the memory that it runs in. The only module that imports llvmlite."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite.binding.newpassmanagers import NewPassManager
+
+from chainrule.compiler.backends.llvm.drive import MATRICES
+from chainrule.compiler.backends.llvm.module import Module
+from chainrule.compiler.backends.llvm.text import ELEMENTS, LINE, Element
+from chainrule.compiler.passes.fusion import stored, without_zeros
+from chainrule.compiler.passes.program import Array, ArrayProgram
+
+
+class Native:
+    """A compiled array program, with the memory that it works in: an `ArrayBackend`."""
+
+    def __init__(self, program: ArrayProgram, dtype: str = "float64") -> None:
+        self.element = ELEMENTS[dtype]
+        program = without_zeros(program)
+        kept = stored(program)
+        self.offsets, self.size = _place([array for array in program.arrays() if array in kept], self.element)
+        module = Module(program, self.offsets, self.element)
+        self.tables = module.tables
+        self.engine = _compile(str(module))
+        self.entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.engine.get_function_address("run"))
+        matrix, number = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64), ctypes.c_int64
+        self.drive = ctypes.CFUNCTYPE(None, ctypes.c_void_p, number, *matrix * len(MATRICES), *matrix, number)(
+            self.engine.get_function_address("drive")
+        )
+        self._allocate()
+
+    def twin(self) -> Native:
+        """The same code with new memory."""
+        other = copy(self)
+        other._allocate()
+        return other
+
+    def _allocate(self) -> None:
+        self.memory = _aligned(self.size, self.element)
+        self.views = {array: self.memory[o : o + array.size] for array, o in self.offsets.items()}
+        self.address = self.memory.ctypes.data
+
+    def run(self) -> None:
+        """Fill every array from the leaves."""
+        self.entry(self.address)
+
+    def run_many(
+        self, count: int, rows: Mapping[Array, np.ndarray], output: Array, summed: Array | None, section: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As `ArrayBackend` says."""
+        given = {leaf: np.ascontiguousarray(matrix, dtype=self.element.dtype) for leaf, matrix in rows.items()}
+        copied = {leaf: m for leaf, m in given.items() if not np.may_share_memory(m, self.views[leaf])}
+        results = np.empty((count, output.size), dtype=self.element.dtype)
+        size = summed.size if summed and count > 1 else 0  # those of one run are in the memory
+        sums = np.zeros((-(-count // section), _padded(size, self.element)))
+        places = [*self._matrices(copied), *self._matrices({output: results})[:3]]
+        places += [sums.ctypes.data, sums.shape[1], self.offsets[summed] if summed else 0]
+        self.drive(self.address, count, *places, section)
+        if summed and count == 1:
+            return results, self.views[summed].reshape(1, -1).astype(np.float64)
+        return results, sums[:, :size]
+
+    def _matrices(self, matrices: Mapping[Array, np.ndarray]) -> list[int | None]:
+        """For each of two matrices: its address, its width, and where in memory the array is."""
+        found = [n for array, rows in matrices.items() for n in (rows.ctypes.data, rows.shape[1], self.offsets[array])]
+        return [*found, *[None, 0, 0] * 2][:6]
+
+
+def _place(arrays: Sequence[Array], element: Element) -> tuple[dict[Array, int], int]:
+    """The offset of each array in memory, and the size of the whole."""
+    offsets, end = {}, 0
+    for array in arrays:
+        offsets[array] = end
+        end += _padded(array.size, element)
+    return offsets, end
+
+
+def _padded(size: int, element: Element) -> int:
+    """The room for `size` numbers: whole cache lines."""
+    line = LINE // element.bytes
+    return -(-size // line) * line
+
+
+def _aligned(size: int, element: Element) -> np.ndarray:
+    """Zeros that begin at a cache line."""
+    raw = np.zeros(size + LINE // element.bytes, dtype=element.dtype)
+    start = -raw.ctypes.data % LINE // element.bytes
+    return raw[start : start + size]
+
+
+def _compile(text: str) -> Any:
+    """Machine code for this processor."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
+    )
+    module = llvm.parse_assembly(text)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = False  # done here, on the axis that we chose
+    options.slp_vectorization = False
+    builder = llvm.create_pass_builder(target, options)
+    passes = builder.getModulePassManager()
+    passes.run(module, builder)
+    NewPassManager._dispose(passes)  # llvmlite's own object inherits a disposal that does nothing
+    engine = llvm.create_mcjit_compiler(module, target)
+    engine.finalize_object()
+    return engine

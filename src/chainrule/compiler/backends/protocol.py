@@ -1,0 +1,55 @@
+"""What every backend can do. `Native`, `Xla` and `Interpreted` run array programs, `StrictMachine` single nodes.
+
+A backend object is compiled code plus memory. The code is immutable and shared by all twins; the memory belongs to one
+call at a time, so calls in different threads need different twins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from chainrule.compiler.passes.program import Array
+
+B = TypeVar("B", bound="Backend")
+
+
+class Backend(Protocol):
+    """Compiled code with its own memory."""
+
+    def twin(self: B) -> B:
+        """The same code with new memory. It may be made while another thread runs this one."""
+        ...
+
+    def run(self) -> None:
+        """Compute all results from the leaves in memory."""
+        ...
+
+
+class ArrayBackend(Backend, Protocol):
+    """A compiled array program."""
+
+    @property
+    def views(self) -> Mapping[Array, np.ndarray]:
+        """The memory of each array; leaves are set here before a run, results are read here after it."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The number of elements in memory."""
+        ...
+
+    def run_many(
+        self, count: int, rows: Mapping[Array, np.ndarray], output: Array, summed: Array | None, section: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Run `count` times before returning to Python.
+
+        Before run k, each leaf in `rows` (at most two) is set to row k of its matrix, which may be shorter than the
+        leaf. What a program writes to its leaves, as a training step does, is there for the next run.
+
+        Returns a matrix with the `output` of each run, and one with the float64 sums of the array `summed` over each
+        `section` consecutive runs; it has no columns if `summed` is None. Both are copies.
+        """
+        ...

@@ -1,0 +1,206 @@
+"""An array program on JAX arrays, statement by statement.
+
+Arrays stay flat, as the program has them. An access that walks through an array along axes is a slice and a reshape,
+which XLA does without copying where it can; only what is irregular becomes a gather or a scatter. A sum of products
+becomes one `dot_general`, and a Repeat a `fori_loop`. The rest is elementwise, and fuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from chainrule import ops
+from chainrule.compiler.backends.xla.operations import apply
+from chainrule.compiler.backends.xla.paths import Path
+from chainrule.compiler.passes.differentiate import is_injective
+from chainrule.compiler.passes.program import (
+    Access,
+    Apply,
+    Array,
+    ArrayProgram,
+    Expression,
+    Number,
+    Repeat,
+    Shape,
+    Statement,
+    Term,
+)
+
+SMALL = 2**16  # numbers in a factor of a matrix product
+
+Memory = dict[Array, Any]
+
+
+def computation(program: ArrayProgram) -> Callable[[Memory], Memory]:
+    """A pure function from the leaves to all arrays; it computes in the type of the leaves."""
+
+    def run(leaves: Memory) -> Memory:
+        dtype = jnp.result_type(*leaves.values(), jnp.float32) if leaves else jnp.result_type(float)
+        memory = {array: jnp.asarray(numbers, dtype) for array, numbers in leaves.items()}
+        memory |= {a: jnp.asarray(a.numbers, dtype) for a in program.arrays() if a.numbers is not None}
+        for array in program.arrays():
+            memory.setdefault(array, jnp.zeros(array.size, dtype))
+        for step in program.steps:
+            _Step(memory, dtype).run(step)
+        return memory
+
+    return run
+
+
+class _Step:
+    """Runs steps on `memory`, which it changes, at one `time` of a Repeat."""
+
+    def __init__(self, memory: Memory, dtype: Any, time: Any = 0) -> None:
+        self.memory = memory
+        self.dtype = dtype
+        self.time = time
+
+    def run(self, step: Statement | Repeat) -> None:
+        if isinstance(step, Repeat):
+            self.repeat(step)
+        else:
+            self.statement(step)
+
+    def repeat(self, step: Repeat) -> None:
+        """The loop carries what its statements write."""
+        written = list(dict.fromkeys(statement.target.array for statement in step.body))
+
+        def body(turn: Any, state: list[Any]) -> list[Any]:
+            memory = {**self.memory, **dict(zip(written, state, strict=True))}
+            inner = _Step(memory, self.dtype, step.count - 1 - turn if step.backward else turn)
+            for statement in step.body:
+                inner.statement(statement)
+            return [memory[array] for array in written]
+
+        results = lax.fori_loop(0, step.count, body, [self.memory[array] for array in written])
+        self.memory.update(zip(written, results, strict=True))
+
+    def statement(self, statement: Statement) -> None:
+        total: Any = None
+        for term in statement.terms:
+            value = self.term(term, statement.loops, statement.join)
+            if total is None:
+                total = value if term.sign > 0 else -value
+            elif statement.join is ops.larger:
+                total = jnp.maximum(total, value)
+            else:
+                total = total + value if term.sign > 0 else total - value
+        self.write(statement, jnp.broadcast_to(jnp.asarray(total, self.dtype), statement.loops))
+
+    # Values. An array of a statement's loops has an axis for each of them, of length 1 where it does not vary.
+
+    def term(self, term: Term, outer: Shape, join: ops.Op) -> Any:
+        """The value of a term for all turns of the statement's loops."""
+        if not term.loops:
+            return self.evaluate(term.expression, outer)
+        reduce = self.largest if join is ops.larger else self.sum_of_products
+        return reduce(term.expression, outer, outer + term.loops)
+
+    def largest(self, expression: Expression, outer: Shape, loops: Shape) -> Any:
+        """The largest of the values in all loops but the `outer` ones."""
+        value = jnp.asarray(self.evaluate(expression, loops), self.dtype)
+        value = value.reshape((1,) * (len(loops) - value.ndim) + value.shape)
+        return jnp.max(value, axis=tuple(range(len(outer), len(loops))))
+
+    def sum_of_products(self, expression: Expression, outer: Shape, loops: Shape) -> Any:
+        """The sum over all loops but the `outer` ones, as one `dot_general` of the factors."""
+        factors = [_apart(*self.labelled(factor, loops)) for factor in _factors(expression)]
+        axes = {axis for _, labels in factors for axis in labels}
+        kept = [axis for axis in range(len(outer)) if axis in axes]
+        arguments = [part for factor in factors for part in factor]
+        value = jnp.einsum(*arguments, kept, precision=_precision_of_products())
+        repeated = np.prod([n for d, n in enumerate(loops) if d >= len(outer) and d not in axes and n > 1])
+        value = value if repeated == 1 else value * float(repeated)
+        return value.reshape([n if d in kept else 1 for d, n in enumerate(outer)])
+
+    def labelled(self, expression: Expression, loops: Shape) -> tuple[Any, list[int]]:
+        """The value without the axes along which it does not vary, and the loops that the others belong to."""
+        if isinstance(expression, Access):
+            return self.read(expression, loops)
+        value = jnp.asarray(self.evaluate(expression, loops), self.dtype)
+        labels = [d for d, n in enumerate(value.shape) if n > 1]
+        return value.reshape([value.shape[d] for d in labels]), labels
+
+    def evaluate(self, expression: Expression, loops: Shape) -> Any:
+        if isinstance(expression, Number):
+            return expression.value
+        if isinstance(expression, Access):
+            value, labels = self.read(expression, loops)
+            value = jnp.transpose(value, [labels.index(d) for d in sorted(labels)])
+            return value.reshape([n if d in labels else 1 for d, n in enumerate(loops)])
+        assert isinstance(expression, Apply)
+        return apply(expression.op, [self.evaluate(operand, loops) for operand in expression.operands])
+
+    # Memory.
+
+    def read(self, access: Access, loops: Shape) -> tuple[Any, list[int]]:
+        """The elements that an access reads, and the loop that each axis belongs to."""
+        flat = self.memory[access.array]
+        path = None if access.table is not None else Path.of(access, loops)
+        if path is None:
+            extents = tuple(n if stride else 1 for n, stride in zip(loops, access.strides, strict=True))
+            places = access.positions(extents) + access.repeat * self.time
+            labels = [d for d, n in enumerate(extents) if n > 1]
+            value = flat.at[places].get(mode="promise_in_bounds")
+            return value.reshape([extents[d] for d in labels]), labels
+        value = path.spread(self.segment(flat, path, access.repeat))
+        return lax.rev(value, path.reversed_axes) if path.reversed_axes else value, path.loops
+
+    def segment(self, flat: Any, path: Path, repeat: int) -> Any:
+        if not repeat:
+            return flat[path.start : path.start + path.length]
+        return lax.dynamic_slice(flat, (path.start + repeat * self.time,), (path.length,))
+
+    def write(self, statement: Statement, value: Any) -> None:
+        """Store or add an array of the statement's loops."""
+        target, loops = statement.target, statement.loops
+        flat = self.memory[target.array]
+        injective = is_injective(statement)
+        path = None if target.table is not None or not injective else Path.of(target, loops)
+        if path is None:
+            places = target.positions(loops) + target.repeat * self.time
+            at = flat.at[places]
+            change = at.add if statement.accumulate else at.set
+            self.memory[target.array] = change(value, mode="promise_in_bounds", unique_indices=injective)
+            return
+        moving = [d for d, n in enumerate(loops) if n > 1]
+        value = value.reshape([loops[d] for d in moving])
+        value = jnp.transpose(value, [moving.index(d) for d in path.loops])
+        value = lax.rev(value, path.reversed_axes) if path.reversed_axes else value
+        placed = path.packed(value)
+        if not (statement.accumulate or path.is_dense):
+            placed = jnp.where(path.touched(), placed, self.segment(flat, path, target.repeat))
+        elif statement.accumulate:
+            placed = self.segment(flat, path, target.repeat) + placed
+        if path.length < target.array.size:
+            placed = lax.dynamic_update_slice(flat, placed, (path.start + target.repeat * self.time,))
+        self.memory[target.array] = placed
+
+
+def _precision_of_products() -> lax.Precision | None:
+    """The user's `jax.default_matmul_precision`, if set; else full precision, where JAX might round to TF32."""
+    return None if jax.config.jax_default_matmul_precision else lax.Precision.HIGHEST
+
+
+def _apart(value: Any, labels: list[int]) -> tuple[Any, list[int]]:
+    """A factor of a product; not to be fused into it if it is small and on a GPU.
+
+    There XLA's compiler aborts the process when it fuses some small products with their factors (a failed check in its
+    propagation of Triton's tiles). Large products are faster fused, and were never seen to fail.
+    """
+    if value.size <= SMALL and jax.default_backend() != "cpu":
+        value = lax.optimization_barrier(value)
+    return value, labels
+
+
+def _factors(expression: Expression) -> list[Expression]:
+    """The factors of a product, or the expression alone."""
+    if isinstance(expression, Apply) and expression.op is ops.mul:
+        return [factor for operand in expression.operands for factor in _factors(operand)]
+    return [expression]
