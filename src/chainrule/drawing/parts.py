@@ -113,26 +113,26 @@ class _Operands:
         if self.product and self.parameters:
             self.numbers = [id(operand) for operand in node._operands if operand._constant]
         self.data = bool(self.numbers) or any(other.data for other in self.others)
+        self.modules = self.modules_used()
 
-    def modules(self) -> set[str]:
-        """The modules whose parameters the node uses, or multiplies by something computed from them alone."""
+    def modules_used(self) -> set[str]:
+        """Those that hold the node's parameters, or in a product the parameters that a factor was computed from."""
         found = set(self.parameters.values())
         if self.product:
             found |= {other.call.part for other in self.others if other.call and not other.data}
         return found
 
     def rule_1(self) -> _Origin | None:
-        modules = self.modules()
-        penalty = any(other.mixed and not other.data for other in self.others)
-        if len(modules) != 1 or penalty:
+        if len(self.modules) != 1 or any(other.mixed and not other.data for other in self.others):  # a penalty
             return None
-        call = _Call(modules.pop(), set(self.parameters))
+        (module,) = self.modules
+        call = _Call(module, set(self.parameters))
         for other in self.calls:
             call.join(other)
         return _Origin(call.whole(), self.data, weighted=True)
 
     def rule_2(self) -> _Origin | None:
-        if not self.calls or self.modules() or len(self.calls) < len(self.others):
+        if not self.calls or self.modules or len(self.calls) < len(self.others):
             return None
         if not all(self.calls[0].join(other) for other in self.calls):
             return None
@@ -141,7 +141,7 @@ class _Operands:
 
     def rule_3(self) -> _Origin:
         mixed = any(other.mixed for other in self.others)
-        return _Origin(None, self.data, mixed=mixed or bool(self.calls or self.modules()))
+        return _Origin(None, self.data, mixed=mixed or bool(self.calls or self.modules))
 
 
 class _Sorting:
