@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from chainrule import ops
+from chainrule.core.arguments import setting
 from chainrule.core.value import Value
 from chainrule.functions import logsumexp, mean
 from chainrule.ops import as_float
@@ -105,9 +106,7 @@ def l2(alpha: float) -> Callable[[Iterable[Any]], Any]:
     >>> l2(0.5)([Value(1.0), Value(3.0)]).data
     5.0
     """
-    strength = as_float(alpha, "alpha")
-    if not 0.0 <= strength < ops.INF:
-        raise ValueError(f"`alpha` must be at least 0 and finite, got {strength!r}: choose one such as 1e-4")
+    strength = setting(alpha, "alpha", "1e-4")
     return lambda parameters: strength * sum(p * p for p in parameters)
 
 
@@ -189,7 +188,9 @@ def _rows(rows: Sequence[Any], targets: Sequence[Any], name: str = "logits") -> 
             raise TypeError(f"`{name}[{i}]` must be a list with a number for each class, got {_shape(row)}")
         if _is_symbol(target):
             target.must_be_class(len(row))
-        pairs.append((row, target if _is_symbol(target) else _class_index(target, len(row), i)))
+        else:
+            target = _class_index(target, len(row), i)
+        pairs.append((row, target))
     return pairs
 
 

@@ -50,12 +50,12 @@ class Objective:
             raise ValueError("`parameters` has none that can change: give a model, or Values with `requires_grad`")
         self.loss = loss
         self._value_and_grad: Callable[[], tuple[float, Any]] = self._eager_value_and_grad
-        self._product: Callable[..., Any] = self._eager_product
+        self._product: Callable[[Any], Any] = self._hessian_product
         if compiled:
             from chainrule.compiler import compile
 
             self._value_and_grad = compile(loss, self.parameters).value_and_grad
-            self._product = compile(lambda v: self._graph_of_product(v, create_graph=True), ())
+            self._product = compile(lambda v: self._hessian_product(v, create_graph=True), ())
 
     @property
     def x0(self) -> np.ndarray:
@@ -93,10 +93,7 @@ class Objective:
         loss = self._checked(self.loss())
         return loss._data, grad_of(loss, self.parameters)
 
-    def _eager_product(self, v: list[float]) -> Any:
-        return self._graph_of_product(v, create_graph=False)
-
-    def _graph_of_product(self, v: Any, create_graph: bool) -> Any:
+    def _hessian_product(self, v: Any, create_graph: bool = False) -> Any:
         gradient = grad_of(self._checked(self.loss()), self.parameters, create_graph=True)
         return grad_of(dot(gradient, v), self.parameters, create_graph)
 

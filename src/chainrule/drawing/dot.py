@@ -135,7 +135,8 @@ def _edge(edge: Edge, fading: bool) -> dict[str, str]:
     if not edge.passes:
         style |= {"style": "dotted", "arrowhead": "empty"}
     if edge.lines:
-        style["label"] = _Html(_padded("<br/>".join(_text(line, BETWEEN) for line in edge.lines)))
+        text = "<br/>".join(_text(line, BETWEEN) for line in edge.lines)  # with a margin that keeps it off the line
+        style["label"] = _Html(f'<table border="0" cellpadding="4"><tr><td>{text}</td></tr></table>')
     style["tooltip"] = edge.hint or " ".join(edge.lines)
     return style
 
@@ -148,23 +149,14 @@ def _weight(edge: Edge) -> dict[str, str]:
     return style | ({"style": "dashed"} if edge.sign < 0 else {}) | {"tooltip": edge.hint}
 
 
-def _padded(text: str) -> str:
-    """Text with a margin, which keeps it off the line that it belongs to."""
-    return f'<table border="0" cellpadding="4"><tr><td>{text}</td></tr></table>'
-
-
 def _text(text: str, colour: str, size: int = 0, bold: bool = False) -> str:
     """Text for an HTML-like label; empty text stays empty, because Graphviz refuses an empty element."""
     if not text.strip():
         return ""
-    content = f"<b>{_escaped(text)}</b>" if bold else _escaped(text)
+    escaped = escape(_printable(text)).replace("\\", "\\\\")  # Graphviz reads \\N as the node's name
+    content = f"<b>{escaped}</b>" if bold else escaped
     points = f' point-size="{size}"' if size else ""
     return f'<font color="{colour}"{points}>{content}</font>'
-
-
-def _escaped(text: str) -> str:
-    """For HTML-like labels. XML cannot hold control characters, and Graphviz reads \\N as the node's name."""
-    return escape(_printable(text)).replace("\\", "\\\\")
 
 
 def _blend(tint: float) -> str:
@@ -176,11 +168,8 @@ def _blend(tint: float) -> str:
 
 
 def _attributes(pairs: dict[str, str]) -> str:
-    return "[" + " ".join(f"{name}={_value(text)}" for name, text in pairs.items()) + "]"
-
-
-def _value(text: str) -> str:
-    return f"<{text}>" if isinstance(text, _Html) else _quoted(text)
+    written = {name: f"<{text}>" if isinstance(text, _Html) else _quoted(text) for name, text in pairs.items()}
+    return "[" + " ".join(f"{name}={text}" for name, text in written.items()) + "]"
 
 
 def _quoted(text: str) -> str:
@@ -189,4 +178,5 @@ def _quoted(text: str) -> str:
 
 
 def _printable(text: str) -> str:
+    """Text without control characters, which XML cannot hold."""
     return "".join(c if c.isprintable() else " " for c in text)
