@@ -145,7 +145,7 @@ export class GraphView {
       line.classList.toggle("cr-forward", step.kind === "forward" && edge.startsWith(`${step.node}:`));
       line.classList.toggle("cr-backward", changed || (step.kind === "backward" && edge === edgeOf(step)));
       line.classList.toggle("cr-passed", passed.has(edge));
-      if (line.matches(".cr-forward, .cr-backward")) line.parentNode?.append(line); // drawn above those that share its lane
+      if (line.matches(".cr-forward, .cr-backward")) line.parentNode?.append(line); // above others in its lane
     }
   }
 
@@ -270,7 +270,7 @@ export class GraphView {
       /** @type {number} */ view,
     ) => {
       const places = nodes.map((i) => (this.layout.boxes[i][axis] + MARGIN[axis]) * this.scale);
-      const far = Math.max(...places) - Math.min(...places) + 2 * size * this.scale > view; // both do not fit: show the last
+      const far = Math.max(...places) - Math.min(...places) + 2 * size * this.scale > view; // both do not fit: the last
       const seen = far ? places.slice(-1) : places;
       const [first, last] = [Math.min(...seen) - size * this.scale, Math.max(...seen) + size * this.scale];
       return first >= at && last <= at + view ? at : (first + last - view) / 2;

@@ -8,8 +8,8 @@
 //     stepper.addEventListener("step", () => console.log(stepper.position));
 //
 // ES modules without dependencies, for any bundler; they need `stepper.css`. `page.py` also joins them into one classic
-// script. Therefore every `import` must fit on one line, `export` may only stand before `function`, `class` and `const`,
-// and no two modules may give one name to different things.
+// script. Therefore every `import` must fit on one line, `export` may stand only before `function`, `class` and
+// `const`, and no two modules may give one name to different things.
 
 import { ICONS, button, html, icon } from "./elements.js";
 import { GraphView } from "./graph_view.js";
