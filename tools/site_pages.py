@@ -21,7 +21,7 @@ from nbclient import NotebookClient
 
 import chainrule
 from chainrule import Value, ops
-from chainrule.stepping.formula_text import Formula, formula
+from chainrule.stepping.formula_text import FormulaText, formula
 
 ROOT = Path(__file__).parent.parent
 OUTPUT_LINES = 60  # of a cell's text; a page is not a log
@@ -88,13 +88,13 @@ def _op_row(row: ops.Op) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-class _Written(Formula):
+class _Written(FormulaText):
     """A formula that keeps both sides of a `where`, for no numbers are given that would choose."""
 
-    def _apply(self, op: ops.Op, operands: tuple[Any, ...]) -> Formula:
+    def _apply(self, op: ops.Op, operands: tuple[Any, ...]) -> FormulaText:
         if op is ops.where:
             formulas = tuple(map(formula, operands))
-            made = Formula.of(op, op.forward(*[operand.value for operand in formulas]), formulas)
+            made = FormulaText.of(op, op.forward(*[operand.value for operand in formulas]), formulas)
         else:
             made = super()._apply(op, operands)
         return _Written(made.value, made.name, made.op, made.operands)

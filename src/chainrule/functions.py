@@ -1,4 +1,4 @@
-"""Functions built from the ops of the table, and the decorator that adds an op to it."""
+"""Functions composed of the op table's ops, and the decorator that adds an op to the table."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _added: set[str] = set()  # ops that users added, and may replace
 
 
 def op(*partials: Rule | None, name: str = "", symbol: str = "") -> Callable[[Rule], Op]:
-    """Turn a function of numbers into an op, given its derivative by each operand.
+    """Turn a function of numbers into an op, given its derivative with respect to each operand.
 
     Each partial is called as `partial(out, *operands)`; `None` passes no gradient. The op works on Values and
-    numbers, and becomes a method of Value. Written with chainrule's functions and `+ - *`, the same rule
-    serves every reader of the op table; written with `math`, it runs eagerly only.
+    numbers, and becomes a method of Value. A rule written with chainrule's functions and `+ - *` can also be compiled
+    and differentiated again; one written with `math` only runs eagerly.
 
     >>> @op(lambda out, x: 3.0 * x * x)
     ... def cube(x):
@@ -51,7 +51,7 @@ def op(*partials: Rule | None, name: str = "", symbol: str = "") -> Callable[[Ru
         taken = hasattr(Value, row_name) and row_name not in _added
         if not row_name.isidentifier() or taken:
             raise ValueError(f"`name` must be an identifier that Value does not use yet, got {row_name!r}")
-        if row_name in _added:  # as when a cell of a notebook is run again
+        if row_name in _added:  # a notebook cell that is run again
             ops.TABLE.pop(row_name, None)
         _added.add(row_name)
         row = ops.register(Op(row_name, forward, partials, doc=forward.__doc__ or "", symbol=symbol))
@@ -62,14 +62,14 @@ def op(*partials: Rule | None, name: str = "", symbol: str = "") -> Callable[[Ru
 
 
 def _takes(function: Any, count: int) -> bool:
-    """Whether `function` can be called with so many arguments."""
+    """Whether `function` can be called with `count` arguments."""
     import inspect
 
     try:
         inspect.signature(function).bind(*[None] * count)
     except TypeError:
         return False
-    except ValueError:  # a built-in that keeps its signature to itself
+    except ValueError:  # a built-in without a signature
         return True
     return True
 
@@ -122,15 +122,15 @@ def softmax(values: Iterable[Scalar]) -> list[Any]:
 
 
 def _total(items: Iterable[Any]) -> Any:
-    """The sum from left to right, for numbers as for Values; Python's own `sum` treats floats in a way of its own."""
+    """The sum from left to right, of numbers or Values. Since 3.12, Python's `sum` compensates floats' rounding."""
     return native.total(items) if ENGINE == "native" else reduce(operator.add, items, 0.0)
 
 
 def _shift(values: Iterable[Any]) -> tuple[Any, list[Any]]:
-    """The largest value, if it is finite, and all values less it.
+    """The largest value, if it is finite, and all values minus it.
 
-    The shift cancels out of the result, so no gradient passes through it. It is computed from the values like anything
-    else: a program that runs on other values shifts by the largest of those.
+    The shift cancels out of the result, so no gradient passes through it. It is an op like any other, so a compiled
+    program shifts by the largest of the values that it runs on.
     """
     items = list(values)
     if not items:

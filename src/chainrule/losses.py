@@ -1,9 +1,9 @@
-"""Losses: predictions and targets in, one number out; training makes it small.
+"""Losses: functions of predictions and targets that return the one number which training minimizes.
 
-Predictions and targets are sequences of equal length, one entry an example. An entry is a number, or a list of
-numbers where a model has several outputs; `mean` losses then average over all numbers. `cross_entropy` is the
-exception: its predictions are lists, one logit a class, and its targets class indices. A logit is a number before
-any sigmoid or softmax: these losses apply it themselves, and so stay exact at any size.
+Predictions and targets are sequences of equal length, with one entry per example. An entry is a number, or a list of
+numbers if the model has several outputs; losses that take a mean then average over all numbers. `cross_entropy` is
+different: a prediction is a list with one logit per class, and a target a class index. A logit is the number before
+any sigmoid or softmax: these losses apply it themselves, and so stay accurate at any size.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from chainrule import ops
+from chainrule.core.arguments import setting
 from chainrule.core.value import Value
 from chainrule.functions import logsumexp, mean
 from chainrule.ops import as_float
@@ -49,7 +50,7 @@ def mean_square(predictions: Sequence[Any], targets: Sequence[Any]) -> Any:
 
 
 def huber(predictions: Sequence[Any], targets: Sequence[Any], delta: float = 1.0) -> Any:
-    """The mean of ½e² where |e| ≤ delta, else delta * (|e| - ½delta): a square that outliers cannot dominate.
+    """The mean of ½e² where |e| ≤ delta, else delta * (|e| - ½delta): a squared error that outliers cannot dominate.
 
     >>> huber([Value(0.5), Value(10.0)], [0.0, 0.0]).data
     4.8125
@@ -69,13 +70,13 @@ def hinge(scores: Sequence[Any], targets: Sequence[Any]) -> Any:
     pairs = _pairs(scores, targets, "scores")
     for _, target in pairs:
         if not _is_node(target) and target not in (-1, 1):
-            raise ValueError(f"`targets` of hinge must be -1 or 1, got {target!r}: turn 0 and 1 into them by 2 * y - 1")
+            raise ValueError(f"`targets` of hinge must be -1 or 1, got {target!r}: convert 0 and 1 with 2 * y - 1")
     losses = [ops.relu(1 + -target * score) for score, target in pairs]
-    return sum(losses) * (1.0 / len(losses))  # micrograd's order of operations, so that its figures are met to the bit
+    return sum(losses) * (1.0 / len(losses))  # micrograd's order of operations, to match its figures exactly
 
 
 def binary_cross_entropy(logits: Sequence[Any], targets: Sequence[Any]) -> Any:
-    """The mean of -log p(target), where p(1) = sigmoid(logit); a target between 0 and 1 is a probability of 1.
+    """The mean of -log p(target), where p(1) = sigmoid(logit); a target between 0 and 1 is the probability of a 1.
 
     >>> f"{binary_cross_entropy([Value(0.0), Value(1000.0)], [1, 1]):.4f}"
     '0.3466'
@@ -84,14 +85,14 @@ def binary_cross_entropy(logits: Sequence[Any], targets: Sequence[Any]) -> Any:
     for _, target in pairs:
         if not _is_node(target) and not 0.0 <= as_float(target, "targets") <= 1.0:
             raise ValueError(
-                f"`targets` of binary_cross_entropy must lie within 0 and 1, got {target!r}: "
-                "turn -1 and 1 into them by (y + 1) / 2, or use hinge"
+                f"`targets` of binary_cross_entropy must lie between 0 and 1, got {target!r}: "
+                "convert -1 and 1 with (y + 1) / 2, or use hinge"
             )
     return mean([y * ops.softplus(-logit) + (1 - y) * ops.softplus(logit) for logit, y in pairs])
 
 
 def cross_entropy(logits: Sequence[Sequence[Any]], targets: Sequence[int]) -> Any:
-    """The mean of -log p(target), where p = softmax(logits): one list of logits and one class index an example.
+    """The mean of -log p(target), where p = softmax(logits), for one list of logits and one class index per example.
 
     >>> f"{cross_entropy([[Value(1.0), Value(1.0)]], [0]):.4f}"
     '0.6931'
@@ -100,23 +101,21 @@ def cross_entropy(logits: Sequence[Sequence[Any]], targets: Sequence[int]) -> An
 
 
 def l2(alpha: float) -> Callable[[Iterable[Any]], Any]:
-    """A penalty on large parameters: the function of a list of them that gives alpha * Σp².
+    """A penalty on large parameters: returns the function that computes alpha * Σp² from a list of them.
 
     >>> l2(0.5)([Value(1.0), Value(3.0)]).data
     5.0
     """
-    strength = as_float(alpha, "alpha")
-    if not 0.0 <= strength < ops.INF:
-        raise ValueError(f"`alpha` must be at least 0 and finite, got {strength!r}: choose one such as 1e-4")
+    strength = setting(alpha, "alpha", "1e-4")
     return lambda parameters: strength * sum(p * p for p in parameters)
 
 
 def accuracy(predictions: Sequence[Any], targets: Sequence[Any], threshold: float = 0.0) -> float:
-    """The share of predictions that are right.
+    """The fraction of predictions that are right.
 
-    A prediction that is a number means one class above `threshold` and the other below; the targets are -1 and 1, or
-    0 and 1. For outputs that imitate targets of 0 and 1, rather than being logits, the threshold is 0.5. A prediction
-    that is a list means the class of its largest entry; the targets are class indices.
+    If predictions are numbers, those above `threshold` mean one class and those below the other; targets are -1 and 1,
+    or 0 and 1. For outputs that approximate targets of 0 and 1, rather than being logits, use a threshold of 0.5. If
+    predictions are lists, each means the class of its largest entry; targets are class indices.
 
     >>> accuracy([Value(0.3), Value(-2.0)], [1, 1])
     0.5
@@ -131,7 +130,7 @@ def accuracy(predictions: Sequence[Any], targets: Sequence[Any], threshold: floa
 
 
 def argmax(values: Sequence[Any]) -> int:
-    """The index of the largest value; the first of them where several are equal.
+    """The index of the largest value; the first one if several are equal.
 
     >>> argmax([Value(0.1), Value(0.7), Value(0.2)])
     1
@@ -159,14 +158,14 @@ def _surprise(logits: Sequence[Any], target: int) -> Any:
 
 
 def _entry(logits: Sequence[Any], index: Any) -> Any:
-    """logits[index] for an index that is not known yet: the sum of those whose place it is; NaN if there is none."""
+    """logits[index] for an index that is not known yet: a sum that selects one entry; NaN if the index has none."""
     chosen = [ops.eq(index, float(k)) for k in range(len(logits))]
     found = sum(ops.where(choice, logit, 0.0) for choice, logit in zip(chosen, logits, strict=True))
     return found + ops.div(0.0, sum(chosen))
 
 
 def _pairs(predictions: Sequence[Any], targets: Sequence[Any], name: str = "predictions") -> list[tuple[Any, Any]]:
-    """Each predicted number with its target; where an entry is a list, each number in it."""
+    """Each predicted number with its target, also inside entries that are lists."""
     pairs: list[tuple[Any, Any]] = []
     for i, (prediction, target) in enumerate(_aligned(predictions, targets, name)):
         if _is_list(prediction) and _is_list(target):
@@ -189,7 +188,9 @@ def _rows(rows: Sequence[Any], targets: Sequence[Any], name: str = "logits") -> 
             raise TypeError(f"`{name}[{i}]` must be a list with a number for each class, got {_shape(row)}")
         if _is_symbol(target):
             target.must_be_class(len(row))
-        pairs.append((row, target if _is_symbol(target) else _class_index(target, len(row), i)))
+        else:
+            target = _class_index(target, len(row), i)
+        pairs.append((row, target))
     return pairs
 
 
@@ -227,12 +228,12 @@ def _is_list(entry: Any) -> bool:
 
 
 def _is_node(entry: Any) -> bool:
-    """Whether it is part of a graph: its number may be unknown yet, so it is not checked."""
+    """Whether it is part of a graph: its number may not be known yet, so it is not checked."""
     return hasattr(entry, "_apply")
 
 
 def _is_symbol(entry: Any) -> bool:
-    """Whether it is a number that a traced function does not know yet."""
+    """Whether it stands for a number that is unknown while a function is traced."""
     return _is_node(entry) and not isinstance(entry, Value)
 
 

@@ -1,6 +1,6 @@
-"""Neurons, layers and networks: lists of Values and the sums they make.
+"""Neurons, layers and networks.
 
-With the default arguments these are micrograd's classes, down to the order in which random numbers are drawn.
+With default arguments these are micrograd's classes, down to the order in which random numbers are drawn.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ INITIALISERS: dict[str, Callable[[random.Random, int, int], float]] = {
     "xavier": lambda rng, nin, nout: rng.uniform(-1, 1) * math.sqrt(6 / (nin + nout)),
     "he": lambda rng, nin, nout: rng.gauss(0, math.sqrt(2 / nin)),
 }
-"""How weights are drawn, by name: `rule(rng, number of inputs, number of outputs)` gives each."""
+"""How weights are drawn, by name: `rule(rng, number of inputs, number of outputs)` returns one weight."""
 
 
 class Module:
-    """Something with parameters: whatever Values and Modules its attributes hold, also inside lists and dicts.
+    """Something with parameters: the Values and Modules that its attributes hold, also inside lists and dicts.
 
     >>> class Scale(Module):
     ...     def __init__(self):
@@ -46,63 +46,38 @@ class Module:
     def named_parameters(self) -> list[tuple[str, Value]]:
         """Every parameter once, with the path of attributes and indices that leads to it.
 
-        Parameters are leaves: a Value that was computed from others is not one.
+        Parameters are leaves: a Value computed from others is not one.
 
         >>> [name for name, _ in Neuron(2).named_parameters()]
         ['w.0', 'w.1', 'b']
         """
         found: dict[Value, str] = {}
-        for name, parameter in _walk(vars(self), "", {id(self)}):
-            found.setdefault(parameter, name)
+        for name, thing in _walk(self, "", set()):
+            if isinstance(thing, Value) and not thing._operands:
+                found.setdefault(thing, name)
         return [(name, parameter) for parameter, name in found.items()]
 
     def parameters(self) -> list[Value]:
-        """Every parameter once, in the order in which attributes were set.
-
-        >>> len(Layer(2, 3).parameters())
-        9
-        """
+        """Every parameter once, in the order in which attributes were set."""
         return [parameter for _, parameter in self.named_parameters()]
 
     def named_modules(self) -> list[tuple[str, Module]]:
-        """This module, with an empty name, and every module inside it once, with the path that leads to it.
+        """This module, with an empty path, and every module inside it once, with the path that leads to it.
 
         >>> [name for name, _ in Layer(2, 2).named_modules()]
         ['', 'neurons.0', 'neurons.1']
         """
-        found: dict[int, tuple[str, Module]] = {}
-        pending: list[tuple[str, Any]] = [("", self)]
-        while pending:
-            path, thing = pending.pop()
-            if isinstance(thing, Module):
-                if id(thing) in found:
-                    continue
-                found[id(thing)] = path, thing
-                thing = vars(thing)
-            parts = thing.items() if isinstance(thing, Mapping) else enumerate(thing) if _is_list(thing) else ()
-            pending += reversed([(f"{path}.{key}" if path else str(key), part) for key, part in parts])
-        return list(found.values())
+        return [(path, thing) for path, thing in _walk(self, "", set()) if isinstance(thing, Module)]
 
     _repr_svg_ = shown("svg_of_network")
 
     def zero_grad(self) -> None:
-        """Set every parameter's gradient to 0, as each training step must.
-
-        >>> neuron = Neuron(1)
-        >>> neuron([2.0]).backward()
-        >>> neuron.zero_grad()
-        >>> neuron.b.grad
-        0.0
-        """
+        """Set every parameter's gradient to 0, as each training step must."""
         for parameter in self.parameters():
             parameter.grad = 0.0
 
     def state(self) -> dict[str, float]:
-        """The parameters' numbers by name.
-
-        >>> sorted(Neuron(1).state())
-        ['b', 'w.0']
-        """
+        """The parameters' numbers by name."""
         named = self.named_parameters()
         state = {name: parameter._data for name, parameter in named}
         if len(state) != len(named):
@@ -110,7 +85,7 @@ class Module:
         return state
 
     def load_state(self, state: Mapping[str, float]) -> None:
-        """Set the parameters to a state of the same names; on an error nothing is changed.
+        """Set the parameters to what `state()` returned; an error changes nothing.
 
         >>> neuron = Neuron(1)
         >>> neuron.load_state({"w.0": 0.5, "b": 2.0})
@@ -130,13 +105,10 @@ class Module:
 
 
 class Neuron(Module):
-    """A weighted sum of inputs, plus a bias, through an activation.
+    """A weighted sum of inputs plus a bias, passed through an activation.
 
-    >>> neuron = Neuron(2, rng=1)
-    >>> neuron
+    >>> Neuron(2, rng=1)
     Neuron(2, activation='relu')
-    >>> len(neuron.parameters())
-    3
     """
 
     def __init__(
@@ -160,7 +132,7 @@ class Neuron(Module):
 
     @property
     def activation(self) -> Activation:
-        """What the sum goes through; assignable."""
+        """The function applied to the sum, or its name; assignable."""
         return self._activation
 
     @activation.setter
@@ -172,7 +144,7 @@ class Neuron(Module):
 
     @property
     def nonlin(self) -> bool:
-        """Whether the activation is anything but linear. False makes it so, and True brings the other one back.
+        """Whether the activation is not linear. Assign False to make it linear, True to restore the former one.
 
         >>> neuron = Neuron(2, activation="tanh")
         >>> neuron.nonlin = False
@@ -196,7 +168,7 @@ class Neuron(Module):
 
 
 class Layer(Module):
-    """Neurons that see the same inputs. One neuron gives a Value, several give a list.
+    """Neurons that see the same inputs. One neuron returns a Value, several return a list.
 
     >>> Layer(2, 3, rng=1)
     Layer(2, 3, activation='relu')
@@ -220,7 +192,7 @@ class Layer(Module):
 
 
 class MLP(Module):
-    """A multi-layer perceptron: `nin` inputs, then a layer for each entry of `nouts`.
+    """A multi-layer perceptron: `nin` inputs, then one layer for each size in `nouts`.
 
     >>> model = MLP(2, [16, 16, 1], rng=1337)
     >>> model
@@ -257,7 +229,7 @@ class MLP(Module):
         return x
 
     def config(self) -> dict[str, Any]:
-        """What to call MLP with to get a model of this shape.
+        """The arguments that make an MLP of this shape.
 
         >>> MLP(2, [3, 1]).config()
         {'nin': 2, 'nouts': [3, 1], 'activation': 'relu', 'output': 'linear'}
@@ -266,8 +238,8 @@ class MLP(Module):
             usual = self.output if k == len(self.layers) else self.activation
             if any(neuron.activation != usual for neuron in layer.neurons):
                 raise ValueError(
-                    f"this MLP has neurons in layer {k} whose activation is not {usual!r}, which it was made with: "
-                    "its shape alone does not describe it; keep its state(), and change a new MLP in the same way"
+                    f"this MLP has neurons in layer {k} whose activation is not {usual!r}, which it was made with, "
+                    "so its shape does not describe it: keep its state(), and change a new MLP in the same way"
                 )
         return self._shape()
 
@@ -281,7 +253,7 @@ class MLP(Module):
 
 
 class Sequential(Module):
-    """Modules, or plain functions, one after the other.
+    """Modules or plain functions, applied one after another.
 
     >>> model = Sequential(Layer(2, 4, rng=1), lambda h: sum(h))
     >>> len(model.parameters())
@@ -303,20 +275,20 @@ class Sequential(Module):
         return f"Sequential({', '.join(map(repr, self.steps))})"
 
 
-def _walk(thing: Any, path: str, above: set[int]) -> Iterator[tuple[str, Value]]:
-    """The leaves among what `thing` holds; `above` are the modules on the way to it, which may be referred back to."""
+def _walk(thing: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Value | Module]]:
+    """The Values and Modules that `thing` is or holds, with their paths; each Module once, as they may form cycles."""
     if isinstance(thing, Value):
-        if not thing._operands:
-            yield path, thing
-    elif isinstance(thing, Module):
-        if id(thing) not in above:
-            yield from _walk(vars(thing), path, above | {id(thing)})
-    elif isinstance(thing, Mapping):
-        for key, item in thing.items():
-            yield from _walk(item, f"{path}.{key}" if path else str(key), above)
-    elif _is_list(thing):
-        for index, item in enumerate(thing):
-            yield from _walk(item, f"{path}.{index}" if path else str(index), above)
+        yield path, thing
+        return
+    if isinstance(thing, Module):
+        if id(thing) in seen:
+            return
+        seen.add(id(thing))
+        yield path, thing
+        thing = vars(thing)
+    parts = thing.items() if isinstance(thing, Mapping) else enumerate(thing) if _is_list(thing) else ()
+    for key, part in parts:
+        yield from _walk(part, f"{path}.{key}" if path else str(key), seen)
 
 
 def _is_list(thing: Any) -> bool:
@@ -331,7 +303,7 @@ def _activation(activation: Activation) -> Callable[[Value], Value] | None:
     if not isinstance(activation, str) or not _takes_one(ops.TABLE.get(activation)):
         names = ", ".join(row.name for row in ops.TABLE.values() if _takes_one(row))
         raise ValueError(f"`activation` must be a function, 'linear' or one of {names}; got {quoted(activation)}")
-    return methodcaller(activation)  # of whatever number it is called on: a Value, or a symbol of the compiler
+    return methodcaller(activation)  # works on Values and on the compiler's symbols
 
 
 def _takes_one(row: ops.Op | None) -> bool:
@@ -347,7 +319,7 @@ def _initialiser(init: Initialiser) -> Callable[[random.Random, int, int], float
 
 
 def _generator(rng: Rng) -> Any:
-    """The generator to draw from: Python's global one (seeded with `random.seed`) unless told otherwise."""
+    """The generator to draw from; by default Python's global one, which `random.seed` seeds."""
     if rng is None:
         return random
     if isinstance(rng, random.Random) or rng is random:

@@ -1,13 +1,13 @@
-"""Optimizers: gradients in, better parameters out, with the semantics of `torch.optim`.
+"""Optimizers, learning-rate schedules and gradient clipping, with the semantics of `torch.optim`.
 
-An optimizer is an update rule as data. A subclass of `Optimizer` names the numbers that it remembers for each
-parameter (`slots`), those that change from step to step (`scalars`), and the rule itself:
+An optimizer is an update rule as data. A subclass of `Optimizer` defines the numbers that it keeps for each parameter
+(`slots`), those that change from step to step (`scalars`), and the rule itself:
 
     update(data, grad, *slots, **scalars) -> (data, *slots)
 
-A rule is written with `+ - *` and ops, and never branches on the numbers it is given: it serves floats, Values
-and whatever else can carry `_apply`. Settings such as `momentum` are fixed numbers; a rule may branch on those.
-A step calls a rule of your own once for each parameter, with its numbers, in order: it may draw noise.
+A rule is written with `+ - *` and ops and never branches on the numbers it receives, so it works on floats, on Values
+and on anything else that implements `_apply`. It may branch on settings such as `momentum`, which are fixed numbers.
+A step calls your own rule once for each parameter, in order, so it may draw random numbers.
 
 A learning rate is a number or a schedule: any function from the step, counted from 0, to a number.
 """
@@ -21,10 +21,14 @@ from typing import Any
 
 from chainrule import ops
 from chainrule.core.arguments import setting, whole_number
+from chainrule.core.graph import lay_flat
 from chainrule.core.observation import nodes_are_observed
 from chainrule.core.quoting import quoted
 from chainrule.core.value import ENGINE, Value, record
 from chainrule.ops import as_float
+
+if ENGINE == "native":
+    from chainrule import _native as native
 
 __all__ = [
     "SGD",
@@ -46,7 +50,7 @@ Schedule = Callable[[int], float]
 
 
 class Optimizer:
-    """What all optimizers share; a subclass gives `slots` and `update`, and `scalars` if it needs more than `lr`.
+    """The base class; a subclass defines `slots` and `update`, and `scalars` if it needs more than `lr`.
 
     >>> class SignDescent(Optimizer):
     ...     def update(self, data, grad, *, lr):
@@ -58,17 +62,17 @@ class Optimizer:
     2.5
     """
 
-    slots: tuple[str, ...] = ()  # what the rule remembers for each parameter, 0.0 before the first step
+    slots: tuple[str, ...] = ()  # the numbers kept for each parameter, 0.0 before the first step
 
     def __init__(self, parameters: Iterable[Value], lr: float | Schedule) -> None:
         self.parameters = _parameters(parameters)
         self.lr = lr
         self.steps = 0
         self.buffers = {slot: array("d", [0.0]) * len(self.parameters) for slot in self.slots}
-        self.rate()  # an unusable `lr` is best refused here
+        self.rate()  # refuses an unusable `lr` right away
 
     def update(self, data: Any, grad: Any, *slots: Any, **scalars: Any) -> tuple[Any, ...]:
-        """The rule for one parameter: its data and slots after a step, from those before it.
+        """The rule for one parameter: returns its data and slots after a step, given those before it.
 
         >>> SGD([Value(1.0)], lr=0.1).update(1.0, 5.0, 0.0, lr=0.1)
         (0.5, 5.0)
@@ -76,15 +80,11 @@ class Optimizer:
         raise NotImplementedError(f"{type(self).__name__} has no rule: define `update(self, data, grad, *slots, lr)`")
 
     def scalars(self) -> dict[str, float]:
-        """The numbers that the coming step uses for every parameter alike.
-
-        >>> SGD([Value(1.0)], lr=0.1).scalars()
-        {'lr': 0.1}
-        """
+        """The numbers that the next step uses for all parameters; by default `lr`."""
         return {"lr": self.rate()}
 
     def rate(self) -> float:
-        """The learning rate of the coming step.
+        """The learning rate of the next step.
 
         >>> SGD([Value(1.0)], lr=linear(0.1, 0.0, steps=10)).rate()
         0.1
@@ -92,14 +92,7 @@ class Optimizer:
         return setting(self.lr(self.steps) if callable(self.lr) else self.lr, "lr", "0.01, or a schedule of such")
 
     def step(self) -> None:
-        """Move every parameter by its gradient; those whose `requires_grad` is False stay where they are.
-
-        >>> w = Value(1.0)
-        >>> (3.0 * w).backward()
-        >>> SGD([w], lr=0.25).step()
-        >>> w.data
-        0.25
-        """
+        """Update every parameter from its gradient; those whose `requires_grad` is False stay as they are."""
         scalars = self.scalars()
         columns = [self.buffers[slot] for slot in self.slots]
         if not self._step_at_once(columns, scalars):
@@ -112,53 +105,43 @@ class Optimizer:
         self.steps += 1
 
     def _step_at_once(self, columns: list[array[float]], scalars: dict[str, float]) -> bool:
-        """The whole step in one call of the native engine, if it is there and the rule is one of this module's.
+        """Try the whole step in one call of the native engine; whether that was possible.
 
-        Those do the same for every parameter: they are recorded on Values with the numbers of the first, and the graph
-        is computed again for each. A user's rule may draw noise or count its calls, at any step.
+        Only for this module's rules, which do the same for every parameter: the rule is recorded on Values with the
+        numbers of the first parameter, and the graph is then evaluated for each. A user's rule may draw random numbers
+        or count its calls.
         """
         if ENGINE != "native" or nodes_are_observed() or not self._has_rule_of_ours():
             return False
-        from chainrule._native import step
-        from chainrule.core.graph import lay_flat
-
         before = [self.parameters[0]._data, self.parameters[0].grad, *(column[0] for column in columns)]
         leaves = [Value(number) for number in before]
         recorded = record(True)  # also inside no_grad()
         try:
-            results = [_value(result) for result in self.update(*leaves, **scalars)]
+            updated = self.update(*leaves, **scalars)
+            results = [number if isinstance(number, Value) else Value(number) for number in updated]
             nodes, rules, _ = lay_flat(*results)
-        except TypeError:  # `scalars` do not suit it, and it will say so again
+        except TypeError:  # `scalars` do not fit the rule, which the ordinary step will report
             return False
         finally:
             record(recorded)
         computed = [node for node, rule in zip(nodes, rules, strict=True) if rule is not None]
-        return step(self.parameters, leaves, computed, results, columns)
+        return native.step(self.parameters, leaves, computed, results, columns)
 
     def _has_rule_of_ours(self) -> bool:
-        """Whether it consists of this module's functions: no subclass or instance has put others in their place."""
+        """Whether the rule consists of this module's functions, none replaced by a subclass or on the instance."""
         parts = [getattr(self, name) for name in ("update", "descend") if hasattr(self, name)]
         return all(getattr(part, "__module__", "") == __name__ for part in parts)
 
     def zero_grad(self) -> None:
-        """Forget the gradients, which would otherwise add up from step to step.
-
-        >>> w = Value(1.0)
-        >>> (3.0 * w).backward()
-        >>> SGD([w], lr=0.1).zero_grad()
-        >>> w.grad
-        0.0
-        """
+        """Set every gradient to 0; otherwise they would add up from step to step."""
         if ENGINE == "native":
-            from chainrule._native import write_grad
-
-            write_grad(self.parameters, array("d", [0.0]) * len(self.parameters))
+            native.write_grad(self.parameters, array("d", [0.0]) * len(self.parameters))
         else:
             for parameter in self.parameters:
                 parameter.grad = 0.0
 
     def state(self) -> dict[str, int | list[float]]:
-        """A copy of all that the past steps left behind, as plain numbers; the settings are not part of it.
+        """A copy, as plain numbers, of everything that past steps left behind; settings are not included.
 
         >>> SGD([Value(1.0)], lr=0.1, momentum=0.9).state()
         {'steps': 0, 'velocity': [0.0]}
@@ -166,13 +149,7 @@ class Optimizer:
         return {"steps": self.steps, **{slot: list(column) for slot, column in self.buffers.items()}}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `state()` gave, with the same parameters in the same order.
-
-        >>> optimizer = SGD([Value(1.0)], lr=0.1, momentum=0.9)
-        >>> optimizer.load_state({"steps": 7, "velocity": [0.5]})
-        >>> optimizer.steps
-        7
-        """
+        """Continue from what `state()` returned, with the same parameters in the same order."""
         name, expected = type(self).__name__, {"steps", *self.slots}
         if set(state) != expected:
             raise ValueError(
@@ -191,14 +168,13 @@ class Optimizer:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the rule was given beside the learning rate, which every step asks for anew.
+        """The rule's settings without the learning rate, which may change at every step.
 
         >>> SGD([Value(1.0)], lr=0.1, momentum=0.9).settings
         {'momentum': 0.9, 'nesterov': False, 'weight_decay': 0.0}
         """
-        return {
-            name: value for name, value in vars(self).items() if name not in ("parameters", "lr", "steps", "buffers")
-        }
+        shared = ("parameters", "lr", "steps", "buffers")
+        return {name: value for name, value in vars(self).items() if name not in shared}
 
     def __repr__(self) -> str:
         settings = [f"{name}={value!r}" for name, value in {"lr": self.lr, **self.settings}.items()]
@@ -206,11 +182,11 @@ class Optimizer:
 
 
 class SGD(Optimizer):
-    """Gradient descent: `data - lr * grad`, or with `momentum` along a velocity that adds up gradients.
+    """Gradient descent: `data - lr * grad`, or with `momentum`, along a velocity that accumulates gradients.
 
         velocity = momentum * velocity + grad
         data = data - lr * velocity                          plain
-        data = data - lr * (grad + momentum * velocity)      nesterov: as if one step ahead
+        data = data - lr * (grad + momentum * velocity)      nesterov: looks one step ahead
 
     `weight_decay` adds `weight_decay * data` to the gradient.
 
@@ -236,7 +212,6 @@ class SGD(Optimizer):
             raise ValueError("`nesterov` looks ahead along the momentum, and `momentum` is 0: choose one such as 0.9")
 
     def update(self, data: Any, grad: Any, velocity: Any, *, lr: Any) -> tuple[Any, ...]:
-        """The rule for one parameter."""
         grad = _decayed(grad, data, self.weight_decay)
         velocity = self.momentum * velocity + grad if self.momentum else grad
         direction = grad + self.momentum * velocity if self.nesterov else velocity
@@ -274,7 +249,6 @@ class RMSprop(Optimizer):
         self.momentum = setting(momentum, "momentum", "0.9")
 
     def update(self, data: Any, grad: Any, v: Any, velocity: Any, *, lr: Any) -> tuple[Any, ...]:
-        """The rule for one parameter."""
         grad = _decayed(grad, data, self.weight_decay)
         v = self.alpha * v + (1.0 - self.alpha) * (grad * grad)
         direction = ops.div(grad, ops.sqrt(v) + self.eps)
@@ -283,17 +257,17 @@ class RMSprop(Optimizer):
 
 
 class _Moments(Optimizer):
-    """What Adam and AdamW share: running means of the gradient and of its square, freed of their bias to 0."""
+    """What Adam and AdamW share: running means of the gradient and of its square, corrected for their bias to 0."""
 
     slots = ("m", "v")
 
     def __init__(
         self,
         parameters: Iterable[Value],
-        lr: float | Schedule,
-        betas: tuple[float, float],
-        eps: float,
-        weight_decay: float,
+        lr: float | Schedule = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
     ) -> None:
         super().__init__(parameters, lr)
         self.betas = _betas(betas)
@@ -301,7 +275,7 @@ class _Moments(Optimizer):
         self.weight_decay = setting(weight_decay, "weight_decay", "0.01")
 
     def scalars(self) -> dict[str, float]:
-        """The step size and the scale of √v, both with the bias correction of the coming step."""
+        """The step size and the scale of √v, both with the bias correction of the next step."""
         correction1, correction2 = (1.0 - beta ** (self.steps + 1) for beta in self.betas)
         return {"rate": self.rate() / correction1, "scale": math.sqrt(correction2)}
 
@@ -314,7 +288,7 @@ class _Moments(Optimizer):
 
 
 class Adam(_Moments):
-    """Momentum and scaling at once (Kingma and Ba 2015); the step t counts from 1.
+    """Momentum and scaling combined (Kingma and Ba 2015); the step t counts from 1.
 
         m = β₁ * m + (1 - β₁) * grad
         v = β₂ * v + (1 - β₂) * grad²
@@ -326,23 +300,12 @@ class Adam(_Moments):
     Adam(2 parameters, lr=0.001, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.0)
     """
 
-    def __init__(
-        self,
-        parameters: Iterable[Value],
-        lr: float | Schedule = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-    ) -> None:
-        super().__init__(parameters, lr, betas, eps, weight_decay)
-
     def update(self, data: Any, grad: Any, m: Any, v: Any, *, rate: Any, scale: Any) -> tuple[Any, ...]:
-        """The rule for one parameter."""
         return self.descend(data, _decayed(grad, data, self.weight_decay), m, v, rate, scale)
 
 
 class AdamW(_Moments):
-    """Adam, with weight decay apart from the gradient: first `data = (1 - lr * weight_decay) * data`.
+    """Adam with weight decay decoupled from the gradient: first `data = (1 - lr * weight_decay) * data`.
 
     >>> AdamW([Value(1.0), Value(2.0)])
     AdamW(2 parameters, lr=0.001, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01)
@@ -359,11 +322,10 @@ class AdamW(_Moments):
         super().__init__(parameters, lr, betas, eps, weight_decay)
 
     def scalars(self) -> dict[str, float]:
-        """Those of Adam, and the share of the data that stays."""
+        """Those of Adam, and the factor that weight decay multiplies the data by."""
         return {**super().scalars(), "keep": 1.0 - self.rate() * self.weight_decay}
 
     def update(self, data: Any, grad: Any, m: Any, v: Any, *, rate: Any, scale: Any, keep: Any) -> tuple[Any, ...]:
-        """The rule for one parameter."""
         return self.descend(data * keep, grad, m, v, rate, scale)
 
 
@@ -378,7 +340,7 @@ def constant(lr: float) -> Schedule:
 
 
 def linear(start: float, end: float, steps: int) -> Schedule:
-    """A straight line from `start` at step 0 to `end` at step `steps`, and `end` from there on.
+    """A straight line from `start` at step 0 to `end` at step `steps`, then `end`.
 
     >>> linear(1.0, 0.0, steps=4)(1)
     0.75
@@ -389,7 +351,7 @@ def linear(start: float, end: float, steps: int) -> Schedule:
 
 
 def step_decay(start: float, every: int, factor: float = 0.1) -> Schedule:
-    """A staircase: `start`, multiplied by `factor` after each `every` steps.
+    """A staircase: `start`, multiplied by `factor` once per `every` steps.
 
     >>> step_decay(1.0, every=10, factor=0.5)(25)
     0.25
@@ -399,7 +361,7 @@ def step_decay(start: float, every: int, factor: float = 0.1) -> Schedule:
 
 
 def exponential(start: float, factor: float) -> Schedule:
-    """`start`, multiplied by `factor` after each step.
+    """`start`, multiplied by `factor` at every step.
 
     >>> exponential(1.0, factor=0.5)(3)
     0.125
@@ -408,7 +370,7 @@ def exponential(start: float, factor: float) -> Schedule:
 
 
 def cosine(start: float, end: float, steps: int) -> Schedule:
-    """Half a cosine wave from `start` at step 0 down to `end` at step `steps`, and `end` from there on.
+    """Half a cosine wave from `start` at step 0 to `end` at step `steps`, then `end`.
 
     >>> cosine(1.0, 0.0, steps=10)(5)
     0.5
@@ -419,7 +381,7 @@ def cosine(start: float, end: float, steps: int) -> Schedule:
 
 
 def warmup(schedule: float | Schedule, steps: int) -> Schedule:
-    """A straight rise to the first rate of `schedule` in `steps` equal steps; then `schedule`, from its start.
+    """A linear rise to the first rate of `schedule` in `steps` equal steps, then `schedule` from its start.
 
     >>> warmup(constant(1.0), steps=4)(0)
     0.25
@@ -430,7 +392,7 @@ def warmup(schedule: float | Schedule, steps: int) -> Schedule:
 
 
 def clip_grad_norm(parameters: Iterable[Value], max_norm: float) -> float:
-    """Scale all gradients alike so that their norm √Σgrad² is at most `max_norm`; return the norm from before.
+    """Scale all gradients by one factor so that their norm √Σgrad² is at most `max_norm`; return the norm before.
 
     >>> w = Value(1.0)
     >>> (4.0 * w).backward()
@@ -440,14 +402,14 @@ def clip_grad_norm(parameters: Iterable[Value], max_norm: float) -> float:
     limit = _limit(max_norm, "max_norm")
     clipped = _parameters(parameters)
     norm = math.hypot(*[parameter.grad for parameter in clipped])
-    scale = ops.minimum(limit / (norm + 1e-6), 1.0)  # as PyTorch has it; NaN stays NaN
+    scale = ops.minimum(limit / (norm + 1e-6), 1.0)  # as in PyTorch; NaN stays NaN
     for parameter in clipped:
         parameter.grad *= scale
     return norm
 
 
 def clip_grad_value(parameters: Iterable[Value], limit: float) -> None:
-    """Keep each gradient within [-limit, limit].
+    """Clip each gradient to [-limit, limit].
 
     >>> w = Value(1.0)
     >>> (4.0 * w).backward()
@@ -460,16 +422,12 @@ def clip_grad_value(parameters: Iterable[Value], limit: float) -> None:
         parameter.grad = ops.clip(parameter.grad, -bound, bound)
 
 
-def _value(number: Any) -> Value:
-    return number if isinstance(number, Value) else Value(number)
-
-
 def _decayed(grad: Any, data: Any, weight_decay: float) -> Any:
     return grad + weight_decay * data if weight_decay else grad
 
 
 def _parameters(parameters: Iterable[Value]) -> list[Value]:
-    """As a list, with a Value that is used in several places listed once."""
+    """The parameters as a list, each Value once."""
     remedy = "give a list of Values, such as model.parameters()"
     if not hasattr(parameters, "__iter__"):
         raise TypeError(f"`parameters` must be Values, got one {type(parameters).__name__}: {remedy}")

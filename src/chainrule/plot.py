@@ -1,20 +1,21 @@
-"""Pictures of training: loss curves, decision boundaries, what goes on in the layers. Needs matplotlib.
+"""Plots of training: loss curves, decision boundaries, activations and gradients of layers. Needs matplotlib.
 
-Every function draws into the Axes that it is given, or into a new figure, and returns the Axes, so that everything else
-about the picture can be changed:
+Every function draws into the given Axes, or into a new figure, and returns the Axes, so that everything else about the
+plot can be changed:
 
     ax = chainrule.plot.loss(history)
     ax.set_title("moons")
     ax.figure.savefig("loss.png")
 
 Colours are those of Okabe and Ito, which people with any kind of colour vision can tell apart; points of different
-classes have different shapes besides.
+classes also differ in shape.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,9 +56,9 @@ def loss(
 ) -> Axes:
     """Loss curves, one for each run, on a logarithmic axis.
 
-    A run is the history that `fit` returns, or a list of numbers; several can be given one by one, or in a dict by
-    name. `ema`, such as 0.9, adds an exponential moving average of that weight and lets the curve itself step back.
-    Of a single history the validation loss is drawn too, if there is one.
+    A run is the history that `fit` returns, or a list of numbers; pass several one by one, or as a dict by name.
+    `ema`, such as 0.9, adds an exponential moving average with that weight and fades the curve itself. A single
+    history is drawn with its validation loss, if it has one.
 
     >>> ax = loss({"tanh": [1.0, 0.1, 0.01], "relu": [1.0, 0.5, 0.4]})
     >>> ax.get_yscale()
@@ -66,12 +67,12 @@ def loss(
     weight = setting(ema, "ema", "0.9", below=1.0)
     curves = _curves(runs, labels)
     ax = _axes(ax)
-    lowest, nothing_left = np.inf, False
+    lowest, reaches_zero = np.inf, False
     for colour, (label, numbers) in zip(cycle(COLOURS), curves.items(), strict=False):
         epochs = np.arange(len(numbers))
         shown = np.where(np.isfinite(numbers), numbers, np.nan)
         lowest = min(lowest, shown[shown > 0.0].min(initial=np.inf))
-        nothing_left |= bool((shown <= 0.0).any())
+        reaches_zero |= bool((shown <= 0.0).any())
         if weight:
             ax.plot(epochs, shown, color=colour, linewidth=1.0, alpha=0.3)
             ax.plot(epochs, moving_average(shown, weight), color=colour, linewidth=2.0, label=label)
@@ -79,7 +80,7 @@ def loss(
             ax.plot(epochs, shown, color=colour, linewidth=1.8, label=label)
     if log and lowest < np.inf:
         ax.set_yscale("log", nonpositive="clip")
-        if nothing_left:  # a loss of 0 lies below any picture
+        if reaches_zero:  # a loss of 0 is below any logarithmic axis
             ax.set_ylim(bottom=lowest / 2.0)
     ax.set_xlabel("epoch")
     ax.set_ylabel("loss" if not weight else f"loss, and its moving average ({weight:g})")
@@ -91,7 +92,7 @@ def loss(
 
 
 def moving_average(numbers: Any, weight: float) -> np.ndarray:
-    """The exponential moving average: past entries count `weight` times less with each step; gaps are passed over.
+    """The exponential moving average: each step multiplies the weight of past entries by `weight`; NaNs are skipped.
 
     >>> moving_average([1.0, 1.0, 4.0], 0.5).round(3).tolist()
     [1.0, 1.0, 2.714]
@@ -115,12 +116,12 @@ def boundary(
     resolution: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """The plane as a model of two numbers divides it, with the data on top.
+    """The decision boundary of a model with two inputs, with the data on top.
 
-    A model that returns one number divides it where that number passes `threshold`; one that returns a list, by its
-    largest entry. The stronger the colour, the surer the model: the larger the number, or the probability that softmax
-    makes of the entries. `inputs` may be a Dataset, which brings its targets; where these are indices, `classes` names
-    them. The grid, `resolution` points wide and high, goes through compiled code where the model can be compiled.
+    A model that returns one number divides the plane where that number crosses `threshold`; one that returns a list,
+    by its largest entry. Stronger colour means more certainty: a larger number, or a larger softmax probability.
+    `inputs` may be a Dataset, which includes targets; if these are class indices, `classes` names them. The grid has
+    `resolution` points in each direction, and is computed by compiled code if the model can be compiled.
 
     >>> from chainrule import data, nn
     >>> ax = boundary(nn.MLP(2, [4, 1], rng=1), data.moons(n=20))
@@ -136,14 +137,14 @@ def boundary(
         _regions(ax, across, up, scores)
     _scatter(ax, points, labels, classes)
     width, height = np.ptp(across), np.ptp(up)
-    ax.set_aspect("equal" if 1 / 3 < width / height < 3 else "auto")  # columns of a table may be of other units
+    ax.set_aspect("equal" if 1 / 3 < width / height < 3 else "auto")  # a table's columns may differ in units
     ax.set_xlim(across[0], across[-1])
     ax.set_ylim(up[0], up[-1])
     return ax
 
 
 def activations(model: Module, inputs: Any, *, bins: int = 60, ax: Axes | None = None) -> Axes:
-    """The activations of each layer over the inputs, a histogram a layer, the first on top.
+    """The activations over the inputs, as one histogram per layer with the first on top.
 
     >>> from chainrule import data, nn
     >>> ax = activations(nn.MLP(2, [8, 8, 1], activation="tanh", rng=1), data.moons())
@@ -154,7 +155,7 @@ def activations(model: Module, inputs: Any, *, bins: int = 60, ax: Axes | None =
     numbers = {f"{name}, {kind}": outputs[np.isfinite(outputs)] for name, (kind, outputs) in layers.items()}
     everything = np.concatenate(list(numbers.values()))
     if not len(everything):
-        raise ValueError("`model` gives no finite number for these inputs: look at its parameters")
+        raise ValueError("`model` returns no finite number for these inputs: look at its parameters")
     notes = [_about(kind, outputs) for kind, outputs in layers.values()]
     ax = _axes(ax, len(layers))
     low, high = float(everything.min()), float(everything.max())
@@ -165,9 +166,9 @@ def activations(model: Module, inputs: Any, *, bins: int = 60, ax: Axes | None =
 
 
 def gradients(model: Module, *, bins: int = 60, ax: Axes | None = None) -> Axes:
-    """The sizes of the gradients that the parameters hold, a histogram a layer, on a logarithmic axis.
+    """The absolute gradients of the parameters, as one histogram per layer on a logarithmic axis.
 
-    Layers whose gradients are far to the left of the others learn that much slower. Call `backward()` first.
+    Layers whose gradients lie far to the left of the others learn much more slowly. Call `backward()` first.
 
     >>> from chainrule import nn
     >>> model = nn.MLP(2, [8, 1], rng=1)
@@ -202,9 +203,9 @@ def health(
     *,
     ax: Axes | None = None,
 ) -> Axes:
-    """Dead and saturated units of each layer as bars, the size of its gradient beside them, and what is wrong below.
+    """Each layer's dead and saturated units as bars, its gradient's size beside them, and the findings below.
 
-    `report` says the same in words, and takes the same arguments.
+    `report` returns the same in words, and takes the same arguments.
 
     >>> from chainrule import data, losses, nn
     >>> ax = health(nn.MLP(2, [8, 1], rng=1), data.moons(n=20), loss=losses.hinge)
@@ -231,33 +232,36 @@ def health(
     ax.set_xticks([0.0, 0.25, 0.5, 0.75, 1.0], ["0", "25%", "50%", "75%", "100%"])
     ax.set_xlabel("share of the layer")
     _legend_above(ax)
-    below: dict[str, Any] = {
-        "xycoords": "axes fraction",
-        "xytext": (0, -42),
-        "textcoords": "offset points",
-        "va": "top",
-    }
-    ax.annotate(_wrapped(found.findings), (0.0, 0.0), fontsize=8, color=INK, **below)
+    below: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (0, -42), "textcoords": "offset points"}
+    text = "\n".join(fill(finding, 88) for finding in found.findings) or "nothing wrong"
+    ax.annotate(text, (0.0, 0.0), fontsize=8, color=INK, va="top", **below)
     return ax
 
 
-# Details.
-
-
 def _axes(ax: Axes | None, rows: int = 0) -> Axes:
-    """The Axes given, or new ones, high enough for so many rows of text."""
+    """The given Axes, or new ones that are high enough for `rows` rows of text."""
     if ax is None:
         from matplotlib import pyplot as plt
 
         _, ax = plt.subplots(figsize=(6.4, max(4.8, 1.5 + 0.55 * rows)), layout="constrained")
     elif not hasattr(ax, "plot") or not hasattr(ax, "figure"):
-        raise TypeError(f"`ax` must be matplotlib Axes, as plt.subplots() gives, got {type(ax).__name__}")
+        raise TypeError(f"`ax` must be matplotlib Axes, such as plt.subplots() returns, got {type(ax).__name__}")
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     return ax
 
 
 def _curves(runs: Sequence[Any], labels: Sequence[str]) -> dict[str, np.ndarray]:
+    """The losses to draw, by label."""
+    named = _named(runs, labels)
+    if len(named) == 1:
+        (run,) = named.values()
+        if isinstance(run, History) and "validation_loss" in run.columns:
+            named = {"training": run.loss, "validation": run["validation_loss"]}
+    return {name: _losses(run, name) for name, run in named.items()}
+
+
+def _named(runs: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
     if len(runs) == 1 and isinstance(runs[0], Mapping):
         labels, runs = list(runs[0]), list(runs[0].values())
     if not runs:
@@ -267,15 +271,14 @@ def _curves(runs: Sequence[Any], labels: Sequence[str]) -> dict[str, np.ndarray]
     named = dict(zip(labels or [f"run {k}" for k in range(1, len(runs) + 1)], runs, strict=True))
     if len(named) < len(runs):
         raise ValueError(f"`labels` must differ from one another, got {list(labels)}")
-    if len(runs) == 1 and isinstance(runs[0], History) and "validation_loss" in runs[0].columns:
-        named = {"training": runs[0].loss, "validation": runs[0]["validation_loss"]}
-    curves = {}
-    for name, run in named.items():
-        numbers = run.loss if isinstance(run, History) else run
-        if not hasattr(numbers, "__len__") or isinstance(numbers, str) or not len(numbers):
-            raise TypeError(f"a run must be a History or a list of losses, got {run!r:.60} for {name!r}")
-        curves[name] = np.array([_bare(number) for number in numbers], dtype=np.float64)
-    return curves
+    return named
+
+
+def _losses(run: Any, name: str) -> np.ndarray:
+    numbers = run.loss if isinstance(run, History) else run
+    if not hasattr(numbers, "__len__") or isinstance(numbers, str) or not len(numbers):
+        raise TypeError(f"a run must be a History or a list of losses, got {run!r:.60} for {name!r}")
+    return np.array([_bare(number) for number in numbers], dtype=np.float64)
 
 
 def _points(inputs: Any, targets: Any) -> tuple[np.ndarray, list[Any] | None]:
@@ -296,7 +299,7 @@ def _bare(number: Any) -> Any:
 
 
 def _grid(model: Any, points: np.ndarray, resolution: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The grid's two axes, and the model's answers on it: a matrix, or one for each entry of its answers."""
+    """The grid's two axes and the model's outputs on it: one matrix, or one for each entry of a list."""
     if not callable(model):
         raise TypeError(f"`model` must be a network or a function of two numbers, got {type(model).__name__}")
     low, high = points.min(axis=0), points.max(axis=0)
@@ -311,7 +314,7 @@ def _grid(model: Any, points: np.ndarray, resolution: int | None) -> tuple[np.nd
     across, up, places = axes(size)
     scores = compiled_answers(model, places)
     if scores is None:
-        if resolution is None:  # one call a point: fewer points, then
+        if resolution is None:  # one call per point, so use fewer points
             across, up, places = axes(size := 80)
         scores = answers(model, places)
     if scores.ndim > 2:
@@ -352,7 +355,7 @@ def _paint(ax: Axes, across: np.ndarray, up: np.ndarray, picture: np.ndarray) ->
 
 
 def _divide(ax: Axes, across: np.ndarray, up: np.ndarray, scores: np.ma.MaskedArray[Any, Any]) -> None:
-    """The line where the scores pass 0, if they do."""
+    """The line where the scores cross 0, if they do."""
     if scores.count() and scores.min() < 0.0 < scores.max():
         ax.contour(across, up, scores, [0.0], colors=[INK], linewidths=1.5, zorder=1)
 
@@ -375,13 +378,13 @@ def _scatter(ax: Axes, points: np.ndarray, labels: list[Any] | None, names: Sequ
 
 
 def _legend_above(ax: Axes) -> None:
-    """Above the frame, where it hides nothing."""
+    """A legend above the frame, where it hides nothing."""
     style = {"frameon": False, "fontsize": 8, "borderpad": 0.2, "handletextpad": 0.3, "columnspacing": 1.2}
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=10, **style)
 
 
 def _ridges(ax: Axes, layers: Mapping[str, np.ndarray], edges: np.ndarray, notes: Sequence[str], colour: str) -> None:
-    """A row for each layer, its histogram standing on the row's line and scaled to its own peak."""
+    """A row for each layer, with its histogram standing on the row's line, scaled to its own peak."""
     for row, (numbers, note) in enumerate(zip(layers.values(), notes, strict=True)):
         counts, _ = np.histogram(numbers, edges)
         heights = 0.85 * counts / max(counts.max(), 1)
@@ -404,14 +407,8 @@ def _name_rows(ax: Axes, names: list[str]) -> None:
         ax.spines[side].set_visible(False)
 
 
-def _wrapped(sentences: Sequence[str]) -> str:
-    from textwrap import fill
-
-    return "\n".join(fill(sentence, 88) for sentence in sentences) or "nothing wrong"
-
-
 def _about(activation: str, outputs: np.ndarray) -> str:
-    """Mean and standard deviation; and the share that is 0, or saturated, where that can be a bad sign."""
+    """Mean and standard deviation, and the share that is 0 or saturated where that can be a bad sign."""
     with np.errstate(invalid="ignore"):
         words = [f"mean {outputs.mean():.2g}", f"sd {outputs.std():.2g}"]
     if activation == "relu":

@@ -18,6 +18,7 @@ import torch_ops
 from chainrule import closures, data, draw, gradcheck, losses, nn, ops
 from chainrule.drawing import TooLargeError, collapse, values
 from chainrule.drawing.dot import CURVED, MOST_EFFORT, effort
+from chainrule.drawing.parts import INPUTS, LOSS, part_of_nodes
 from chainrule.training import History
 from project import ROOT
 
@@ -199,14 +200,14 @@ class TestNeverAHang:
         for _ in range(count):
             v = v + 1.0
         looks = 0
-        original = values.operands
+        original = values.operands_of
 
         def counted(node):
             nonlocal looks
             looks += 1
             return original(node)
 
-        monkeypatch.setattr(values, "operands", counted)
+        monkeypatch.setattr(values, "operands_of", counted)
         with pytest.raises(
             TooLargeError, match=r"more than 150 nodes, .*depth=3.*collapse=.*compile.*raise `limit`, to 1,000"
         ):
@@ -375,7 +376,7 @@ def made_in(node, calls, paths):
     for neuron, start, end in calls:
         if start < node._serial < end:
             return paths[neuron]
-    return collapse.LOSS
+    return LOSS
 
 
 def above(path, level):
@@ -426,12 +427,12 @@ class TestParts:
     def compare(self, loss, model, level, calls, inputs):
         paths = {module: path for path, module in model.named_modules()}
         nodes = values.nodes_below(loss, 10_000)
-        parts = collapse.part_of_nodes(nodes, model, level)
-        assert all(parts[id(x)] == collapse.INPUTS for x in inputs if id(x) in parts)
+        parts = part_of_nodes(nodes, model, level)
+        assert all(parts[id(x)] == INPUTS for x in inputs if id(x) in parts)
         for node in nodes:
             if node._operands:
                 truth = made_in(node, calls, paths)
-                truth = truth if truth == collapse.LOSS else above(truth, level)
+                truth = truth if truth == LOSS else above(truth, level)
                 assert parts[id(node)] == truth, (node, node._op)
 
     def test_a_card_for_each_part_and_an_edge_where_gradients_flow(self, level):
@@ -484,8 +485,14 @@ class TestPartsOfOtherModels:
 
         model = Positive()
         loss = (model(chainrule.Value(2.0, label="x")) - 1.0) ** 2
-        parts = collapse.part_of_nodes(values.nodes_below(loss, 100), model, "neuron")
-        assert sorted(parts.values()) == ["", "", "", "", "", collapse.INPUTS, collapse.LOSS, collapse.LOSS]
+        parts = part_of_nodes(values.nodes_below(loss, 100), model, "neuron")
+        assert sorted(parts.values()) == ["", "", "", "", "", INPUTS, LOSS, LOSS]
+
+    def test_a_part_that_only_the_penalty_uses_has_no_outputs(self):
+        model = nn.MLP(2, [3, 2], rng=1)
+        loss = model([chainrule.Value(1.0), chainrule.Value(2.0)])[1] ** 2 + losses.l2(0.1)(model.parameters())
+        cards = by_title(draw(loss, model=model, collapse="neuron"))
+        assert ("outputs", "0") in cards["layers[1].neurons[0]"].rows
 
     def test_too_many_parts(self):
         model = nn.MLP(2, [6, 1], rng=1)

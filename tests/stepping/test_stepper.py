@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 import chainrule
 from chainrule import closures, nn, ops, stepper
-from chainrule.stepping.formula_text import Formula, show
+from chainrule.stepping.formula_text import FormulaText, show
 from chainrule.stepping.page import SCRIPTS, Page, classic_script
 from chainrule.stepping.steps import describe
 from engines import ENGINES
@@ -258,16 +258,14 @@ def test_large_graphs_are_refused():
     for _ in range(299):
         y = y.tanh()
     assert len(describe(y)["nodes"]) == 300
-    with pytest.raises(ValueError, match=r"`root` stands on 301 nodes, .* more than 300 .*: step through a part of it"):
+    with pytest.raises(ValueError, match=r"`root` depends on 301 nodes, .* more than 300 .*: step through a part"):
         stepper(y.tanh())
 
 
 def test_what_is_not_a_value_is_refused():
     with pytest.raises(TypeError, match=r"`root` must be a chainrule Value, the result to differentiate; got float$"):
         stepper(3.0)
-    with pytest.raises(
-        TypeError, match="got Value of another class, which does not say what its operands were in order"
-    ):
+    with pytest.raises(TypeError, match="got Value of another class, which does not keep the order of operands"):
         stepper(closures.Value(3.0) * 2.0)
     with pytest.raises(
         TypeError, match=r"`names` must be a mapping from names to Values, such as locals\(\), got list"
@@ -293,12 +291,12 @@ def test_every_formula_says_what_its_rule_computes(name):
     for operands in [[low + (high - low) * at for (low, high), at in zip(row.domain, p, strict=False)] for p in places]:
         out = row.forward(*operands)
         values = dict(zip(["out", *row.parameters], [out, *operands], strict=True))
-        carriers = [Formula(value, key) for key, value in values.items()]
-        assert evaluate(Formula.of(row, out, tuple(carriers[1:])).text(), values) == pytest.approx(out, rel=1e-12)
+        carriers = [FormulaText(value, key) for key, value in values.items()]
+        assert evaluate(FormulaText.of(row, out, tuple(carriers[1:])).text(), values) == pytest.approx(out, rel=1e-12)
         for partial in filter(None, row.partials):
             expected = partial(out, *operands)
             formula = partial(*carriers)
-            text = formula.text() if isinstance(formula, Formula) else show(formula)
+            text = formula.text() if isinstance(formula, FormulaText) else show(formula)
             literal = 1e-4 if re.search(r"\d[\d.]{5}", text) else 1e-12  # numbers in the text have five digits
             assert evaluate(text, values) == pytest.approx(expected, rel=literal), text
 
@@ -319,9 +317,9 @@ def test_every_formula_says_what_its_rule_computes(name):
 )
 def test_formulas_read_as_one_writes_them(name, operands, texts):
     row = ops.TABLE[name]
-    carriers = [Formula(row.forward(*operands), "out"), *map(Formula, operands, row.parameters)]
+    carriers = [FormulaText(row.forward(*operands), "out"), *map(FormulaText, operands, row.parameters)]
     found = [partial(*carriers) for partial in row.partials]
-    assert [f.text() if isinstance(f, Formula) else show(f) for f in found] == texts
+    assert [f.text() if isinstance(f, FormulaText) else show(f) for f in found] == texts
 
 
 # The page as a file.

@@ -216,12 +216,12 @@ MISTAKES = [
     (lambda: losses.huber([V], [1.0], delta=0.0), ValueError,
      "`delta` must be above 0 and finite, got 0.0: choose one such as 1.0"),
     (lambda: losses.hinge([V], [0]), ValueError,
-     "`targets` of hinge must be -1 or 1, got 0: turn 0 and 1 into them by 2 * y - 1"),
+     "`targets` of hinge must be -1 or 1, got 0: convert 0 and 1 with 2 * y - 1"),
     (lambda: losses.hinge([V], [1, 1]), ValueError,
      "`scores` has 1 entries and its targets 2: give one target for each"),
     (lambda: losses.binary_cross_entropy([V], [-1]), ValueError,
-     "`targets` of binary_cross_entropy must lie within 0 and 1, got -1: "
-     "turn -1 and 1 into them by (y + 1) / 2, or use hinge"),
+     "`targets` of binary_cross_entropy must lie between 0 and 1, got -1: "
+     "convert -1 and 1 with (y + 1) / 2, or use hinge"),
     (lambda: losses.binary_cross_entropy([V], [None]), TypeError,
      "`targets` must be a real number, got NoneType: "
      "give a real number (int, float, bool, Fraction or a NumPy scalar)"),

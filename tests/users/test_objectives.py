@@ -79,5 +79,5 @@ def test_mistakes_are_named():
     with pytest.raises(TypeError, match="`loss` must return a Value computed from the parameters, got float"):
         objective(lambda: 1.0, [a])([1.0])
     a.requires_grad = False
-    with pytest.raises(ValueError, match="`parameters` holds none to change"):
+    with pytest.raises(ValueError, match="`parameters` has none that can change"):
         objective(lambda: a * a, [a])

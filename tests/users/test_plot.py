@@ -113,7 +113,7 @@ def test_what_is_no_loss_curve():
         plot.loss(History())
     with pytest.raises(ValueError, match=r"`ema` must be at least 0 and below 1, got 1\.0"):
         plot.loss([1.0], ema=1.0)
-    with pytest.raises(TypeError, match=r"`ax` must be matplotlib Axes, as plt\.subplots\(\) gives, got int"):
+    with pytest.raises(TypeError, match=r"`ax` must be matplotlib Axes, such as plt\.subplots\(\) returns, got int"):
         plot.loss([1.0], ax=3)
 
 

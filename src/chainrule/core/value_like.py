@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chainrule.core.value import Value
+from chainrule.core.walk import below
 
 
 def is_value(thing: Any) -> bool:
@@ -21,10 +22,4 @@ def operands_of(node: Any) -> tuple[Any, ...]:
 
 def graph_below(out: Any) -> list[Any]:
     """The node and all nodes it was made of, in no particular order."""
-    found, pending = {id(out): out}, [out]
-    while pending:
-        for operand in operands_of(pending.pop()):
-            if id(operand) not in found:
-                found[id(operand)] = operand
-                pending.append(operand)
-    return list(found.values())
+    return below(out, operands_of=operands_of)

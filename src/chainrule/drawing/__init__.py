@@ -2,22 +2,22 @@
 
     values · collapse · networks · programs ──► Picture ──► dot ──► Drawing: .svg .png .dot .save(path)
 
-The first four say what is drawn, `dot` how it looks; `rendering` turns it into images, and `notebook` shows things in
-notebooks unasked.
+The first four say what is drawn, `dot` how it looks; `rendering` turns it into images, and `notebook` holds what
+notebooks display by themselves.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from chainrule.core.arguments import whole_number
 from chainrule.core.value_like import is_value
-from chainrule.drawing.collapse import LEVELS, picture_of_parts
+from chainrule.drawing.collapse import picture_of_parts
 from chainrule.drawing.dot import check_effort
 from chainrule.drawing.networks import picture_of_network
-from chainrule.drawing.picture import Format, Picture, TooLargeError, formatter
+from chainrule.drawing.parts import LEVELS
+from chainrule.drawing.picture import Format, Number, Picture, TooLargeError, formatter
 from chainrule.drawing.rendering import Drawing
 from chainrule.drawing.values import LIMIT, MOST, picture_of_values
 from chainrule.nn import Module
@@ -42,28 +42,29 @@ def draw(
 ) -> Drawing:
     """A drawing of the graph below a Value, of a network, or of the array program that the compiler found.
 
-    In a notebook it shows itself; elsewhere there are `.svg`, `.png`, `.dot` and `.save(path)`. Numbers are written in
-    the format `number`, such as ".3f", or by a function.
+    A notebook displays it; elsewhere use `.svg`, `.png`, `.dot` and `.save(path)`. `number` is the format of numbers,
+    such as ".3f", or a function that writes one.
 
-    **A Value**, of chainrule's or of a class like it: a card for each node with its label, op, data and grad. Leaves
-    have sharp corners, results round ones, parameters (of `model`, which also names them) a folded one, constants no
-    frame, and what is used more than once a double one. `local` writes the local derivative on each edge, `flow`
-    the gradient that came back along it. The size of the gradient is shown by the "colour" of its row, by the
-    "width" of edges, by "both", or by "none". `depth` draws only what is so many steps from the result.
+    **A Value**, chainrule's or of a similar class: a card for each node with its label, op, data and grad. Leaves have
+    sharp corners, results round ones, parameters (of `model`, which also names them) a folded one; constants have no
+    frame, and nodes that are used more than once a double one. `local` writes the local derivative on each edge, `flow`
+    the gradient that came back along it. `gradient` shows the gradient's size by the "colour" of its row, by the
+    "width" of edges, by "both" or by "none". `depth` limits the drawing to nodes at most that many steps from the
+    result.
 
     >>> from chainrule import Value, nn
     >>> a, b = Value(2.0, label="a"), Value(-3.0, label="b")
     >>> draw(a * b + a, local=True)
     <Drawing: 4 nodes, 4 edges; see .svg, .png and .dot, or .save("drawing.svg")>
 
-    With `model` and `collapse`, "neuron", "layer" or "module", a card for each such part of the model:
+    With `model` and `collapse`, which is "neuron", "layer" or "module", there is one card for each such part:
 
     >>> net = nn.MLP(2, [16, 16, 1], rng=1)
     >>> draw(net([Value(1.0), Value(2.0)]), model=net, collapse="layer")
     <Drawing: 5 nodes, 4 edges; see .svg, .png and .dot, or .save("drawing.svg")>
 
-    **A network**: its neurons, with the weights as lines whose width is their size; negative ones are dashed. Or each
-    layer as a card, with `collapse="layer"`.
+    **A network**: its neurons, with weights as lines whose width shows their size and negative ones dashed. With
+    `collapse="layer"`, one card per layer.
 
     >>> draw(net)
     <Drawing: 41 nodes, 304 edges; see .svg, .png and .dot, or .save("drawing.svg")>
@@ -71,7 +72,7 @@ def draw(
     **A program** from `chainrule.compile`: a card for each array statement, with its formula. `model` names the
     parameters, and `backward=False` leaves the backward pass out.
 
-    What is too large to read is refused with a message that says what can be drawn; `limit` is the most nodes.
+    Graphs with more than `limit` nodes are refused, with a message that says what can be drawn instead.
     """
     _check(model, collapse, depth, gradient, limit)
     given = {"model": model is not None, "collapse": collapse is not None, "depth": depth is not None}
@@ -111,25 +112,25 @@ def _check(model: Module | None, collapse: str | None, depth: int | None, gradie
     if depth is not None:
         whole_number(depth, "depth")
     if whole_number(limit, "limit") > MOST:
-        raise ValueError(f"`limit` must be {MOST:,} at most, for nobody can read more; got {limit:,}")
+        raise ValueError(f"`limit` must be {MOST:,} at most, because nobody can read more; got {limit:,}")
 
 
 def _refuse(given: dict[str, bool], meant: tuple[str, ...], what: str) -> None:
-    """An option that says nothing here is a mistake."""
+    """Refuse options that have no meaning here."""
     for name, was_given in given.items():
         if was_given and name not in meant:
             raise TypeError(f"`{name}` has no meaning in a drawing of {what}: leave it out")
 
 
 def _is_program(thing: Any) -> bool:
-    compiler = sys.modules.get("chainrule.compiler")  # a program exists only where this has been loaded
+    compiler = sys.modules.get("chainrule.compiler")  # no program exists unless this has been loaded
     return compiler is not None and isinstance(thing, (compiler.Program, compiler.CompiledFunction))
 
 
-def _program(program: Any, model: Module | None, backward: bool, write: Callable[[float], str], limit: int) -> Picture:
+def _program(program: Any, model: Module | None, backward: bool, write: Number, limit: int) -> Picture:
     from chainrule.drawing.programs import found_by, picture_of_program
 
     found = found_by(program, model)
-    if found is None:  # nothing repeats, so there are no arrays: the nodes themselves
+    if found is None:  # nothing repeats, so there are no arrays: draw the nodes
         return picture_of_values(program.target, write, limit, model=model)
     return picture_of_program(found, limit, backward)

@@ -1,9 +1,9 @@
 """How it looks: a Picture as DOT text, the language of Graphviz.
 
-Text and frames are dark on white cards, and whatever stands between cards is of a middle tone on a transparent ground,
-so that a drawing can be read on light pages and on dark ones. Signs are blue and orange, which people with any kind of
-colour vision tell apart, and nothing is said by colour alone: kinds of node differ in shape, signs are written out,
-negative weights are dashed.
+Text and frames are dark on white cards, and everything between cards is a mid-tone on a transparent background, so that
+a drawing is legible on light and on dark pages. Signs are blue and orange, which people with any kind of colour vision
+can tell apart, and nothing relies on colour alone: kinds of node differ in shape, signs are written out, negative
+weights are dashed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ FONT = "Helvetica,Arial,sans-serif"
 INK, FAINT, BETWEEN, CARD, FRAME = "#1f2328", "#6e7781", "#768390", "#ffffff", "#6e7781"
 POSITIVE, NEGATIVE, RULE = "#0072b2", "#d55e00", "#d0d7de"
 
-MANY = 120  # edges, of which the weak ones recede
+MANY = 120  # edges; beyond that, weak ones are faded
 
-# Effort, as below: up to CURVED Graphviz takes about a second, and up to MOST_EFFORT a few with straight edges.
+# Of `effort`: up to CURVED Graphviz takes about a second, and up to MOST_EFFORT a few seconds with straight edges.
 CURVED, MOST_EFFORT = 1_200, 20_000
 
-SHAPES = {
+SHAPES = {  # of each kind of node
     "computed": {"shape": "box", "style": "rounded,filled"},
     "leaf": {"shape": "box", "style": "filled"},
     "parameter": {"shape": "note", "style": "filled"},
@@ -34,7 +34,7 @@ SHAPES = {
 
 
 class _Html(str):
-    """Text in Graphviz's HTML-like language, as against plain text."""
+    """Text in Graphviz's HTML-like language, as opposed to plain text."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ def dot(picture: Picture) -> str:
 
 
 def effort(picture: Picture) -> int:
-    """How many steps all edges reach across: what Graphviz's time depends on. Edges with text count twice."""
+    """The total number of ranks that edges span, which determines Graphviz's time. Edges with text count twice."""
     rank: dict[str, int] = {}
     sources: dict[str, list[str]] = {}
     for edge in picture.edges:
@@ -60,7 +60,7 @@ def effort(picture: Picture) -> int:
 
 
 def check_effort(picture: Picture) -> None:
-    """An error if Graphviz would take minutes."""
+    """Refuse a picture for which Graphviz would take minutes."""
     if not picture.network and effort(picture) > MOST_EFFORT:
         raise TooLargeError(
             f"this graph of {len(picture.nodes)} nodes is so entangled that Graphviz would take minutes: "
@@ -94,8 +94,7 @@ def _lines(picture: Picture) -> Iterator[str]:
 def _node(node: Node) -> dict[str, str]:
     style = dict(SHAPES[node.kind])
     if node.kind == "neuron":
-        fill = _blend(node.tint)
-        style |= {"fillcolor": fill, "label": node.title, "fontsize": "9"}
+        style |= {"fillcolor": _blend(node.tint), "label": node.title, "fontsize": "9"}
     else:
         style |= {"label": _card(node), "margin": "0.06,0.03", "width": "0.3", "height": "0.2"}
     if node.place is not None:
@@ -108,7 +107,7 @@ def _node(node: Node) -> dict[str, str]:
 
 def _card(node: Node) -> str:
     """An HTML-like label: the op in a badge, the title above the rows."""
-    plain = node.kind in ("constant", "more")  # it has no card under it
+    plain = node.kind in ("constant", "more")  # text without a card
     ink, faint = (BETWEEN, BETWEEN) if plain else (INK, FAINT)
     lines = []
     if node.title:
@@ -127,49 +126,41 @@ def _card(node: Node) -> str:
     return _Html(f'<table border="0" cellborder="0" cellspacing="0" cellpadding="2">{rows}</table>')
 
 
-def _edge(edge: Edge, receding: bool) -> dict[str, str]:
+def _edge(edge: Edge, fading: bool) -> dict[str, str]:
     style = {"penwidth": f"{0.8 + 2.4 * edge.strength:.2f}", "arrowsize": "0.6"}
-    if receding:
+    if fading:
         style["color"] = f"{BETWEEN}{round(70 + 185 * edge.strength):02x}"
     if edge.pull > 1:
         style["weight"] = str(edge.pull)
     if not edge.passes:
         style |= {"style": "dotted", "arrowhead": "empty"}
     if edge.lines:
-        style["label"] = _Html(_padded("<br/>".join(_text(line, BETWEEN) for line in edge.lines)))
+        text = "<br/>".join(_text(line, BETWEEN) for line in edge.lines)  # with a margin that keeps it off the line
+        style["label"] = _Html(f'<table border="0" cellpadding="4"><tr><td>{text}</td></tr></table>')
     style["tooltip"] = edge.hint or " ".join(edge.lines)
     return style
 
 
 def _weight(edge: Edge) -> dict[str, str]:
-    """A line of the width of a weight, and the colour of its sign."""
+    """A line whose width shows a weight's size, and whose colour shows its sign."""
     colour = POSITIVE if edge.sign > 0 else NEGATIVE if edge.sign < 0 else BETWEEN
-    opacity = f"{round(40 + 190 * edge.strength**2):02x}"  # small weights recede
+    opacity = f"{round(40 + 190 * edge.strength**2):02x}"  # small weights fade
     style = {"penwidth": f"{0.4 + 2.6 * edge.strength**2:.2f}", "color": colour + opacity, "arrowhead": "none"}
     return style | ({"style": "dashed"} if edge.sign < 0 else {}) | {"tooltip": edge.hint}
 
 
-def _padded(text: str) -> str:
-    """Text with room around it, which keeps it off the line that it belongs to."""
-    return f'<table border="0" cellpadding="4"><tr><td>{text}</td></tr></table>'
-
-
 def _text(text: str, colour: str, size: int = 0, bold: bool = False) -> str:
-    """Text for an HTML-like label. Graphviz refuses an empty element."""
+    """Text for an HTML-like label; empty text stays empty, because Graphviz refuses an empty element."""
     if not text.strip():
         return ""
-    content = f"<b>{_escaped(text)}</b>" if bold else _escaped(text)
+    escaped = escape(_printable(text)).replace("\\", "\\\\")  # Graphviz reads \\N as the node's name
+    content = f"<b>{escaped}</b>" if bold else escaped
     points = f' point-size="{size}"' if size else ""
     return f'<font color="{colour}"{points}>{content}</font>'
 
 
-def _escaped(text: str) -> str:
-    """For HTML-like labels. XML cannot hold control characters, and Graphviz reads \\N as the node's name."""
-    return escape("".join(c if c.isprintable() else " " for c in text)).replace("\\", "\\\\")
-
-
 def _blend(tint: float) -> str:
-    """White mixed with the colour of the sign: at full strength still pale enough to read on."""
+    """White mixed with the colour of the sign, pale enough at full strength for text on it."""
     end = POSITIVE if tint > 0.0 else NEGATIVE
     share = 0.55 * min(1.0, abs(tint))
     channels = [round(255 + share * (int(end[k : k + 2], 16) - 255)) for k in (1, 3, 5)]
@@ -177,14 +168,15 @@ def _blend(tint: float) -> str:
 
 
 def _attributes(pairs: dict[str, str]) -> str:
-    return "[" + " ".join(f"{name}={_value(text)}" for name, text in pairs.items()) + "]"
-
-
-def _value(text: str) -> str:
-    return f"<{text}>" if isinstance(text, _Html) else _quoted(text)
+    written = {name: f"<{text}>" if isinstance(text, _Html) else _quoted(text) for name, text in pairs.items()}
+    return "[" + " ".join(f"{name}={text}" for name, text in written.items()) + "]"
 
 
 def _quoted(text: str) -> str:
-    """A DOT string. A backslash would begin an escape of Graphviz's own, such as \\N for the node's name."""
-    printable = "".join(c if c.isprintable() else " " for c in text)
-    return '"' + printable.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    """A DOT string. An unescaped backslash would start one of Graphviz's escapes, such as \\N for the node's name."""
+    return '"' + _printable(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _printable(text: str) -> str:
+    """Text without control characters, which XML cannot hold."""
+    return "".join(c if c.isprintable() else " " for c in text)

@@ -1,24 +1,25 @@
-"""A network as a Picture: neurons in columns, weights as the lines between them; or layers, or modules, as cards."""
+"""A network as a Picture: neurons in columns with weights as lines between them, or a card for each layer or module."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 from chainrule.core.graph import number_of
-from chainrule.drawing.picture import Edge, Node, Picture, TooLargeError, largest, strength
+from chainrule.drawing.picture import Edge, Node, Number, Picture, TooLargeError, largest, strength
 from chainrule.drawing.values import as_code
 from chainrule.nn import MLP, Layer, Module, Neuron, Sequential
 
 MOST_WEIGHTS = 1000  # lines that can be told apart, and laid out in a second
-
 NEURON = 0.42  # inches from one neuron to the next
 
-Number = Callable[[float], str]
+Layers = list[tuple[str, list[Neuron]]]
 
 
 def picture_of_network(model: Module, number: Number, limit: int, collapse: str | None = None) -> Picture:
-    """Neurons and weights if `model` is made of layers; else, or if asked to `collapse`, its modules as cards."""
+    """Neurons and weights, or with `collapse` a card for each layer; a model that is not made of layers is a tree of
+    its modules.
+    """
     layers = _layers(model)
     if layers is None:
         return _module_tree(model, number, limit)
@@ -34,11 +35,8 @@ def picture_of_network(model: Module, number: Number, limit: int, collapse: str 
     return _neurons_and_weights(layers, number)
 
 
-Layers = list[tuple[str, list[Neuron]]]
-
-
 def _layers(model: Any, path: str = "") -> Layers | None:
-    """The layers that numbers go through one after the other, with their names; None if it is not made of such."""
+    """The layers that numbers pass one after another, with their paths; None if the model is not a chain of layers."""
     if isinstance(model, Neuron):
         return [(path, [model])]
     if isinstance(model, Layer):
@@ -85,7 +83,7 @@ def _neurons_and_weights(layers: Layers, number: Number) -> Picture:
 
 
 def _place(x: float, k: int, count: int) -> tuple[float, float]:
-    """Of the k-th of so many nodes, in a column around the middle."""
+    """The place of node k in a centred column of `count` nodes."""
     return x, NEURON * (0.5 * (count - 1) - k)
 
 
@@ -98,7 +96,7 @@ def _layer_cards(layers: Layers, number: Number) -> Picture:
     edges = []
     for depth, (path, neurons) in enumerate(layers):
         weights = [w for neuron in neurons for w in neuron.w]
-        norm = sum(p.grad**2 for p in [*weights, *(neuron.b for neuron in neurons)]) ** 0.5
+        norm = gradient_norm([*weights, *(neuron.b for neuron in neurons)])
         rows = [
             ("", f"{len(neurons[0].w)} → {len(neurons)} {_activation(neurons[0])}"),
             ("parameters", f"{len(weights) + len(neurons):,}"),
@@ -111,7 +109,7 @@ def _layer_cards(layers: Layers, number: Number) -> Picture:
 
 
 def _module_tree(model: Module, number: Number, limit: int) -> Picture:
-    """Which module holds which, and how many parameters."""
+    """A card for each module, with an edge to the module that holds it."""
     modules = model.named_modules()
     if len(modules) > limit:
         raise TooLargeError(
@@ -121,13 +119,19 @@ def _module_tree(model: Module, number: Number, limit: int) -> Picture:
     nodes, edges = [], []
     for path, module in modules:
         parameters = module.parameters()
-        norm = sum(parameter.grad**2 for parameter in parameters) ** 0.5
-        rows = [("", type(module).__name__), ("parameters", f"{len(parameters):,}"), ("‖grad‖", number(norm))]
+        rows = [("", type(module).__name__), ("parameters", f"{len(parameters):,}")]
+        rows.append(("‖grad‖", number(gradient_norm(parameters))))
         nodes.append(Node(keys[path], "module", as_code(path) or "model", rows=rows))
         if path:
             around = max((other for other in keys if is_under(path, other)), key=len)
             edges.append(Edge(keys[path], keys[around]))
     return Picture(nodes, edges)
+
+
+def gradient_norm(parameters: Iterable[Any]) -> float:
+    """√Σgrad²."""
+    norm: float = sum(parameter.grad**2 for parameter in parameters) ** 0.5
+    return norm
 
 
 def own_parameters(model: Module) -> list[tuple[str, Any]]:
@@ -143,7 +147,7 @@ def own_parameters(model: Module) -> list[tuple[str, Any]]:
 
 
 def is_under(path: str, above: str) -> bool:
-    """Whether a name leads through a module of that name."""
+    """Whether the path `above` leads to `path`."""
     return path != above and (not above or path.startswith(f"{above}."))
 
 

@@ -1,13 +1,14 @@
-"""What notebooks show of a Value, a network, a program, a training run or a gradient check, unasked.
+"""What notebooks show, without being asked, of a Value, a network, a program, a training run or a gradient check.
 
-Quick, and quiet: what is too large, or needs Graphviz where there is none, gives None, and the notebook shows the plain
-`repr` instead.
+It must be quick and must not fail. What is too large, or needs a Graphviz that is not installed, returns None, and the
+notebook shows the plain `repr` instead.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from chainrule.debug.gradient_check import Report
     from chainrule.training import History
 
-SMALL = 40  # nodes or statements that are shown unasked
+SMALL = 40  # nodes or statements that are shown without being asked
 ROWS = 50  # of a table
 POINTS = 200  # of a curve
 WIDTH, HEIGHT = 320, 80  # of a curve, in pixels
@@ -32,29 +33,20 @@ _write = formatter(".4g")
 
 
 def svg_of_value(value: Any) -> str | None:
-    """The graph below, if there is one and it is small; no code of the user's is run."""
-    if not value._operands:
-        return None
-    try:
-        return _svg(picture_of_values(value, _write, SMALL, ask=False))
-    except TooLargeError:
-        return None
+    """The graph below the Value, if there is one and it is small; runs none of the user's code."""
+    return _svg(lambda: picture_of_values(value, _write, SMALL, ask=False)) if value._operands else None
 
 
 def svg_of_network(model: Module) -> str | None:
     """Neurons and weights if they can be told apart, else layers."""
-    try:
-        return _svg(picture_of_network(model, _write, SMALL))
-    except TooLargeError:
-        pass
-    try:
-        return _svg(picture_of_network(model, _write, SMALL, collapse="layer"))
-    except TooLargeError:
-        return None
+    return _svg(
+        lambda: picture_of_network(model, _write, SMALL),
+        lambda: picture_of_network(model, _write, SMALL, collapse="layer"),
+    )
 
 
 def svg_of_program(program: Any) -> str | None:
-    """The statements, if they are few; the forward half of them, if those are."""
+    """The statements if there are few, else the forward half if that is small enough."""
     from chainrule.drawing.programs import found_by, picture_of_program
 
     if program.stats["array statements"] > 3 * SMALL:
@@ -62,14 +54,7 @@ def svg_of_program(program: Any) -> str | None:
     found = found_by(program, None)
     if found is None:
         return svg_of_value(program.target)
-    try:
-        return _svg(picture_of_program(found, SMALL))
-    except TooLargeError:
-        pass
-    try:
-        return _svg(picture_of_program(found, SMALL, backward=False))
-    except TooLargeError:
-        return None
+    return _svg(lambda: picture_of_program(found, SMALL), lambda: picture_of_program(found, SMALL, backward=False))
 
 
 def svg_of_function(function: Any) -> str | None:
@@ -77,22 +62,24 @@ def svg_of_function(function: Any) -> str | None:
     return svg_of_program(function) if function._source.latest else None
 
 
-def _svg(picture: Picture) -> str | None:
-    check_effort(picture)
-    try:
-        return Drawing(picture).svg
-    except ImportError:
-        return None
+def _svg(*pictures: Callable[[], Picture]) -> str | None:
+    """The first of the pictures that is not too large."""
+    for picture in pictures:
+        with suppress(TooLargeError, ImportError):
+            drawn = picture()
+            check_effort(drawn)
+            return Drawing(drawn).svg
+    return None
 
 
 def html_of_history(history: History) -> str:
-    """The curve of the loss, and of the validation loss if there is one, above the summary."""
+    """The curves of the loss and, if there is one, of the validation loss, above the summary."""
     curves = [history.columns[name] for name in ("loss", "validation_loss") if name in history.columns]
     return f"<div>{_curves(curves)}<div><code>{escape(repr(history))}</code></div></div>"
 
 
 def _curves(columns: Sequence[Sequence[float]]) -> str:
-    """Lines over time; on a logarithmic axis if all numbers are positive. The second is dashed."""
+    """Lines over epochs, the second one dashed; on a logarithmic axis if all numbers are positive."""
     finite = [number for column in columns for number in column if math.isfinite(number)]
     if len(finite) < 2:
         return ""
@@ -118,7 +105,7 @@ def _curves(columns: Sequence[Sequence[float]]) -> str:
 
 
 def html_of_report(report: Report) -> str:
-    """A table of the derivatives, those that are wrong first if there are many, and the diagnosis."""
+    """A table of the derivatives, wrong ones first if it is long, and the diagnosis."""
     rows = sorted(report.rows, key=lambda row: row.ok)[:ROWS] if len(report) > ROWS else report.rows
     left = len(report) - len(rows)
     head = "".join(f"<th>{name}</th>" for name in ("input", "value", "analytic", "numerical", "error", ""))
@@ -133,7 +120,7 @@ def html_of_report(report: Report) -> str:
 
 
 def html_of_checkup(checkup: Checkup) -> str:
-    """The findings, each with its evidence in a list and its advice."""
+    """The findings, each with a list of its evidence and its advice."""
     if checkup.ok:
         return f"<div>✓ {escape(str(checkup))}</div>"
     parts = []

@@ -1,4 +1,4 @@
-"""What is drawn: nodes, edges between them and groups around them. How it looks is decided elsewhere, in `dot`.
+"""What is drawn: nodes, edges between them and groups around them. `dot` decides how it looks.
 
 graph of Values · network · array program ──► Picture ──► DOT text ──► SVG, PNG, PDF
 """
@@ -9,14 +9,12 @@ from collections.abc import Callable, Sequence
 from math import isfinite, sqrt
 from typing import NamedTuple
 
-# What a node can be; each has a shape of its own.
-KINDS = ("computed", "leaf", "parameter", "constant", "module", "neuron", "more")
-
-Format = str | Callable[[float], str]
+Number = Callable[[float], str]  # how a number is written
+Format = str | Number
 
 
 class Node(NamedTuple):
-    """A card: an op, a title, and rows of a name and a text each."""
+    """A card: an op, a title, and rows of a name and a text each. `dot.SHAPES` lists the kinds."""
 
     key: str
     kind: str
@@ -24,22 +22,22 @@ class Node(NamedTuple):
     op: str = ""
     rows: Sequence[tuple[str, str]] = ()
     shared: bool = False  # used more than once
-    tint: float = 0.0  # of the row called grad (a neuron: of its disc), from -1 to 1
-    hint: str = ""  # shown when the pointer rests on it
-    place: tuple[float, float] | None = None  # of its middle, in inches; None leaves it to Graphviz
+    tint: float = 0.0  # of the row called grad (for a neuron, of its disc), from -1 to 1
+    hint: str = ""  # shown under the pointer
+    place: tuple[float, float] | None = None  # of its centre, in inches; None leaves it to Graphviz
 
 
 class Edge(NamedTuple):
-    """From an operand to what is made of it; `sign` and `strength`, from 0 to 1, are those of what it carries."""
+    """From an operand to its result. `sign` and `strength`, from 0 to 1, describe what the edge carries."""
 
     source: str
     target: str
     lines: Sequence[str] = ()
     strength: float = 0.0
     sign: int = 0
-    passes: bool = True  # a gradient, on the way back
+    passes: bool = True  # whether a gradient flows back along it
     hint: str = ""
-    pull: int = 1  # how much it wants to be short and straight
+    pull: int = 1  # how strongly it should be short and straight
 
 
 class Group(NamedTuple):
@@ -50,10 +48,10 @@ class Group(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """All of it; operands come before what is made of them, but for loops.
+    """The whole. Operands come before their results, except in loops.
 
-    It grows in one `direction`, from left to right or from the top to the bottom; in a `network` nodes have places, and
-    edges are straight, with the colours of their signs.
+    It grows in one `direction`: left to right or top to bottom. In a `network`, nodes have places, and edges are
+    straight and coloured by their signs.
     """
 
     nodes: Sequence[Node]
@@ -64,7 +62,7 @@ class Picture(NamedTuple):
 
 
 class TooLargeError(ValueError):
-    """What was to be drawn is too large; says what can be drawn instead.
+    """The graph is too large to draw; the message says what can be drawn instead.
 
     >>> from chainrule import Value, draw
     >>> draw(sum(Value(1.0) for _ in range(200)))
@@ -74,8 +72,8 @@ class TooLargeError(ValueError):
     """
 
 
-def formatter(number: Format) -> Callable[[float], str]:
-    """The function that writes numbers: as given, or by a format such as `.4g`, with a true minus sign."""
+def formatter(number: Format) -> Number:
+    """The function that writes numbers: the given one, or one for a format such as `.4g`, with a true minus sign."""
     if callable(number):
         return number
     try:
@@ -86,7 +84,7 @@ def formatter(number: Format) -> Callable[[float], str]:
 
 
 def strength(size: float, largest: float) -> float:
-    """A size in proportion to the largest, from 0 to 1; the root, so that small ones are told apart."""
+    """The size relative to the largest, from 0 to 1; its square root, so that small sizes can be told apart."""
     if not isfinite(size):
         return 1.0
     return sqrt(min(1.0, abs(size) / largest)) if size and largest > 0.0 else 0.0

@@ -1,4 +1,4 @@
-"""An array program as a Picture: a card for each statement, with its formula, and edges from what it reads."""
+"""An array program as a Picture: a card for each statement, with its formula, and an edge from everything it reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def found_by(program: Program | CompiledFunction, model: Module | None) -> Array
 
 
 def picture_of_program(program: ArrayProgram, limit: int, backward: bool = True) -> Picture:
-    """The statements of a program, without those of the backward pass if that is not wanted."""
+    """The statements of a program, those of the backward pass only if `backward`."""
     return _Artist(program, limit, backward).picture()
 
 
@@ -78,7 +78,7 @@ class _Artist:
         return Node(key, "computed", title, _badge(statement), rows, hint=repr(statement))
 
     def connect(self, key: str, statement: Statement, k: int) -> None:
-        """Edges to statement `key`, of step k, from whatever it reads."""
+        """Add the edges to statement `key`, in step k, from everything it reads."""
         for term in statement.terms:
             loops = statement.loops + term.loops
             for access in term.expression.accesses():
@@ -103,7 +103,7 @@ class _Artist:
 
 
 class _Write(NamedTuple):
-    """A statement, its step, and the lowest and the highest element that it fills."""
+    """A statement, its step, and the lowest and the highest element that it writes."""
 
     key: str
     step: int
@@ -112,7 +112,7 @@ class _Write(NamedTuple):
 
 
 def _reach(access: Access, loops: Shape, step: Statement | Repeat) -> tuple[int, int]:
-    """The lowest and the highest element that is touched, at any time of a Repeat."""
+    """The lowest and the highest element that is touched, in any iteration of a Repeat."""
     if access.table is not None:
         return 0, access.array.size
     moves = [*zip(access.strides, loops, strict=True), (access.repeat, step.count if isinstance(step, Repeat) else 1)]
@@ -139,7 +139,7 @@ def _badge(statement: Statement) -> str:
 
 
 def _wrapped(parts: list[str], width: int = 52) -> list[str]:
-    """The parts of a formula in lines of some width."""
+    """The parts of a formula, in lines of about `width` characters."""
     lines = [parts[0]]
     for part in parts[1:]:
         if len(lines[-1]) + len(part) < width:

@@ -1,4 +1,4 @@
-"""A drawing: a picture that can be looked at, as SVG, PNG, PDF or DOT text. The only module that needs pygraphviz."""
+"""A drawing: a picture rendered as SVG, PNG, PDF or DOT text. The only module that needs pygraphviz."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from chainrule.drawing.dot import dot
 from chainrule.drawing.picture import Picture
 
 FORMATS = (".svg", ".png", ".pdf", ".dot", ".gv")
-DOTS_PER_INCH = 192  # of a PNG, unless it would have more than MOST_PIXELS, which take most of a second to write
+DOTS_PER_INCH = 192  # of a PNG, or fewer if it would exceed MOST_PIXELS, which take most of a second to write
 MOST_PIXELS = 3_000_000
 SIZE = re.compile(r'(?:width|height)="([\d.]+)pt"')
 
-_graphviz = Lock()  # Graphviz is not made for several threads
+_graphviz = Lock()  # Graphviz is not thread-safe
 
 
 class Drawing:
-    """What `chainrule.draw` gives: shows itself in a notebook, and can be saved.
+    """What `chainrule.draw` returns: a notebook displays it, and it can be saved.
 
     >>> from chainrule import Value, draw
     >>> drawing = draw(Value(2.0) * Value(3.0))
@@ -37,39 +37,24 @@ class Drawing:
 
     @cached_property
     def dot(self) -> str:
-        """The drawing as DOT text. Needs no other package.
-
-        >>> from chainrule import Value, draw
-        >>> "rankdir" in draw(Value(2.0) + 1.0).dot
-        True
-        """
+        """The drawing as DOT text. Needs no other package."""
         return dot(self.picture)
 
     @cached_property
     def svg(self) -> str:
-        """The drawing as SVG.
-
-        >>> from chainrule import Value, draw
-        >>> draw(Value(2.0) + 1.0).svg.startswith("<svg")
-        True
-        """
+        """The drawing as SVG."""
         text = self._render("svg").decode()
         return text[text.index("<svg") :]
 
     @cached_property
     def png(self) -> bytes:
-        """The drawing as PNG.
-
-        >>> from chainrule import Value, draw
-        >>> draw(Value(2.0) + 1.0).png[1:4]
-        b'PNG'
-        """
+        """The drawing as PNG."""
         width, height = map(float, SIZE.findall(self.svg)[:2])  # in points
         fitting = 72.0 * math.sqrt(MOST_PIXELS / (width * height))
         return self._render("png", f"-Gdpi={min(DOTS_PER_INCH, fitting):.0f}")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the drawing to a file: SVG, PNG, PDF or DOT, by the name's ending. It appears complete or not at all.
+        """Write the drawing to a file, as SVG, PNG, PDF or DOT by the name's ending, completely or not at all.
 
         >>> from chainrule import Value, draw
         >>> draw(Value(2.0) + 1.0).save("drawing.jpg")
@@ -108,7 +93,7 @@ def _pygraphviz() -> Any:
         import pygraphviz
     except ImportError as error:
         raise ImportError(
-            "pictures are made by Graphviz, through pygraphviz, which is not installed: `pip install pygraphviz` "
-            "brings both. Without it a drawing has its .dot text, which any Graphviz can render"
+            "Graphviz makes the pictures, through pygraphviz, which is not installed: `pip install pygraphviz` "
+            "brings both. Without it a drawing still has its .dot text, which any Graphviz can render"
         ) from error
     return pygraphviz

@@ -6,35 +6,31 @@ Serves chainrule's Values and any class like micrograd's, with `data`, `grad`, `
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from chainrule.core.gradients import unchanged
 from chainrule.core.graph import number_of
-from chainrule.drawing.picture import Edge, Node, Picture, TooLargeError, largest, strength
+from chainrule.core.value_like import operands_of
+from chainrule.drawing.picture import Edge, Node, Number, Picture, TooLargeError, largest, strength
 from chainrule.nn import Module
 
-LIMIT = 150  # nodes that are drawn unasked
+LIMIT = 150  # nodes that are drawn by default
 MOST = 1000  # nodes that can be asked for
 SHORT = 12  # letters of two names that fit on an edge
 SYMBOLS = {"*": "×", "-": "−", "/": "÷"}
 
 
-def operands(node: Any) -> tuple[Any, ...]:
-    """In order and with repeats where the class keeps them so."""
-    found = getattr(node, "_operands", None)
-    return tuple(node._prev) if found is None else found
-
-
 def nodes_below(root: Any, limit: int, depth: int | None = None) -> list[Any] | None:
-    """The nodes that `root` depends on, itself included, at most `depth` steps away, operands before what is made of
-    them; None if there are more than `limit`, and then the rest of the graph has not been looked at.
+    """`root` and the nodes that it depends on, at most `depth` steps away, operands before their results.
+
+    Returns None if there are more than `limit`, without walking the rest of the graph.
     """
     found, frontier, steps = {id(root): root}, [root], 0
     while frontier and (depth is None or steps < depth):
         nearer, frontier, steps = frontier, [], steps + 1
         for node in nearer:
-            for operand in operands(node):
+            for operand in operands_of(node):
                 if id(operand) not in found:
                     found[id(operand)] = operand
                     frontier.append(operand)
@@ -54,12 +50,12 @@ def _oldest_first(root: Any, found: dict[int, Any]) -> list[Any]:
             order[id(node)] = node
         elif id(node) not in order:
             pending.append((node, True))
-            pending += [(o, False) for o in operands(node) if id(o) in found and id(o) not in order]
+            pending += [(o, False) for o in operands_of(node) if id(o) in found and id(o) not in order]
     return list(order.values())
 
 
 class Link(NamedTuple):
-    """An operand of a node, and the derivative of the node by it: None where no gradient passes, or nobody knows."""
+    """An operand of a node, and the derivative with respect to it: None if no gradient passes, or it is unknown."""
 
     node: Any
     operand: Any
@@ -72,10 +68,10 @@ class Link(NamedTuple):
 
 
 def links(node: Any, ask: bool = True) -> list[Link]:
-    """The node's operands with its derivative by each.
+    """The node's operands, each with the local derivative.
 
-    A hand-written `_backward` is asked, unless told not to: what does it push when the node's gradient is 1? That gives
-    one number for each distinct operand.
+    Unless `ask` is false, a hand-written `_backward` is called to see what it adds when the node's gradient is 1. That
+    yields one number for each distinct operand.
     """
     rule, owner = getattr(node, "_rule", None), getattr(node._backward, "__self__", None)
     if rule is not None and owner == node:  # the class's own `_backward`, not one that a user assigned
@@ -84,7 +80,7 @@ def links(node: Any, ask: bool = True) -> list[Link]:
             Link(node, operand, float(partial(*numbers)) if partial and operand.requires_grad else None)
             for operand, partial in zip(node._operands, rule.partials, strict=True)
         ]
-    distinct = list({id(operand): operand for operand in operands(node)}.values())
+    distinct = list({id(operand): operand for operand in operands_of(node)}.values())
     if not ask:
         return [Link(node, operand, None) for operand in distinct]
     with unchanged([node, *distinct]):
@@ -98,7 +94,7 @@ def links(node: Any, ask: bool = True) -> list[Link]:
 
 def picture_of_values(
     root: Any,
-    number: Callable[[float], str],
+    number: Number,
     limit: int,
     *,
     model: Module | None = None,
@@ -108,34 +104,34 @@ def picture_of_values(
     gradient: str = "both",
     ask: bool = True,
 ) -> Picture:
-    """The nodes below `root`, at most `depth` steps away, a card each; `limit` is the most that are drawn."""
+    """A card for each of the nodes below `root`, at most `depth` steps away and at most `limit` of them."""
     nodes = nodes_below(root, limit, depth)
     if nodes is None:
         raise TooLargeError(_too_large(limit, depth))
-    names = parameter_names(model)
-    keys = {id(node): f"n{k}" for k, node in enumerate(nodes)}
     found = [link for node in nodes for link in links(node, ask)]
-    uses = Counter(id(link.operand) for link in found)
+    names = _parameter_names(model)
     most = largest([node.grad for node in nodes]) if gradient in ("colour", "both") else 0.0
     widest = largest([link.flow for link in found]) if gradient in ("width", "both") else 0.0
+    keys = {id(node): f"n{k}" for k, node in enumerate(nodes)}
+    uses = Counter(id(link.operand) for link in found)
     cards = [_card(node, keys[id(node)], names, uses[id(node)] > 1, number, most) for node in nodes]
     edges = []
+    cut: Counter[str] = Counter()  # operands beyond `depth`, by the key of the node that has them
     for link in found:
-        if id(link.operand) in keys:
-            texts = list(_texts(link, names, number, local, flow))
-            width = strength(link.flow, widest)
-            edges.append(
-                Edge(keys[id(link.operand)], keys[id(link.node)], texts, width, passes=link.partial is not None)
-            )
-    cut = Counter(keys[id(link.node)] for link in found if id(link.operand) not in keys)
+        source, target = keys.get(id(link.operand)), keys[id(link.node)]
+        if source is None:
+            cut[target] += 1
+            continue
+        texts = list(_texts(link, names, number, local, flow))
+        edges.append(Edge(source, target, texts, strength(link.flow, widest), passes=link.partial is not None))
     for key, count in cut.items():
         cards.append(Node(f"{key}_more", "more", "⋯", hint=f"{count} operands and what they depend on are not drawn"))
         edges.append(Edge(f"{key}_more", key, passes=False))
     return Picture(cards, edges)
 
 
-def parameter_names(model: Module | None) -> dict[int, str]:
-    """What a model calls its parameters, as code would: `layers[0].neurons[3].w[1]`."""
+def _parameter_names(model: Module | None) -> dict[int, str]:
+    """What a model calls its parameters, by id, as code would: `layers[0].neurons[3].w[1]`."""
     named = model.named_parameters() if model is not None else []
     return {id(parameter): as_code(path) for path, parameter in named}
 
@@ -145,31 +141,28 @@ def as_code(path: str) -> str:
     return "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in path.split(".")).removeprefix(".")
 
 
-def _card(
-    node: Any, key: str, names: dict[int, str], shared: bool, number: Callable[[float], str], most: float
-) -> Node:
+def _card(node: Any, key: str, names: dict[int, str], shared: bool, number: Number, most: float) -> Node:
     size = strength(node.grad, most)
     tint = -size if node.grad < 0.0 else size
-    title = title_of(node, names)
+    title = _title(node, names)
     data, grad = number(number_of(node)), number(node.grad)
     if getattr(node, "_constant", False):
         return Node(key, "constant", title, rows=[("", data)], shared=shared, hint=f"the number {data}")
-    kind = "computed" if operands(node) else "parameter" if id(node) in names else "leaf"
+    kind = "computed" if operands_of(node) else "parameter" if id(node) in names else "leaf"
     op = getattr(node, "_op", "")
     return Node(key, kind, title, SYMBOLS.get(op, op), [("data", data), ("grad", grad)], shared, tint)
 
 
-def title_of(node: Any, names: dict[int, str]) -> str:
-    """The node's label, or its name in the model."""
+def _title(node: Any, names: dict[int, str]) -> str:
     return getattr(node, "label", "") or names.get(id(node), "")
 
 
-def _texts(link: Link, names: dict[int, str], number: Callable[[float], str], local: bool, flow: bool) -> Iterator[str]:
+def _texts(link: Link, names: dict[int, str], number: Number, local: bool, flow: bool) -> Iterator[str]:
     """What is written on an edge: the local derivative, and the gradient that came back along it."""
     if link.partial is None:
         return
     if local:
-        result, operand = title_of(link.node, names), title_of(link.operand, names)
+        result, operand = _title(link.node, names), _title(link.operand, names)
         short = result and operand and len(result) + len(operand) <= SHORT
         yield f"∂{result}/∂{operand} = {number(link.partial)}" if short else f"∂ = {number(link.partial)}"
     if flow:

@@ -18,7 +18,7 @@ from typing import Any
 from chainrule import engine, ops
 from chainrule.core.value import Value
 from chainrule.learn.explaining import FILE, explain
-from chainrule.stepping.formula_text import Formula, show
+from chainrule.stepping.formula_text import FormulaText, show
 from chainrule.stepping.steps import describe as describe_values
 
 MOST_NODES = 300  # as in the stepper
@@ -49,9 +49,8 @@ def describe(root: Any, names: Mapping[str, Any] | None = None) -> dict[str, Any
     numbers = [_float(node.data) for node in nodes]
     names_of, constants = _names(nodes, operands, numbers, names or {})
     steps: list[dict[str, Any]] = []
-    formulas = [
-        Formula(n) if fixed else Formula(n, name) for n, name, fixed in zip(numbers, names_of, constants, strict=True)
-    ]
+    triples = zip(numbers, names_of, constants, strict=True)
+    formulas = [FormulaText(number, "" if fixed else name) for number, name, fixed in triples]
     with _put_back(nodes), suppress(Exception):  # a backward() that fails is shown as far as it came
         steps += _backward_steps(root, nodes, index, constants)
     return {
@@ -176,7 +175,7 @@ def _names(
     return result, constants
 
 
-def _expression(node: Any, number: float, operands: list[Formula]) -> dict[str, str] | None:
+def _expression(node: Any, number: float, operands: list[FormulaText]) -> dict[str, str] | None:
     if not operands:
         return None
     tag = str(getattr(node, "_op", "")) or "f"
@@ -184,10 +183,9 @@ def _expression(node: Any, number: float, operands: list[Formula]) -> dict[str, 
     if tag == "**" and len(operands) == 1:
         exponent = _held_by(node).get("exponent")
         if isinstance(exponent, (int, float)):
-            operands = [*operands, Formula(float(exponent))]
+            operands = [*operands, FormulaText(float(exponent))]
     if rule is not None and len(rule.partials) == len(operands):
-        formula = Formula.of(rule, number, tuple(operands))
-        return {"names": formula.text(), "numbers": formula.text(numbers=True)}
+        return FormulaText.of(rule, number, tuple(operands)).texts()
     names, values = (", ".join(operand.text(numbers=n) for operand in operands) for n in (False, True))
     return {"names": f"{tag}({names})", "numbers": f"{tag}({values})"}
 

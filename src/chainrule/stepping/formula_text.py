@@ -1,10 +1,10 @@
-"""Formulas for people: run a rule of the op table on names, and it writes itself.
+"""Formulas as text: run a rule of the op table on names, and it writes itself.
 
-A `Formula` behaves like a number. An op applied to it gives a larger formula, which prints with the names of its
-operands or with their numbers:
+A `FormulaText` behaves like a number. Applying an op to it returns a larger formula, which can be written with the
+names of its operands or with their numbers:
 
->>> t = Formula(0.5, "t")
->>> derivative = ops.tanh.partials[0](t, Formula(0.55, "x"))
+>>> t = FormulaText(0.5, "t")
+>>> derivative = ops.tanh.partials[0](t, FormulaText(0.55, "x"))
 >>> derivative.text(), derivative.text(numbers=True)
 ('1 - t²', '1 - 0.5²')
 """
@@ -20,55 +20,60 @@ INFIX = {ops.add: "+", ops.sub: "-", ops.mul: "·", ops.div: "/"}
 COMPARISONS = {ops.lt: "<", ops.le: "≤", ops.gt: ">", ops.ge: "≥", ops.eq: "=", ops.ne: "≠"}
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
-# How tightly a piece of text holds together. A piece that is looser than its place allows is put in brackets.
+# How tightly a piece of text binds. A piece that binds more loosely than its place requires is put in brackets.
 SUM, SIGNED, PRODUCT, POWER, ATOM = range(5)
 
 
-class Formula(ops.Carrier):
+class FormulaText(ops.Carrier):
     """An expression that knows its value. Without a name and an op it is a plain number.
 
-    >>> a, b = Formula(2.0, "a"), Formula(-3.0, "b")
+    >>> a, b = FormulaText(2.0, "a"), FormulaText(-3.0, "b")
     >>> (a * b + 1.0).text(), (a * b + 1.0).text(numbers=True)
     ('a · b + 1', '2 · (-3) + 1')
     """
 
-    def __init__(self, value: float, name: str = "", op: Op | None = None, operands: tuple[Formula, ...] = ()) -> None:
+    def __init__(
+        self, value: float, name: str = "", op: Op | None = None, operands: tuple[FormulaText, ...] = ()
+    ) -> None:
         self.value = value
         self.name = name
         self.op = op
         self.operands = operands
 
     @staticmethod
-    def of(op: Op, value: float, operands: tuple[Formula, ...]) -> Formula:
-        """`op(*operands)` as it stands."""
-        return Formula(value, "", op, operands)
+    def of(op: Op, value: float, operands: tuple[FormulaText, ...]) -> FormulaText:
+        """`op(*operands)`, not simplified."""
+        return FormulaText(value, "", op, operands)
 
-    def _apply(self, op: Op, operands: tuple[Any, ...]) -> Formula:
-        """`op(*operands)` as one would write it: known numbers are worked out, and `where` has made its choice."""
+    def _apply(self, op: Op, operands: tuple[Any, ...]) -> FormulaText:
+        """`op(*operands)` as one would write it: arithmetic on numbers is done, and `where` is the chosen branch."""
         formulas = tuple([formula(operand) for operand in operands])
         value = ops.as_float(op.forward(*[operand.value for operand in formulas]))
         if all(operand.is_number for operand in formulas):
-            return Formula(value)
+            return FormulaText(value)
         if op is ops.where:
             condition, chosen, otherwise = formulas
             return chosen if condition.value != 0.0 else otherwise
         if op is ops.mul and formulas[0] is formulas[1]:  # x·x -> x²
-            return Formula.of(ops.pow_, value, (formulas[0], Formula(2.0)))
+            return FormulaText.of(ops.pow_, value, (formulas[0], FormulaText(2.0)))
         if op is ops.pow_ and formulas[1].is_number and formulas[1].value == 1.0:  # x¹ -> x
             return formulas[0]
-        return Formula.of(op, value, formulas)
+        return FormulaText.of(op, value, formulas)
 
     @property
     def is_number(self) -> bool:
-        """Whether this is a plain number."""
         return not self.name and self.op is None
 
     def text(self, numbers: bool = False) -> str:
         """The formula with names, or with the numbers that they stand for."""
         return self._write(numbers)[0]
 
+    def texts(self) -> dict[str, str]:
+        """The formula with names and with numbers."""
+        return {"names": self.text(), "numbers": self.text(numbers=True)}
+
     def _write(self, numbers: bool) -> tuple[str, int]:
-        """The text, and how tightly it holds together."""
+        """The text, and how tightly it binds."""
         if self.op is None:
             text = self.name if self.name and not numbers else show(self.value)
             return text, SIGNED if text.startswith("-") else ATOM
@@ -94,13 +99,13 @@ class Formula(ops.Carrier):
         return text if tightness >= least else f"({text})"
 
 
-def formula(number: Any) -> Formula:
+def formula(number: Any) -> FormulaText:
     """`number` as a formula."""
-    return number if isinstance(number, Formula) else Formula(ops.as_float(number))
+    return number if isinstance(number, FormulaText) else FormulaText(ops.as_float(number))
 
 
 def show(number: float) -> str:
-    """A number short enough to read: all of it up to seven characters, else five digits.
+    """A number in readable length: exact if that takes at most seven characters, else five digits.
 
     >>> [show(number) for number in (6.0, -0.25, 0.7071067811865476, 1e-20, float("inf"))]
     ['6', '-0.25', '0.70711', '1e-20', 'inf']

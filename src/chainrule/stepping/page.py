@@ -1,8 +1,8 @@
-"""Pages in one file: a component of `web/`, its style and its data, inlined so that the file opens anywhere, offline.
+"""Pages in one file: a component of `web/`, its style and its data, all inlined so that the file works offline.
 
 The scripts in `web/` are ES modules, for bundlers. Browsers refuse modules in a page that is opened as a file, so here
-they become one classic script: `import` lines are dropped, `export` is cut off, and a function around the whole keeps
-their names from the page.
+they become one classic script: `import` lines and the word `export` are removed, and a function around the whole keeps
+their names out of the page's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCRIPTS = (  # each after what it imports
     "page.js",
 )
 
-# Nothing is loaded from anywhere; a page that tried would be stopped by the browser.
+# The page loads nothing; if it tried, the browser would stop it.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 
 
@@ -48,11 +48,11 @@ class Page:
         self.html = html
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a file, whole or not at all."""
+        """Write the page to a file, completely or not at all."""
         write_whole(os.fspath(path), self.html.encode())
 
     def open(self) -> Path:
-        """Show the page in the browser, from a temporary file, whose path is returned."""
+        """Show the page in the browser, from a temporary file; return its path."""
         handle, name = tempfile.mkstemp(prefix="chainrule-", suffix=".html")
         os.close(handle)
         path = Path(name)
@@ -62,7 +62,7 @@ class Page:
         return path
 
     def _repr_html_(self) -> str:
-        """For notebooks: a frame of its own, so that neither disturbs the other's styles, keys and names."""
+        """For notebooks: in a frame, so that styles, keys and names of page and notebook stay apart."""
         style = "width: 100%; height: 640px; border: 0"
         return f'<iframe srcdoc="{html.escape(self.html)}" title="{html.escape(self.title)}" style="{style}"></iframe>'
 
@@ -71,9 +71,9 @@ class Page:
 
 
 def page(title: str, component: str, data: dict[str, Any]) -> Page:
-    """A page that shows one component (an element id that `web/page.js` knows) with its data."""
+    """A page with one component (an element id that `web/page.js` knows) and its data."""
     title = HALF_A_CHARACTER.sub("?", title)
-    text = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")  # no label can end the script element
+    text = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")  # so that no label can end the script element
     text = HALF_A_CHARACTER.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
     return Page(
         title,

@@ -1,16 +1,16 @@
 """`stepper`: a graph and its backward pass as a page to step through.
 
-`describe(root)` says, as plain data, what the page shows. The page's script (`web/stepper.js`) only displays it; every
-number and formula is made here, by the op table's own rules. The data:
+`describe(root)` returns what the page shows as plain data. The page's script (`web/stepper.js`) only displays it: every
+number and formula comes from here, by the op table's own rules. The data:
 
-    nodes   oldest first: name, kind (leaf, constant, result), op, operands by index, data, the grad it starts with, and
-            the expression that made it, with names and with numbers
+    nodes   oldest first: name, kind (leaf, constant, result), op, operands by index, data, initial grad, and the
+            expression that made it, with names and with numbers
     steps   what happens, in order: start; forward, once per result; seed; backward, once per edge; end
     root    the index of the node that `backward()` is called on
 
-A number is given twice: `exact`, as Python writes it, and `text`, for reading. A backward step says that a node passes
-its gradient on to an operand: the local derivative, the product, and the operand's gradient before and after. A node
-with a `_backward` written by hand is asked by calling it, so its steps only know before and after.
+A number appears twice: `exact`, as Python writes it, and `text`, for reading. In a backward step, a node passes its
+gradient to an operand: the step holds the local derivative, the product, and the operand's gradient before and after.
+A hand-written `_backward` is called to see what it does, so its steps hold only the gradients before and after.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from chainrule import engine
 from chainrule.core.graph import is_hand_written, number_of, oldest_first
 from chainrule.core.value import Value
 from chainrule.ops import Rule, as_float
-from chainrule.stepping.formula_text import Formula, formula, show
+from chainrule.stepping.formula_text import FormulaText, formula, show
 from chainrule.stepping.page import Page, page
 
-MOST_NODES = 300  # more do not help anybody to understand
+MOST_NODES = 300  # more would not help anybody to understand
 
 
 def stepper(
     root: Value, *, seed: float = 1.0, keep_grads: bool = False, names: Mapping[str, Any] | None = None
 ) -> Page:
-    """A page that shows how `root` is computed and how `root.backward()` finds every gradient, step by step.
+    """A page that shows, step by step, how `root` is computed and how `root.backward()` finds every gradient.
 
-    In a notebook it appears by itself; elsewhere call `.open()` or `.save("page.html")`. The page is one file and
-    needs no network. The Values are left as they are.
+    A notebook displays it; elsewhere call `.open()` or `.save("page.html")`. The page is one file and needs no network.
+    The Values are not changed.
 
-    Nodes go by their labels; `names=locals()` also uses the names of your variables. Gradients start at zero, unless
-    `keep_grads` is true: then leaves start from what they hold, as in a `backward()` that nobody has zeroed for.
+    Nodes are named by their labels, and with `names=locals()` also by your variables. Gradients start at zero, or with
+    `keep_grads` at what the leaves hold, as in a `backward()` without `zero_grad()` before it.
 
     >>> a, b = Value(2.0, label="a"), Value(-3.0, label="b")
     >>> stepper(a * b + 10.0)
@@ -55,34 +55,33 @@ def describe(
 ) -> dict[str, Any]:
     """What the page shows, as data for JSON."""
     if not isinstance(root, (Value, engine.Value)):
-        kind = type(root).__name__
-        other = (
-            " of another class, which does not say what its operands were in order" if hasattr(root, "_prev") else ""
-        )
-        raise TypeError(f"`root` must be a chainrule Value, the result to differentiate; got {kind}{other}")
+        other = " of another class, which does not keep the order of operands" if hasattr(root, "_prev") else ""
+        got = f"{type(root).__name__}{other}"
+        raise TypeError(f"`root` must be a chainrule Value, the result to differentiate; got {got}")
     if not isinstance(names, Mapping | None):
         raise TypeError(f"`names` must be a mapping from names to Values, such as locals(), got {type(names).__name__}")
     nodes = oldest_first(root)
     if len(nodes) > MOST_NODES:
         raise ValueError(
-            f"`root` stands on {len(nodes):,} nodes, and a page of more than {MOST_NODES} explains nothing: "
+            f"`root` depends on {len(nodes):,} nodes, and a page of more than {MOST_NODES} explains nothing: "
             "step through a part of it, such as one neuron, or the loss of a small model on one example"
         )
     names_of = _names(nodes, names or {})
-    operands = [_formula(node, name) for node, name in zip(nodes, names_of, strict=True)]
-    replay = _Backward(root, nodes, operands, as_float(seed, "seed"), keep_grads)
+    pairs = zip(nodes, names_of, strict=True)
+    formulas = [FormulaText(number_of(node), "" if node._constant else name) for node, name in pairs]
+    replay = _Backward(root, nodes, formulas, as_float(seed, "seed"), keep_grads)
     start = replay.grads.copy()
     return {
         "root": replay.index[root],
         "nodes": [
             {
                 "name": name,
-                "kind": _kind(node),
+                "kind": "result" if node._operands else "constant" if node._constant else "leaf",
                 "op": node._op,
                 "operands": [replay.index[operand] for operand in node._operands],
                 "data": _number(number_of(node)),
                 "grad": None if node._constant else _number(grad),
-                "expression": _expression(node, [operands[replay.index[o]] for o in node._operands]),
+                "expression": _expression(node, replay.operands(node)),
             }
             for node, name, grad in zip(nodes, names_of, start, strict=True)
         ],
@@ -96,15 +95,20 @@ def describe(
 
 
 class _Backward:
-    """`engine.Value.backward` once more, on a list of gradients in place of the Values' own."""
+    """A replay of `engine.Value.backward` on a list of gradients, which leaves the Values' own alone."""
 
-    def __init__(self, root: Value, nodes: list[Value], formulas: list[Formula], seed: float, keep_grads: bool) -> None:
+    def __init__(
+        self, root: Value, nodes: list[Value], formulas: list[FormulaText], seed: float, keep_grads: bool
+    ) -> None:
         self.root = root
         self.nodes = nodes
         self.formulas = formulas
         self.seed = seed
         self.index = {node: i for i, node in enumerate(nodes)}
         self.grads = [node.grad if keep_grads and not _passes_on(node) else 0.0 for node in nodes]
+
+    def operands(self, node: Value) -> list[FormulaText]:
+        return [self.formulas[self.index[operand]] for operand in node._operands]
 
     def steps(self) -> Iterator[dict[str, Any]]:
         root = self.index[self.root]
@@ -143,10 +147,9 @@ class _Backward:
             }
 
     def _partial_formula(self, partial: Rule, i: int) -> dict[str, str] | None:
-        operands = [self.formulas[self.index[operand]] for operand in self.nodes[i]._operands]
         try:
-            return _texts(formula(partial(self.formulas[i], *operands)))
-        except Exception:  # a user's rule, written for floats only: it has a number and no formula
+            return formula(partial(self.formulas[i], *self.operands(self.nodes[i]))).texts()
+        except Exception:  # a user's rule, written for floats only, has a number and no formula
             return None
 
     def _handwritten(self, i: int) -> Iterator[dict[str, Any]]:
@@ -165,7 +168,7 @@ class _Backward:
                 }
 
     def _after_calling(self, i: int) -> list[float]:
-        """All gradients after a hand-written `_backward`, which runs on the Values; they are put back as they were."""
+        """All gradients after a hand-written `_backward`, which runs on the Values; these are then restored."""
         kept = [(number_of(node), node.grad) for node in self.nodes]
         try:
             for node, grad in zip(self.nodes, self.grads, strict=True):
@@ -180,11 +183,11 @@ class _Backward:
 def _names(nodes: list[Value], variables: Mapping[str, Any]) -> list[str]:
     """A name for each node: its label, the variable that holds it, or v1 v2 …; for a constant, its number.
 
-    No two are alike, so a label that several nodes have is numbered.
+    Names are unique: a label that several nodes share is numbered.
     """
     found: dict[Value, str] = {}
     for name, value in variables.items():
-        if isinstance(value, (Value, engine.Value)) and not name.startswith("_"):  # notebooks keep results as _1 _2 …
+        if isinstance(value, (Value, engine.Value)) and not name.startswith("_"):  # notebooks store results as _1 _2 …
             found.setdefault(value, name)
     wanted = ["" if node._constant else node.label or found.get(node, "") for node in nodes]
     times = Counter(wanted)
@@ -202,27 +205,15 @@ def _names(nodes: list[Value], variables: Mapping[str, Any]) -> list[str]:
     return result
 
 
-def _formula(node: Value, name: str) -> Formula:
-    return Formula(number_of(node)) if node._constant else Formula(number_of(node), name)
-
-
-def _expression(node: Value, operands: list[Formula]) -> dict[str, str] | None:
+def _expression(node: Value, operands: list[FormulaText]) -> dict[str, str] | None:
     """How the node was computed."""
     if not operands:
         return None
     if node._rule is not None:
-        return _texts(Formula.of(node._rule, number_of(node), tuple(operands)))
-    tag = node._op or "f"  # made by hand: only its tag is known
+        return FormulaText.of(node._rule, number_of(node), tuple(operands)).texts()
+    tag = node._op or "f"  # made by hand, so only its tag is known
     names, numbers = [", ".join(operand.text(numbers=n) for operand in operands) for n in (False, True)]
     return {"names": f"{tag}({names})", "numbers": f"{tag}({numbers})"}
-
-
-def _texts(expression: Formula) -> dict[str, str]:
-    return {"names": expression.text(), "numbers": expression.text(numbers=True)}
-
-
-def _kind(node: Value) -> str:
-    return "result" if node._operands else "constant" if node._constant else "leaf"
 
 
 def _passes_on(node: Value) -> bool:

@@ -1,4 +1,4 @@
-"""A graph worked out in words: every forward step, then every step of the chain rule, as the stepper shows them."""
+"""A graph in words: every forward step, then every step of the chain rule, as the stepper shows them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chainrule.stepping.steps import describe
 
 
 def explain(root: Value) -> tuple[list[str], list[str]]:
-    """The forward steps and the backward steps of a graph, a line each. A root without a label is called L.
+    """The forward steps and the backward steps of a graph, one line each. A root without a label is called L.
 
     >>> a, b = Value(2.0, label="a"), Value(-3.0, label="b")
     >>> forward, backward = explain(a * b)

@@ -245,7 +245,7 @@ class _Tracer:
     """What `core.tracing` asks of a trace on Symbols."""
 
     def look(self, deed: str | ops.Op, left: Any = None, right: Any = None) -> Any:
-        """Called when a Value's number is read. In a thread that traces, a comparison is a condition, the rest an error."""
+        """Called when a Value's number is read. While this thread traces, only comparisons may: they are conditions."""
         if not is_tracing():
             return None
         if isinstance(deed, str):

@@ -1,5 +1,5 @@
 // @ts-check
-// Elements of HTML and SVG, made without markup: whatever text they get stays text.
+// HTML and SVG elements, created without markup, so that text always stays text.
 
 /** @param {string} tag @param {Record<string, string>} attributes @param {(Node | string)[]} children */
 export function html(tag, attributes, ...children) {
@@ -28,7 +28,7 @@ export const ICONS = {
   minus: "M4 9h12v2H4z",
 };
 
-/** A button that is switched off by `aria-disabled`, so that it keeps the focus. */
+/** A button that is disabled by `aria-disabled`, so that it keeps the focus. */
 export function button(/** @type {string} */ label, /** @type {string} */ drawing, /** @type {() => void} */ act) {
   const element = html("button", { type: "button", "aria-label": label, title: label }, icon(drawing));
   element.addEventListener("click", () => {
@@ -42,7 +42,7 @@ export function icon(/** @type {string} */ drawing) {
   return svg("svg", view, svg("path", { d: drawing }));
 }
 
-/** The text, with a gap in the middle if it is longer than `most`. */
+/** The text, with an ellipsis in the middle if it is longer than `most` characters. */
 export function shorten(/** @type {string} */ text, /** @type {number} */ most) {
   const letters = [...text];
   if (letters.length <= most) return text;

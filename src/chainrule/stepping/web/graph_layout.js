@@ -1,10 +1,10 @@
 // @ts-check
 // A layered drawing of an acyclic graph, left to right, after Sugiyama: layers, order within layers, coordinates.
 //
-// Every node stands one layer left of its leftmost user, so that leaves stay close to where they are used. Where edges
-// of a node skip layers they share a lane there, as if it were a thin node, and branch off it one by one. The order
-// within layers is improved by sweeps until edges hardly cross; then each layer moves as close to its neighbours as the
-// order allows, which is an isotonic regression with an exact solution.
+// Every node stands one layer left of its leftmost user, so that leaves stay close to where they are used. Edges of a
+// node that skip layers share a lane there, laid out like a thin node, and branch off it one by one. Sweeps improve the
+// order within layers until edges hardly cross; then each layer moves as close to its neighbours as the order allows,
+// which is an isotonic regression with an exact solution.
 
 /**
  * @typedef {{ x: number, y: number, width: number, height: number }} Box  its centre and size
@@ -87,13 +87,13 @@ function lanesFrom(/** @type {Slot} */ from, /** @type {number} */ until) {
 
 function link(/** @type {Slot} */ left, /** @type {Slot} */ right) {
   const lanes = Number(left.node < 0) + Number(right.node < 0);
-  const weight = [1, 3, 12][lanes]; // long edges want to be straight
+  const weight = [1, 3, 12][lanes]; // long edges should be straight
   left.right.push({ slot: right, weight });
   right.left.push({ slot: left, weight });
 }
 
 /**
- * Layers filled from the result back, operands from top to bottom in the order in which they are written.
+ * Layers filled from the result back, operands from top to bottom in written order.
  * @param {{ operands: number[] }[]} nodes
  * @param {Slot[]} slots
  * @param {Slot[][]} lanes
@@ -144,7 +144,7 @@ function sortByNeighbours(layer, side) {
   number(layer);
 }
 
-/** Exchange neighbours in a layer as long as that removes crossings. */
+/** Swap neighbours in a layer as long as that removes crossings. */
 function swapNeighbours(/** @type {Slot[]} */ layer) {
   for (let improved = true, rounds = 0; improved && rounds < layer.length; rounds++) {
     improved = false;
@@ -158,7 +158,7 @@ function swapNeighbours(/** @type {Slot[]} */ layer) {
   }
 }
 
-/** How often the edges of two slots cross if `a` stands above `b`. */
+/** How often the edges of two slots cross if `a` is above `b`. */
 function crossingsOf(/** @type {Slot} */ a, /** @type {Slot} */ b) {
   let total = 0;
   for (const side of /** @type {const} */ (["left", "right"])) {
@@ -203,7 +203,7 @@ function placeVertically(/** @type {Slot[][]} */ layers) {
   for (const slot of layers.flat()) slot.y -= top;
 }
 
-/** What a slot wants to be close to: a lane goes on straight from where the sweep comes, a node looks to both sides. */
+/** What pulls a slot: a lane continues straight from the side that the sweep comes from, a node is pulled from both. */
 function pulls(/** @type {Slot} */ slot, /** @type {"left" | "right"} */ side) {
   const next = slot[side].find((to) => to.slot.node < 0);
   return slot.node < 0 && next ? [next] : [...slot.left, ...slot.right];
@@ -287,7 +287,7 @@ function pathOf(edge, all, slots, columns) {
   return path;
 }
 
-/** The place of the i-th of n things, a step apart and centred at 0, together no wider than two steps. */
+/** The offset of item i of n, one step apart and centred at 0, together no wider than two steps. */
 function spread(/** @type {number} */ i, /** @type {number} */ n, /** @type {number} */ step) {
   return (i - (n - 1) / 2) * Math.min(step, (2 * step) / n);
 }

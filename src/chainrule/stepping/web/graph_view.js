@@ -145,7 +145,7 @@ export class GraphView {
       line.classList.toggle("cr-forward", step.kind === "forward" && edge.startsWith(`${step.node}:`));
       line.classList.toggle("cr-backward", changed || (step.kind === "backward" && edge === edgeOf(step)));
       line.classList.toggle("cr-passed", passed.has(edge));
-      if (line.matches(".cr-forward, .cr-backward")) line.parentNode?.append(line); // above those that share its lane
+      if (line.matches(".cr-forward, .cr-backward")) line.parentNode?.append(line); // above others in its lane
     }
   }
 
@@ -153,7 +153,7 @@ export class GraphView {
     return this.graph.nodes[node].operands.flatMap((other, k) => (other === operand ? [`${node}:${k}`] : []));
   }
 
-  /** On the edge, what it multiplies by; under a node, how its number comes about. */
+  /** On the edge, the factor; under a node, how its number is computed. */
   showChips(/** @type {State} */ { step }) {
     for (const each of [this.factor, this.token, this.outcome]) hideChip(each);
     this.outcome.group.classList.toggle("cr-blue", step.kind === "forward");
@@ -176,7 +176,7 @@ export class GraphView {
     showChip(this.outcome, words, centre, y + CARD.height / 2 + 14);
   }
 
-  /** The node's gradient leaves, is multiplied, and arrives as the contribution; then it is added. */
+  /** Animate the node's gradient: it leaves, is multiplied, arrives as the contribution, and is added. */
   travel(/** @type {State} */ state, /** @type {Backward} */ step, /** @type {number} */ speed) {
     const line = this.line(step);
     const length = line.getTotalLength();
@@ -207,9 +207,9 @@ export class GraphView {
     return /** @type {SVGPathElement} */ (this.lines.get(edgeOf(step)));
   }
 
-  // Looking at single nodes.
+  // Single nodes.
 
-  /** One node at a time is in the tab order: the last that had the focus. */
+  /** Only one node is in the tab order: the last that had the focus. */
   markFocused(/** @type {number} */ i) {
     this.cards[this.focused].group.setAttribute("tabindex", "-1");
     this.cards[i].group.setAttribute("tabindex", "0");
@@ -239,7 +239,7 @@ export class GraphView {
 
   // Size and scrolling.
 
-  /** The whole graph if it can be read at that size. */
+  /** Show the whole graph if it is readable at that size. */
   fit() {
     const room = this.element.clientWidth;
     if (room === 0 || room === this.room) return;
@@ -259,7 +259,7 @@ export class GraphView {
     this.svg.setAttribute("height", String(Math.round(this.height * scale)));
   }
 
-  /** Bring what happens into view. */
+  /** Scroll to the nodes of the step. */
   follow(/** @type {State} */ { step }, /** @type {ScrollBehavior} */ behavior) {
     if (step.kind === "end") return;
     const nodes = "to" in step ? [step.node, step.to] : "node" in step ? [step.node] : [0];
@@ -270,7 +270,7 @@ export class GraphView {
       /** @type {number} */ view,
     ) => {
       const places = nodes.map((i) => (this.layout.boxes[i][axis] + MARGIN[axis]) * this.scale);
-      const far = Math.max(...places) - Math.min(...places) + 2 * size * this.scale > view; // not both: then the last
+      const far = Math.max(...places) - Math.min(...places) + 2 * size * this.scale > view; // both do not fit: the last
       const seen = far ? places.slice(-1) : places;
       const [first, last] = [Math.min(...seen) - size * this.scale, Math.max(...seen) + size * this.scale];
       return first >= at && last <= at + view ? at : (first + last - view) / 2;
@@ -284,7 +284,7 @@ export class GraphView {
   }
 }
 
-/** How far from the passing node the factor stands. */
+/** The distance of the factor from the node that passes its gradient. */
 function factorPlace(/** @type {SVGPathElement} */ line) {
   return Math.min(line.getTotalLength() / 2, FACTOR_FROM_NODE);
 }
@@ -298,7 +298,7 @@ function sizeOf(/** @type {GraphNode} */ node) {
   return node.kind === "constant" ? CONSTANT : { width: CARD.width + signWidth(node), height: CARD.height };
 }
 
-/** How far the sign of the op stands out on the left of a card. */
+/** How far the op's sign sticks out on the left of a card. */
 function signWidth(/** @type {GraphNode} */ node) {
   return node.kind === "result" ? Math.max(20, 8 + 7.4 * signOf(node).length) : 0;
 }
@@ -320,7 +320,7 @@ function band(
   return `M${left} ${start}H${right}V${low}${corner} ${outer} ${bottom}H${inner}${corner} ${left} ${low}Z`;
 }
 
-// Chips: short texts on a rounded ground.
+// Chips: short texts on a rounded background.
 
 function chip(/** @type {string} */ kind) {
   const ground = svg("rect", { rx: 10, height: 20, y: -10 });

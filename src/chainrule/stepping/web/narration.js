@@ -1,5 +1,5 @@
 // @ts-check
-// What the steps come to: the state after each, the worked chain rule in words, and a gradient read as a nudge.
+// What the steps mean: the state after each, the chain rule worked out in words, and a gradient read as a nudge.
 
 /**
  * @typedef {{ exact: string, text: string }} Num  a number as Python writes it, and a short form
@@ -26,7 +26,7 @@ const ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth"];
 const MOST_LISTED = 6;
 
 /**
- * The state after each step: which values are there, what the gradients are, and which of those are complete.
+ * The state after each step: which values are computed, what the gradients are, and which of these are complete.
  * @param {Description} graph
  * @returns {State[]}
  */
@@ -97,7 +97,7 @@ function narrateSeed(/** @type {Description} */ graph, /** @type {Seed} */ step)
     details: [
       { term: "why", prose: one ? `${name} moves exactly as fast as itself.` : "This is the seed that was asked for." },
       ...(kept
-        ? [{ term: "kept", prose: "Leaves start from the gradients they hold, for nobody has set them to zero." }]
+        ? [{ term: "kept", prose: "Leaves start from the gradients they hold, because nothing has set them to zero." }]
         : []),
       {
         term: "next",
@@ -141,7 +141,7 @@ function narrateBackward(
   };
 }
 
-/** Which use of an operand this is, where a node uses one more than once. */
+/** Which use of the operand this is, if the node uses it more than once. */
 function useOf(/** @type {GraphNode} */ node, /** @type {Backward} */ step) {
   const uses = node.operands.flatMap((operand, k) => (operand === step.to ? [k] : []));
   if (uses.length < 2) return "";
@@ -190,7 +190,7 @@ function narrateEnd(/** @type {Description} */ graph) {
   return { title: "Every gradient is complete", equation, details, spoken: `Every gradient is complete. ${equation}.` };
 }
 
-/** A gradient read as a nudge: "raise a a little and L rises 6 times as fast"; empty where it has another meaning. */
+/** A gradient read as a nudge: "raise a a little and L rises 6 times as fast"; empty if it means something else. */
 export function nudge(/** @type {Description} */ graph, /** @type {number} */ node, /** @type {Num} */ grad) {
   const [name, root] = [graph.nodes[node].name, graph.nodes[graph.root].name];
   const seed = graph.steps.find((step) => step.kind === "seed");
@@ -205,7 +205,7 @@ export function nudge(/** @type {Description} */ graph, /** @type {number} */ no
   return `raise ${name} a little and ${root} ${way} ${times === "1" ? "just" : `${times} times`} as fast`;
 }
 
-/** Things that are equal, without repeating what reads the same. */
+/** Equal things joined by equals signs, without repeating what reads the same. */
 function chain(/** @type {string[]} */ parts) {
   return parts.filter((part, i) => i === 0 || part !== parts[i - 1]).join(" = ");
 }

@@ -1,5 +1,5 @@
 // @ts-check
-// What a node has to tell, in a place of its own: it covers nothing, and stays until another node is looked at.
+// The details of one node, in a panel that covers nothing and stays until another node is inspected.
 
 import { html } from "./elements.js";
 import { nudge, sentence } from "./narration.js";
@@ -46,7 +46,7 @@ export class NodeDetails {
     this.element.replaceChildren(html("p", {}, HINT));
   }
 
-  /** What has arrived so far, and from where. */
+  /** The contributions so far, and where they came from. */
   contributions(/** @type {number} */ i, /** @type {number} */ position) {
     const lines = this.graph.steps.slice(0, position + 1).flatMap((step) => {
       if (step.kind !== "backward" || step.to !== i) return [];

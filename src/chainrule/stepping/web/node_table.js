@@ -1,5 +1,5 @@
 // @ts-check
-// All nodes as a table: the same numbers as in the picture, for screen readers and for those who like tables.
+// All nodes as a table: the same numbers as in the picture, for screen readers and for people who prefer tables.
 
 import { html } from "./elements.js";
 import { nudge } from "./narration.js";
@@ -59,7 +59,7 @@ export class NodeTable {
   }
 }
 
-/** The short form in the cell, and all digits to whoever asks. */
+/** The short form in the cell, all digits in its tooltip. */
 function write(/** @type {HTMLElement} */ cell, /** @type {Num | null} */ number, /** @type {string} */ otherwise) {
   cell.textContent = number ? number.text : otherwise;
   cell.classList.toggle("cr-none", !number);

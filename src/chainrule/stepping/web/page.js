@@ -1,12 +1,12 @@
 // @ts-check
-// A page with one stepper, as `pages.py` writes it: reads the data, follows a notebook's theme, and fits its frame.
+// A page with one stepper, as `page.py` writes it: reads the data, follows a notebook's theme, and fits its frame.
 
 import { mountStepper } from "./stepper.js";
 
 const place = /** @type {HTMLElement} */ (document.getElementById("stepper"));
 const data = /** @type {HTMLElement} */ (document.getElementById("stepper-data"));
 
-/** The page around the frame we are in, if there is one and we may look at it. */
+/** The page around this frame, if there is one and we may read it. */
 function surroundings() {
   try {
     return window.parent === window ? null : window.parent.document.body;
@@ -15,7 +15,7 @@ function surroundings() {
   }
 }
 
-/** JupyterLab and VS Code say on the body which theme they have; elsewhere the system's preference decides. */
+/** JupyterLab and VS Code mark their theme on the body; elsewhere the system's preference decides. */
 function followTheme(/** @type {HTMLElement} */ body) {
   const { jpThemeLight } = body.dataset;
   if (jpThemeLight) document.documentElement.dataset.theme = jpThemeLight === "true" ? "light" : "dark";
@@ -23,7 +23,7 @@ function followTheme(/** @type {HTMLElement} */ body) {
   else if (body.classList.contains("vscode-light")) document.documentElement.dataset.theme = "light";
 }
 
-/** As tall as the page, so that a notebook shows all of it without a second scroll bar. */
+/** Make the frame as tall as the page, so that a notebook shows all of it without a second scroll bar. */
 function fitFrame() {
   const frame = /** @type {HTMLElement | null} */ (window.frameElement);
   if (frame) frame.style.height = `${document.body.offsetHeight}px`;

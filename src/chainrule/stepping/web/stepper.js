@@ -2,14 +2,14 @@
 // The stepper: a graph whose values fill in forward and whose gradients flow back, one step at a time.
 //
 //     import { mountStepper } from "./stepper.js";
-//     const stepper = mountStepper(element, description);  // made by stepping.py
+//     const stepper = mountStepper(element, description);  // made by steps.py
 //     stepper.goTo(3); stepper.next(); stepper.play();
 //     stepper.highlight("e", "this gradient is wrong");
 //     stepper.addEventListener("step", () => console.log(stepper.position));
 //
-// ES modules without dependencies, for any bundler; they need `stepper.css`. `pages.py` also joins them to one classic
-// script. For its sake an `import` fits on one line, `export` stands only before `function`, `class` and `const`, and
-// no two modules give one name to different things.
+// ES modules without dependencies, for any bundler; they need `stepper.css`. `page.py` also joins them into one classic
+// script. Therefore every `import` must fit on one line, `export` may stand only before `function`, `class` and
+// `const`, and no two modules may give one name to different things.
 
 import { ICONS, button, html, icon } from "./elements.js";
 import { GraphView } from "./graph_view.js";
@@ -76,7 +76,7 @@ export class Stepper extends EventTarget {
     return this.states[this.position];
   }
 
-  /** Show the state after the step at `position`. One step onward along an edge is animated. */
+  /** Show the state after the step at `position`. A single backward step is animated. */
   goTo(/** @type {number} */ position) {
     const wanted = Math.max(0, Math.min(this.length - 1, Math.trunc(position) || 0));
     const onward = wanted === this.position + 1;
@@ -101,7 +101,7 @@ export class Stepper extends EventTarget {
     this.goTo(this.position - 1);
   }
 
-  /** Go to where the next node's turn begins, or back to where this or the previous one's did. */
+  /** Go to where the next node's turn begins, or back to where this or the previous node's turn began. */
   jump(/** @type {1 | -1} */ direction) {
     const turns = this.graph.steps.map(turnOf);
     let position = this.position + direction;
@@ -153,7 +153,7 @@ export class Stepper extends EventTarget {
     return this.state.grads.map((grad) => grad && grad.exact);
   }
 
-  /** Take everything out of the element again. */
+  /** Remove everything from the element. */
   destroy() {
     this.pause();
     this.view.stopTravel();
@@ -216,7 +216,7 @@ export class Stepper extends EventTarget {
     const target = /** @type {Element} */ (event.target);
     const { scrubber } = this.controls;
     if (target !== scrubber && target.matches?.("input, select, textarea, [contenteditable]")) return;
-    if (event.key === " " && target.matches?.("button, summary, a")) return; // Space presses what has the focus
+    if (event.key === " " && target.matches?.("button, summary, a")) return; // Space presses the focused element
     const act = this.actionOf(event, this.view.svg.contains(target));
     if (!act) return;
     event.preventDefault();
@@ -236,7 +236,7 @@ export class Stepper extends EventTarget {
     return undefined;
   }
 
-  /** Whoever steps by hand wants to look: stop playing first. */
+  /** Stop playing before a step by hand. */
   byHand(/** @type {() => void} */ act) {
     if (this.playing) this.pause();
     act();
@@ -267,7 +267,7 @@ export class Stepper extends EventTarget {
     this.view.follow(this.state, "instant");
   }
 
-  // Showing the present position.
+  // Showing the current position.
 
   showWords() {
     const { words, controls, position } = this;

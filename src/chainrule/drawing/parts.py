@@ -1,0 +1,197 @@
+"""Which part of a model each node of a graph belongs to.
+
+Nothing records which call made a node, but the parameters tell. The rules are applied to the oldest node first:
+
+1. A node that has a parameter as an operand belongs to the module that holds it. So does a product with something
+   computed from parameters alone, such as exp(w)·x.
+2. A node whose operands, apart from constants, all belong to one *call* of a module belongs to that call: the sum of
+   the products, the activation. A call uses each parameter once, so two nodes that have both used one belong to
+   different calls.
+3. A node that joins several modules or calls belongs to none of them.
+
+Whatever no longer leads to a parameter is the loss. Behind the last node of rule 1, or the sum of such nodes, only an
+activation still belongs to the module: a single op with one operand, unless the neuron is linear. A penalty, which
+depends on parameters but on no data, is part of the loss too. A plain number counts as data where it is multiplied by
+a parameter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from chainrule import ops
+from chainrule.drawing.networks import is_under, own_parameters
+from chainrule.nn import Module, Neuron
+
+LEVELS = {"neuron": 0, "layer": 1, "module": 2}  # how far up from the module that holds the parameter
+
+# Parts outside the model. No path of attributes looks like this.
+LOSS, INPUTS, BETWEEN = "(loss)", "(inputs)", "(between)"
+
+
+def part_of_nodes(nodes: Sequence[Any], model: Module, level: str) -> dict[int, str]:
+    """The part of each node, by the node's id: a path in the model, LOSS, INPUTS or BETWEEN.
+
+    Constants that are not data have none. "neuron" is the innermost module that holds a parameter, "layer" the module
+    around it, "module" the next one out, up to the model itself.
+
+    >>> from chainrule import Value, nn
+    >>> from chainrule.drawing.values import nodes_below
+    >>> neuron, x = nn.Neuron(1, activation="tanh"), Value(1.0)
+    >>> loss = (neuron([x]) - 1.0) ** 2
+    >>> parts = part_of_nodes(nodes_below(loss, 100), neuron, "neuron")
+    >>> [parts.get(id(node)) for node in (x, neuron.b, loss)]
+    ['(inputs)', '', '(loss)']
+    """
+    paths = [path for path, _ in model.named_modules()]
+    coarse = {path: _around(path, paths, LEVELS[level]) for path in paths}
+    parts = {key: coarse.get(part, part) for key, part in _Sorting(nodes, model).parts().items()}
+    if level != "neuron":
+        for node in nodes:  # what joins the neurons of one layer belongs to the layer
+            if parts.get(id(node)) == BETWEEN:
+                below = {parts.get(id(operand), INPUTS) for operand in node._operands} - {INPUTS}
+                parts[id(node)] = below.pop() if len(below) == 1 else BETWEEN
+    return parts
+
+
+def _around(path: str, paths: list[str], levels: int) -> str:
+    """The module `levels` levels up, or the outermost."""
+    above = sorted((other for other in paths if is_under(path, other)), key=len, reverse=True)
+    return [path, *above][min(levels, len(above))]
+
+
+class _Call:
+    """A call of a module: the ids of the parameters that it has used so far."""
+
+    __slots__ = ("joined", "part", "used")
+
+    def __init__(self, part: str, used: set[int]) -> None:
+        self.part = part
+        self.used = used
+        self.joined: _Call | None = None  # the call that this one turned out to be part of
+
+    def whole(self) -> _Call:
+        call = self
+        while call.joined is not None:
+            call = call.joined
+        return call
+
+    def join(self, other: _Call) -> bool:
+        """Whether both are one call; two of the same module become one unless both have used the same parameter."""
+        first, second = self.whole(), other.whole()
+        if first is second:
+            return True
+        if first.part != second.part or not first.used.isdisjoint(second.used):
+            return False
+        small, large = (first, second) if len(first.used) < len(second.used) else (second, first)
+        large.used |= small.used
+        small.joined, small.used = large, set()
+        return True
+
+
+class _Origin(NamedTuple):
+    """What is known of a node that is neither a parameter nor a constant. By default, it is an input."""
+
+    call: _Call | None = None  # rules 1 and 2
+    data: bool = True  # whether it depends on data
+    weighted: bool = False  # rule 1, or a sum of such nodes
+    mixed: bool = False  # rule 3
+
+
+class _Operands:
+    """The operands of a node: parameters, constants, and nodes of known origin."""
+
+    def __init__(self, node: Any, parameters: dict[int, str], origins: dict[int, _Origin]) -> None:
+        keys = [id(operand) for operand in node._operands]
+        self.product = node._rule is ops.mul
+        self.parameters = {key: parameters[key] for key in keys if key in parameters}
+        self.others = [origins[key] for key in keys if key in origins]
+        self.calls = [other.call.whole() for other in self.others if other.call]
+        self.numbers: list[int] = []  # constants that are data
+        if self.product and self.parameters:
+            self.numbers = [id(operand) for operand in node._operands if operand._constant]
+        self.data = bool(self.numbers) or any(other.data for other in self.others)
+        self.modules = self.modules_used()
+
+    def modules_used(self) -> set[str]:
+        """Those that hold the node's parameters, or in a product the parameters that a factor was computed from."""
+        found = set(self.parameters.values())
+        if self.product:
+            found |= {other.call.part for other in self.others if other.call and not other.data}
+        return found
+
+    def rule_1(self) -> _Origin | None:
+        if len(self.modules) != 1 or any(other.mixed and not other.data for other in self.others):  # a penalty
+            return None
+        (module,) = self.modules
+        call = _Call(module, set(self.parameters))
+        for other in self.calls:
+            call.join(other)
+        return _Origin(call.whole(), self.data, weighted=True)
+
+    def rule_2(self) -> _Origin | None:
+        if not self.calls or self.modules or len(self.calls) < len(self.others):
+            return None
+        if not all(self.calls[0].join(other) for other in self.calls):
+            return None
+        is_sum = len(set(self.calls)) > 1 and all(other.weighted for other in self.others)
+        return _Origin(self.calls[0].whole(), self.data, weighted=is_sum)
+
+    def rule_3(self) -> _Origin:
+        mixed = any(other.mixed for other in self.others)
+        return _Origin(None, self.data, mixed=mixed or bool(self.calls or self.modules))
+
+
+class _Sorting:
+    """Sorts nodes, oldest first, into the innermost modules of a model."""
+
+    def __init__(self, nodes: Sequence[Any], model: Module) -> None:
+        self.nodes = nodes
+        self.parameters = {id(parameter): path for path, parameter in own_parameters(model)}
+        self.linear = {path for path, part in model.named_modules() if isinstance(part, Neuron) and not part.nonlin}
+        self.uses = Counter(id(operand) for node in nodes for operand in node._operands)
+        self.numbers: set[int] = set()  # constants that are data
+        self.origins: dict[int, _Origin] = {}
+        for node in nodes:
+            if id(node) not in self.parameters and not node._constant:
+                self.origins[id(node)] = self.origin(node) if node._operands else _Origin()
+
+    def origin(self, node: Any) -> _Origin:
+        operands = _Operands(node, self.parameters, self.origins)
+        self.numbers.update(operands.numbers)
+        return operands.rule_1() or operands.rule_2() or operands.rule_3()
+
+    def parts(self) -> dict[int, str]:
+        """The part of each node but the constants that are not data."""
+        leading = self.leading()
+        parts = self.parameters | dict.fromkeys(self.numbers, INPUTS)
+        for node in self.nodes:
+            if (origin := self.origins.get(id(node))) is None:
+                continue
+            if origin.call is not None:
+                own = id(node) in leading or self.is_activation(node)
+                parts[id(node)] = origin.call.part if own else LOSS
+            elif origin.mixed:
+                parts[id(node)] = BETWEEN if id(node) in leading else LOSS
+            else:
+                parts[id(node)] = INPUTS
+        return parts
+
+    def leading(self) -> set[int]:
+        """The nodes at which parameters meet data, and those that lead to them."""
+        leading = {key for key, origin in self.origins.items() if origin.weighted and origin.data}
+        for node in reversed(self.nodes):
+            if id(node) in leading:
+                leading.update(map(id, node._operands))
+        return leading
+
+    def is_activation(self, node: Any) -> bool:
+        """Whether the node is an op with one operand, the last node of a call, and that not of a linear neuron."""
+        before, *others = node._operands
+        origin = self.origins.get(id(before), _Origin())
+        if origin.call is None or not (origin.weighted and origin.data) or self.uses[id(before)] != 1:
+            return False
+        single = all(other._constant for other in others) and len(others) <= len(getattr(node._rule, "defaults", ()))
+        return single and origin.call.part not in self.linear
