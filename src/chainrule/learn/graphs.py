@@ -13,6 +13,7 @@ import ast
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from typing import Any
 
 from chainrule import engine, ops
@@ -90,7 +91,7 @@ def steps_json(code: str, own: str = "") -> str:
         exec(compile(own, FILE, "exec"), names)
         graph = describe(_last_value(code, names), names)
     except BaseException as error:
-        return json.dumps({"graph": None, "error": explain(error).data()})
+        return json.dumps({"graph": None, "error": asdict(explain(error))})
     return json.dumps({"graph": graph, "error": None})
 
 

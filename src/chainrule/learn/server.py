@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
+from chainrule.learn.grading import course_json
 from chainrule.learn.lesson_files import load_course
 from chainrule.learn.lesson_text import LessonError
 
@@ -98,7 +99,7 @@ def course_text(lessons: str | Path) -> bytes:
     """The course in a folder, as the page reads it; what is wrong with a file of it, in the same form."""
     try:
         with _ONE_AT_A_TIME:
-            return load_course(lessons).to_json().encode()
+            return course_json(load_course(lessons)).encode()
     except (LessonError, OSError) as error:
         return json.dumps({"error": str(error)}).encode()
 
