@@ -1,6 +1,6 @@
-// Builds the site into src/chainrule/learn/site: bundles, Python, fonts, licences, and the course with its math set.
+// Builds the site into src/chainrule/learn/site: bundles, Python, fonts, licences, and the course with math typeset.
 //
-// Usage: node build.mjs, with PYTHON (default python3) a Python that can import chainrule. Every asset is a copy of what
+// Usage: node build.mjs, where PYTHON (default python3) can import chainrule. Every asset is a copy of what
 // npm has installed; the site asks no other host for anything.
 
 import { execFileSync } from "node:child_process";
@@ -61,7 +61,7 @@ async function copyFonts() {
   await writeFile(path.join(site, "katex.css"), css.replace(/,url\([^)]*\.(?:woff|ttf)\) format\("[^"]*"\)/g, ""));
 }
 
-/** Math costs nothing in the page: texts that have some are put beside the course as HTML. */
+/** Typesets math at build time: texts that contain some are stored as HTML beside the course. */
 async function setMath() {
   const { outputFiles } = await esbuild.build({ entryPoints: [path.join(here, "src", "course.ts")], bundle: true, write: false, format: "esm" });
   const { markdownTexts, renderMarkdown, renderInline } = await import(`data:text/javascript;base64,${Buffer.from(outputFiles[0].contents).toString("base64")}`);

@@ -1,7 +1,7 @@
 // Markdown to HTML by markdown-it, with the rules that lessons use and no HTML: whatever is not Markdown is escaped.
 //
-// Ours on top of it: math between dollar signs, which `math` turns into HTML (KaTeX when the site is built, plain code in
-// the page), tables that scroll by themselves, and links that lead to the web or to another page of the site only.
+// Added to it: math between dollar signs, which `math` turns into HTML (KaTeX when the site is built, plain code in the
+// page), tables that scroll on their own, and links restricted to the web and to pages of the site.
 
 import MarkdownIt from "markdown-it";
 
@@ -22,7 +22,7 @@ export function renderMarkdown(text: string, math: MathRenderer = plainMath): st
   return markdown.render(text, { math });
 }
 
-/** One line's worth: no paragraph around it. */
+/** Inline Markdown, without a paragraph around it. */
 export function renderInline(text: string, math: MathRenderer = plainMath): string {
   return markdown.renderInline(text.trim(), { math });
 }

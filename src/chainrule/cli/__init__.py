@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code if isinstance(code, int) else 0
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "chainrule"
-        message, status = f"{_sentence(error)}\n`{command} --help` says what there is.", 2
+        message, status = f"{_sentence(error)}\nSee `{command} --help`.", 2
     except click.Abort:
         message, status = "interrupted", 130
     except Exception as error:
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         message, status = str(error), 2
         if not isinstance(error, BadInput):
-            message = f"{type(error).__name__}: {error}\nThis is a mistake of chainrule's own; --debug shows where."
+            message = f"{type(error).__name__}: {error}\nThis is a bug in chainrule; --debug shows where."
             status = 3
     complain(message)
     return status

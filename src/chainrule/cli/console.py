@@ -142,9 +142,8 @@ def _number_or_list(name: str, text: str, lists: bool) -> Any:
         try:
             return _floats(json.loads(text))
         except (ValueError, RecursionError):
-            raise BadInput(
-                f"`--at` has {shown(name)}={shown(text)}, which is not a list of numbers such as [1,2,3]"
-            ) from None
+            what = f"{shown(name)}={shown(text)}"
+            raise BadInput(f"`--at` has {what}, which is not a list of numbers such as [1,2,3]") from None
     try:
         return float(text)
     except ValueError:

@@ -117,9 +117,8 @@ def _answers(course: Course, path: str, exercise: str, lesson: str) -> list[Answ
         answers = read_answers(_read(path), exercise)
     for answer in answers:
         if answer.name not in course.exercises:
-            raise BadInput(
-                f"{path}: there is no exercise {answer.name!r}; the course has {', '.join(course.exercises)}"
-            )
+            known_names = ", ".join(course.exercises)
+            raise BadInput(f"{path}: there is no exercise {answer.name!r}; the course has {known_names}")
         if lesson and answer.name not in known[lesson]:
             raise BadInput(f"exercise {answer.name!r} is not in lesson {lesson}: that has {', '.join(known[lesson])}")
     return answers

@@ -27,21 +27,10 @@ MOST_CHARACTERS = 4000
 LINE_END = re.compile("\r\n|\r|\n")  # as Python counts lines; `splitlines` knows more
 NO_TEXT = re.compile("[\0\ud800-\udfff]")  # not allowed in Python source
 
-OPERATORS: dict[type[ast.AST], Op] = {
-    ast.Add: ops.add,
-    ast.Sub: ops.sub,
-    ast.Mult: ops.mul,
-    ast.Div: ops.div,
-    ast.Mod: ops.mod,
-    ast.Pow: ops.pow_,
-    ast.USub: ops.neg,
-    ast.Lt: ops.lt,
-    ast.LtE: ops.le,
-    ast.Gt: ops.gt,
-    ast.GtE: ops.ge,
-    ast.Eq: ops.eq,
-    ast.NotEq: ops.ne,
-}
+Operators = dict[type[ast.AST], Op]
+BINARY: Operators = {ast.Add: ops.add, ast.Sub: ops.sub, ast.Mult: ops.mul, ast.Div: ops.div, ast.Pow: ops.pow_}
+ORDER: Operators = {ast.Lt: ops.lt, ast.LtE: ops.le, ast.Gt: ops.gt, ast.GtE: ops.ge, ast.Eq: ops.eq, ast.NotEq: ops.ne}
+OPERATORS: Operators = {**BINARY, ast.Mod: ops.mod, ast.USub: ops.neg, **ORDER}
 
 
 class FormulaError(ValueError):
@@ -80,11 +69,7 @@ class Formula:
         self.instructions = tuple(instructions)
 
     def evaluate(self, at: Mapping[str, Any]) -> Any:
-        """The result for these inputs: floats, Values, or anything else that ops accept.
-
-        >>> parse("1/x").evaluate({"x": 0.0})
-        inf
-        """
+        """The result for these inputs: floats, Values, or anything else that ops accept."""
         return self._run(at, lambda name, thing: thing)
 
     def build(self, at: Mapping[str, float]) -> tuple[Value, dict[str, Value]]:
@@ -240,14 +225,10 @@ class _Parser:
             pending += operands if last_first else reversed(operands)
 
     def operands(self, node: ast.expr) -> list[ast.expr]:
-        if isinstance(node, ast.BinOp):
-            return [node.left, node.right]
-        if isinstance(node, ast.UnaryOp):
-            return [node.operand]
-        if isinstance(node, ast.Compare):
-            return [node.left, *node.comparators]
         if isinstance(node, ast.Call):
             return [*node.args, *(keyword.value for keyword in node.keywords)]
+        if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)):
+            return [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
         return []
 
     def instruction(self, node: ast.expr) -> Instruction | None:
@@ -291,8 +272,8 @@ class _Parser:
         op = ops.TABLE.get(node.func.id)
         if op is None:
             near = difflib.get_close_matches(node.func.id, ops.TABLE, 1)
-            known = f"did you mean {near[0]}?" if near else ""
-            remedy = known or "the ops of chainrule's table are known, as in tanh(a), maximum(a, b)"
+            known = "the ops of chainrule's table are known, as in tanh(a), maximum(a, b)"
+            remedy = f"did you mean {near[0]}?" if near else known
             self.fail(node.func, f"there is no function `{shown(node.func.id)}`: {remedy}")
         keywords = tuple(keyword.arg or "" for keyword in node.keywords)
         positional = [argument for argument in node.args if not isinstance(argument, ast.Starred)]

@@ -138,7 +138,7 @@ def _check_arguments(name: str, numbers: dict[str, Any], given: dict[str, Any], 
         has = ", ".join(parameters) or "none"
         raise BadInput(f"`--at` has {', '.join(unused)}, which `{name}` does not take: its arguments are {has}")
     if not numbers:
-        raise BadInput(f"`{name}` has no arguments: there is nothing to differentiate by")
+        raise BadInput(f"`{name}` has no arguments: there is nothing to differentiate with respect to")
 
 
 @contextmanager

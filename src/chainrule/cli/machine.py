@@ -65,7 +65,7 @@ def bench(seconds: float, as_json: bool) -> None:
         return
     click.echo(f"{nodes:,} nodes, {chainrule.ENGINE} engine, {cpu()}")
     rows = [(what, f"{1e6 * spent:,.1f}", f"{1e9 * spent / nodes:,.2f}") for what, spent in times.items()]
-    print_table([("", "µs", "ns a node"), *rows])
+    print_table([("", "µs", "ns per node"), *rows])
     click.echo(f"compiling took {compiling:.2f} s")
 
 

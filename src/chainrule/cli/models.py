@@ -153,7 +153,7 @@ def load(options: dict[str, Any]) -> data.Dataset:
         hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(SETS)}, or give the path of a CSV file"
         raise BadInput(f"there is no data set {quoted(source)}: {hint}")
     if options["noise"] is not None:
-        raise BadInput("`--noise` is for sets that are drawn, not for files")
+        raise BadInput("`--noise` is for generated sets, not for files")
     column = -1 if target is None else int(target) if INDEX.fullmatch(target) else target
     labels = "auto" if options["task"] == "auto" else options["task"] == "classes"
     try:

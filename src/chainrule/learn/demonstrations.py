@@ -20,21 +20,15 @@ from chainrule.learn.explaining import FILE
 from chainrule.learn.graphs import describe as describe_own
 from chainrule.stepping.steps import describe
 
+Neuron = Callable[[Sequence[Any]], Any]
 MOST_KEPT = 12  # demonstrations; older ones belong to pages long gone
 
 
 class Network:
-    """Layers of neurons over any class of Value. A neuron is a list of weights and a bias."""
+    """Layers of neurons over any class of Value: their weights and bias, and functions that compute their outputs."""
 
-    def __init__(
-        self, make: Callable[[float], Any], sizes: Sequence[int], activation: str, output: str, rng: Random
-    ) -> None:
-        names = [activation] * (len(sizes) - 2) + [output]
-        self.layers = [
-            [([make(rng.uniform(-1.0, 1.0)) for _ in range(nin)], make(0.0)) for _ in range(nout)]
-            for nin, nout in pairwise(sizes)
-        ]
-        self.activations = [_ACTIVATIONS[name] for name in names]
+    def __init__(self, layers: list[list[tuple[list[Any], Any]]], neurons: Sequence[Sequence[Neuron]]) -> None:
+        self.layers, self.neurons = layers, neurons
 
     def parameters(self) -> list[Any]:
         return [p for layer in self.layers for weights, bias in layer for p in (*weights, bias)]
@@ -42,28 +36,37 @@ class Network:
     def by_layer(self, x: Sequence[Any]) -> list[list[Any]]:
         """The output of every neuron."""
         found: list[list[Any]] = []
-        for layer, activate in zip(self.layers, self.activations, strict=True):
-            x = [activate(_weighted_sum(weights, x, bias)) for weights, bias in layer]
-            found.append(x)
+        for layer in self.neurons:
+            x = [neuron(x) for neuron in layer]
+            found.append(list(x))
         return found
 
     def __call__(self, x: Sequence[Any]) -> Any:
         return self.by_layer(x)[-1][0]
 
 
-class Ours(Network):
-    """chainrule's `nn.MLP` as such a network."""
+def _random_network(
+    make: Callable[[float], Any], sizes: Sequence[int], activation: str, output: str, rng: Random
+) -> Network:
+    """A network of Values that `make` creates."""
+    layers = [
+        [([make(rng.uniform(-1.0, 1.0)) for _ in range(nin)], make(0.0)) for _ in range(nout)]
+        for nin, nout in pairwise(sizes)
+    ]
+    names = [activation] * (len(sizes) - 2) + [output]
+    return Network(
+        layers, [[_neuron(*w, _ACTIVATIONS[name]) for w in layer] for layer, name in zip(layers, names, strict=True)]
+    )
 
-    def __init__(self, model: nn.MLP) -> None:
-        self.model = model
-        self.layers = [[(neuron.w, neuron.b) for neuron in layer.neurons] for layer in model.layers]
 
-    def by_layer(self, x: Sequence[Any]) -> list[list[Any]]:
-        found: list[list[Any]] = []
-        for layer in self.model.layers:
-            x = [neuron(x) for neuron in layer.neurons]
-            found.append(list(x))
-        return found
+def _neuron(weights: list[Any], bias: Any, activate: Callable[[Any], Any]) -> Neuron:
+    def neuron(x: Sequence[Any]) -> Any:
+        total = bias
+        for w, xi in zip(weights, x, strict=True):
+            total = total + w * xi
+        return activate(total)
+
+    return neuron
 
 
 _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
@@ -96,7 +99,7 @@ class Training:
         self.lr = float(settings.get("lr", 0.05))
         self.zero = bool(settings.get("zero", True))
         sizes = [len(self.examples.inputs[0]), *map(int, settings.get("hidden", [4, 4])), 1]
-        self.network = Network(make, sizes, "tanh", "tanh", Random(int(settings.get("seed", 1))))
+        self.network = _random_network(make, sizes, "tanh", "tanh", Random(int(settings.get("seed", 1))))
         self.losses: list[float] = []
         self.largest: list[float] = []  # gradient of each step
         self.outputs: list[float] = []
@@ -162,9 +165,10 @@ class Playground:
         sizes = [2, *(int(n) for n in settings.get("hidden", [6, 6])), 1]
         activation, own = str(settings.get("activation", "tanh")), settings.get("own", "")
         if own:
-            self.network: Network = Network(_own_class(own), sizes, activation, "linear", self.rng)
+            self.network = _random_network(_own_class(own), sizes, activation, "linear", self.rng)
         else:
-            self.network = Ours(nn.MLP(2, sizes[1:], activation=activation, rng=self.rng))
+            layers = [layer.neurons for layer in nn.MLP(2, sizes[1:], activation=activation, rng=self.rng).layers]
+            self.network = Network([[(neuron.w, neuron.b) for neuron in layer] for layer in layers], layers)
         for name, parameter in zip(_names(self.network), self.network.parameters(), strict=True):
             parameter.label = name
         self.twins = [
@@ -195,12 +199,8 @@ class Playground:
 
     def state(self) -> dict[str, Any]:
         layers = [[[*(w.data for w in weights), b.data] for weights, b in layer] for layer in self.network.layers]
-        return {
-            "steps": self.steps,
-            "loss": self.loss if self.steps else None,
-            "layers": layers,
-            "points": [[*x, y] for x, y in self.points],
-        }
+        points = [[*x, y] for x, y in self.points]
+        return {"steps": self.steps, "loss": self.loss if self.steps else None, "layers": layers, "points": points}
 
     def graph(self, x: Sequence[float], target: float) -> dict[str, Any]:
         """The loss of one point, with every gradient, as the stepper shows it. Training is not affected."""
@@ -311,13 +311,6 @@ def _own_class(source: str) -> Callable[[float], Any]:
     exec(compile(source, FILE, "exec"), names)
     made: Callable[[float], Any] = names["Value"]
     return made
-
-
-def _weighted_sum(weights: Sequence[Any], x: Sequence[Any], bias: Any) -> Any:
-    total = bias
-    for w, xi in zip(weights, x, strict=True):
-        total = total + w * xi
-    return total
 
 
 def _points(settings: dict[str, Any]) -> data.Dataset:

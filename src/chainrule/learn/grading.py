@@ -19,7 +19,7 @@ from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
 from chainrule.learn.check_code import numbered, without_expected
-from chainrule.learn.course import Course, Exercise, Wrong, exercise_data, exercise_from
+from chainrule.learn.course import Block, Course, Exercise, Wrong, exercise_data, exercise_from
 from chainrule.learn.explaining import Error
 from chainrule.learn.running import run
 from chainrule.learn.templates import clean, fill
@@ -100,18 +100,13 @@ def _exercises(course: str) -> dict[str, Exercise]:
 
 def course_json(course: Course) -> str:
     """The course for the page. Runs the wrong answers to find their fingerprints."""
-    lessons = [
-        vars(lesson)
-        | {
-            "blocks": [
-                exercise_data(with_fingerprints(block)) if isinstance(block, Exercise) else asdict(block)
-                for block in lesson.blocks
-            ]
-        }
-        for lesson in course.lessons
-    ]
-    data = {"version": VERSION, "lessons": lessons, "templates": dict(course.templates)}
-    return json.dumps(data, ensure_ascii=False, allow_nan=False)
+
+    def data(block: Block) -> dict[str, Any]:
+        return exercise_data(with_fingerprints(block)) if isinstance(block, Exercise) else asdict(block)
+
+    lessons = [vars(lesson) | {"blocks": [data(block) for block in lesson.blocks]} for lesson in course.lessons]
+    whole = {"version": VERSION, "lessons": lessons, "templates": dict(course.templates)}
+    return json.dumps(whole, ensure_ascii=False, allow_nan=False)
 
 
 def task_for(exercise: Exercise, code: str, codes: Mapping[str, str] | None = None) -> Task:
@@ -127,16 +122,9 @@ def judge(exercise: Exercise, transcript: Transcript, reference: Transcript | No
     right = all(row.right for row in rows)
     ended = transcript.error is not None or transcript.message is not None
     complete = reference is None or _sites(transcript) == _sites(reference)
-    report = Report(
-        right and complete and not ended,
-        tuple(rows[:MOST_ROWS]),
-        transcript.message,
-        transcript.error,
-        transcript.output,
-        transcript.graphs,
-        transcript.seconds,
-        _fingerprint(rows[:MOST_ROWS], transcript),
-    )
+    shared = {key: getattr(transcript, key) for key in ("message", "error", "output", "graphs", "seconds")}
+    shown = tuple(rows[:MOST_ROWS])
+    report = Report(right and complete and not ended, shown, **shared, fingerprint=_fingerprint(shown, transcript))
     if report.passed:
         return report
     if transcript.reading.unchanged:
@@ -201,10 +189,8 @@ def reference_of(exercise: Exercise) -> Transcript:
     """What the check expects. Runs the solution once per exercise."""
     transcript = run(task_for(exercise, exercise.solution))
     if not judge(exercise, transcript).passed:
-        raise ValueError(
-            f"the solution of {exercise.name!r} does not pass its own check, so nothing can be compared "
-            "with it: `chainrule lessons` says more"
-        )
+        wrong = f"the solution of {exercise.name!r} does not pass its own check"
+        raise ValueError(f"{wrong}, so nothing can be compared with it: `chainrule lessons` says more")
     return transcript
 
 
@@ -219,11 +205,9 @@ def without_answers(task: Task, reference: Transcript) -> Task:
 
 def with_fingerprints(exercise: Exercise) -> Exercise:
     """The exercise with the fingerprint of each wrong answer. Runs those that have none yet."""
-    wrong = tuple(
-        wrong if wrong.fingerprint else replace(wrong, fingerprint=_fingerprint_of(exercise, wrong.code))
-        for wrong in exercise.wrong
-    )
-    return replace(exercise, wrong=wrong)
+    found = [wrong.fingerprint or _fingerprint_of(exercise, wrong.code) for wrong in exercise.wrong]
+    known = zip(exercise.wrong, found, strict=True)
+    return replace(exercise, wrong=tuple(replace(wrong, fingerprint=fingerprint) for wrong, fingerprint in known))
 
 
 @_once

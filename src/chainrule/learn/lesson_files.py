@@ -102,9 +102,8 @@ def _draft(text: LessonText) -> _Draft:
         elif part.directive in PARTS:
             above = draft.items[-1] if draft.items else None
             if not isinstance(above, _ExerciseDraft):
-                raise part.error(
-                    f"this {part.directive} belongs to no exercise: put it right below one, without prose between"
-                )
+                kind = part.directive
+                raise part.error(f"this {kind} belongs to no exercise: put it right below one, without prose between")
             above.add(part)
         else:
             if part.directive in ("quiz", "predict"):
@@ -151,24 +150,20 @@ class _ExerciseDraft:
                 raise self.block.error(f"exercise {name!r} has no {part}: add a block that begins with ```{part}")
 
     def exercise(self, context: _Context) -> Exercise:
-        block = self.block
-        template = self._template(context)
+        block, template = self.block, self._template(context)
+        texts = {part: self.parts[part].body for part in ("starter", "solution", "check")}
         return Exercise(
             name=block.name,
             title=block.attributes.get("title", block.name),
             group=block.attributes.get("group", ""),
             prompt=block.after("prompt"),
-            starter=self.parts["starter"].body,
             template=template,
-            solution=self.parts["solution"].body,
-            check=self.parts["check"].body,
             hints=tuple(self.hints),
-            wrong=tuple(
-                Wrong(w.attributes["message"], w.body, w.attributes.get("pattern", ""), line=w.line) for w in self.wrong
-            ),
+            wrong=tuple(Wrong(**wrong.attributes, code=wrong.body, line=wrong.line) for wrong in self.wrong),
             parts={part: context.exercises[part].parts["solution"].body for part in exercises_in(template)},
             file=block.file,
             line=block.line,
+            **texts,
         )
 
     def _template(self, context: _Context) -> str:
@@ -176,9 +171,8 @@ class _ExerciseDraft:
         if wanted is None and block is None:
             return YOURS
         if wanted is not None and block is not None:
-            raise self.block.error(
-                f"exercise {name!r} has `template={wanted}` and a template block: keep one of the two"
-            )
+            both = f"`template={wanted}` and a template block"
+            raise self.block.error(f"exercise {name!r} has {both}: keep one of the two")
         if block is None:
             if wanted not in context.templates:
                 raise self.block.error(f"there is no template {wanted!r}: {_there_are(context.templates)}")
@@ -188,10 +182,8 @@ class _ExerciseDraft:
         count = sum(1 for slot in SLOT.finditer(text) if slot[2] == "your code")
         if count != 1:
             own = "" if wanted is None else f", or `# --- code of {name} ---`"
-            raise block.error(
-                f"the template of exercise {name!r} has {count} places for the learner's code: "
-                f"write the line `{YOURS}`{own} once"
-            )
+            places = f"the template of exercise {name!r} has {count} places for the learner's code"
+            raise block.error(f"{places}: write the line `{YOURS}`{own} once")
         return text
 
 
@@ -213,9 +205,8 @@ class _Context:
             self.templates[block.name] = block
         elif block.directive in ("exercise", "quiz", "predict"):
             if block.name in self.taken:
-                raise block.error(
-                    f"the name {block.name!r} is taken: progress is kept by name, so give this one another"
-                )
+                taken = f"the name {block.name!r} is taken"
+                raise block.error(f"{taken}: progress is kept by name, so give this one another")
             self.taken.add(block.name)
         if isinstance(item, _ExerciseDraft):
             item.check_parts()
@@ -277,9 +268,8 @@ def _ends_in_expression(block: Fence) -> str:
     code = block.code()
     last = ast.parse(code).body[-1]
     if not isinstance(last, ast.Expr):
-        raise block.error(
-            f"the last line of a {block.directive} must be the result to differentiate, such as `loss`", last.lineno
-        )
+        message = f"the last line of a {block.directive} must be the result to differentiate, such as `loss`"
+        raise block.error(message, last.lineno)
     return code
 
 

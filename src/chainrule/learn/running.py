@@ -50,11 +50,8 @@ UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # what ast.
 def read(task: Task) -> Reading:
     """What the answer's text shows before it runs."""
     source = _normalised(task.code)
-    return Reading(
-        source == _normalised(task.starter),
-        tuple(re.search(pattern, source) is not None for pattern in task.patterns),
-        _first_line_changed(task.starter, task.code),
-    )
+    matches = tuple(re.search(pattern, source) is not None for pattern in task.patterns)
+    return Reading(source == _normalised(task.starter), matches, _first_line_changed(task.starter, task.code))
 
 
 def _normalised(code: str) -> str:
@@ -119,10 +116,9 @@ class Session:
         if wanted and wanted.value == UNKNOWN:
             kind = type(expected).__name__
             raise TypeError(f"`expected` is a {kind}, which cannot be compared: expect numbers, texts or lists of them")
-        found = thing(got)
-        self.comparisons.append(
-            Comparison(label[:MOST_LETTERS], found, wanted, float(tolerance), node, site, self.shown, self.about)
-        )
+        found, label = thing(got), label[:MOST_LETTERS]
+        made = Comparison(label, found, wanted, float(tolerance), node, site, self.shown, self.about)
+        self.comparisons.append(made)
         return wanted is not None and agree(found.value, wanted.value, tolerance)
 
     def show(self, root: Any, label: str = "") -> None:

@@ -65,23 +65,18 @@ def read_answers(text: str, name: str = "") -> list[Answer]:
         return [Answer(name, text, 1)]
     _check_markers(lines, marked, name)
     ends = [number for number, _ in marked[1:]] + [len(lines)]
-    return [
-        Answer(exercise, "".join(lines[number + 1 : end]), number + 2)
-        for (number, exercise), end in zip(marked, ends, strict=True)
-    ]
+    spans = zip(marked, ends, strict=True)
+    return [Answer(own, "".join(lines[number + 1 : end]), number + 2) for (number, own), end in spans]
 
 
 def _check_markers(lines: Sequence[str], marked: Sequence[tuple[int, str]], name: str) -> None:
     if not marked:
-        raise ValueError(
-            "it does not say which exercise it answers: begin it with `# exercise: NAME`, or give --exercise"
-        )
+        remedy = "begin it with `# exercise: NAME`, or give --exercise"
+        raise ValueError(f"it does not say which exercise it answers: {remedy}")
     first = marked[0][0]
     if name:
-        raise ValueError(
-            f"line {first + 1} says `{lines[first].strip()}`, and `--exercise` says {name}: "
-            "leave out the one or the other"
-        )
+        both = f"line {first + 1} says `{lines[first].strip()}`, and `--exercise` says {name}"
+        raise ValueError(f"{both}: leave out the one or the other")
     for number, line in enumerate(lines[:first], 1):
         if line.strip() and not line.lstrip().startswith("#"):
             raise ValueError(f"line {number} stands before the first `# exercise: NAME`: move it below")
