@@ -1,6 +1,6 @@
-// Builds the site into src/chainrule/learn/site: bundles, Python, fonts, licences, and the course with its math set.
+// Builds the site into src/chainrule/learn/site: bundles, Python, fonts, licences, and the course with math typeset.
 //
-// Usage: node build.mjs, with PYTHON (default python3) a Python that can import chainrule. Every asset is a copy of what
+// Usage: node build.mjs, where PYTHON (default python3) can import chainrule. Every asset is a copy of what
 // npm has installed; the site asks no other host for anything.
 
 import { execFileSync } from "node:child_process";
@@ -25,6 +25,7 @@ const VENDORED = [
   ["crelt", "the editor"],
   ["style-mod", "the editor"],
   ["w3c-keyname", "the editor"],
+  ...["markdown-it", "entities", "linkify-it", "mdurl", "punycode.js", "uc.micro"].map((name) => [name, "the text"]),
   ["uplot", "curves"],
   ["katex", "formulas and their fonts"],
   ["@fontsource-variable/source-serif-4", "the font of the text"],
@@ -60,9 +61,9 @@ async function copyFonts() {
   await writeFile(path.join(site, "katex.css"), css.replace(/,url\([^)]*\.(?:woff|ttf)\) format\("[^"]*"\)/g, ""));
 }
 
-/** Math costs nothing in the page: texts that have some are put beside the course as HTML. */
+/** Typesets math at build time: texts that contain some are stored as HTML beside the course. */
 async function setMath() {
-  const { outputFiles } = await esbuild.build({ entryPoints: [path.join(here, "src", "course.ts")], bundle: true, write: false, format: "esm", platform: "neutral" });
+  const { outputFiles } = await esbuild.build({ entryPoints: [path.join(here, "src", "course.ts")], bundle: true, write: false, format: "esm" });
   const { markdownTexts, renderMarkdown, renderInline } = await import(`data:text/javascript;base64,${Buffer.from(outputFiles[0].contents).toString("base64")}`);
   const math = (tex, displayMode) => katex.renderToString(tex, { displayMode, output: "htmlAndMathml", throwOnError: true, strict: "error" });
   const file = path.join(site, "course.json");
@@ -81,7 +82,7 @@ async function collectLicences() {
     const folder = path.join(modules, name);
     const { version, license, repository } = JSON.parse(await readFile(path.join(folder, "package.json"), "utf8"));
     const file = text ?? path.join(folder, (await readdir(folder)).find((each) => /^licen[cs]e/i.test(each)));
-    const source = repository.url.replace(/^git\+|\.git$/g, "");
+    const source = (repository.url ?? `https://github.com/${repository}`).replace(/^git:/, "https:").replace(/^git\+|\.git$/g, "");
     entries.push({ name, version, licence: license, purpose, source, text: await readFile(file, "utf8") });
   }
   entries.push({ name: "CPython", version: "as in pyodide", licence: "PSF-2.0", purpose: "Python in the page", source: "https://github.com/python/cpython", text: await readFile(path.join(here, "licences", "cpython.txt"), "utf8") });
@@ -91,7 +92,7 @@ async function collectLicences() {
 async function bundle() {
   const parts = [...PYODIDE.map((name) => path.join(site, "pyodide", name)), path.join(site, "pyodide", "pyodide-lock.json"), path.join(site, "chainrule.zip")];
   const bytes = (await Promise.all(parts.map((part) => stat(part)))).reduce((sum, { size }) => sum + size, 0);
-  await esbuild.build({
+  const { metafile } = await esbuild.build({
     entryPoints: { main: path.join(here, "src", "main.ts"), worker: path.join(here, "src", "worker.ts"), styles: path.join(here, "src", "styles.css") },
     outdir: site,
     bundle: true,
@@ -102,7 +103,12 @@ async function bundle() {
     external: ["*.woff2"],
     define: { PYTHON_BYTES: String(bytes) },
     logLevel: "warning",
+    metafile: true,
   });
+  const bundled = Object.values(metafile.outputs).flatMap(({ inputs }) => Object.keys(inputs).filter((file) => inputs[file].bytesInOutput));
+  const packages = bundled.flatMap((file) => /node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(file)?.[1] ?? []);
+  const unlisted = new Set(packages.filter((name) => !VENDORED.some(([listed]) => listed === name)));
+  if (unlisted.size) throw new Error(`the page about licences lacks ${[...unlisted].join(", ")}: add them to VENDORED`);
 }
 
 async function sizeOf(folder) {

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import chainrule
 from chainrule import Value, data, losses, nn
+from chainrule.learn.grading import course_json
 from chainrule.learn.lesson_files import load_course
 
 PACKAGE = Path(chainrule.__file__).parent
@@ -54,5 +55,5 @@ def array_programs() -> list[dict[str, object]]:
 if __name__ == "__main__":
     site = Path(sys.argv[1])
     pack(site / "chainrule.zip")
-    (site / "course.json").write_text(load_course().to_json(), "utf-8")
+    (site / "course.json").write_text(course_json(load_course()), "utf-8")
     (site / "array_programs.json").write_text(json.dumps(array_programs(), ensure_ascii=False), "utf-8")

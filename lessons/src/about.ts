@@ -1,4 +1,4 @@
-// About: what this is, progress to keep or to carry elsewhere, and the licences of everything in the site.
+// The page "About": what this is, saving and loading progress, and the licences of everything in the site.
 
 import type { Course } from "./course";
 import { button, html, liveText } from "./elements";

@@ -1,4 +1,4 @@
-// Curves, drawn by uPlot in the page's colours, with words for those who do not see them.
+// Curves drawn by uPlot in the page's colours, with a description for screen readers.
 
 import uPlot from "uplot";
 import { colour, html } from "./elements";
@@ -44,7 +44,7 @@ export class Chart {
     addEventListener("themechange", this.redraw);
   }
 
-  /** The curves' numbers: x first. `words` says what they show. */
+  /** Draws the curves; `data` has x first. `words` describes what they show. */
   set(data: (number | null)[][], words: string): void {
     this.data = data as uPlot.AlignedData;
     this.place.setAttribute("aria-label", `${this.options.label}. ${words}`);
@@ -108,7 +108,7 @@ export class Chart {
   }
 }
 
-/** Of the marks on a logarithmic axis, every second power of ten; on a narrow one every fourth. */
+/** Labels every second power of ten on a logarithmic axis; on a narrow one, every fourth. */
 function decades(plot: uPlot, splits: number[], axis: number): (number | null)[] {
   const step = axis === 0 && plot.width < NARROW ? 4 : 2;
   return splits.map((n) => (Math.abs((Math.log10(n) / step) % 1) < 1e-9 ? n : null));

@@ -1,4 +1,4 @@
-// The course as data: what `chainrule.learn.course` writes, and math that was set when the site was built.
+// The course as data, as `chainrule.learn.grading.course_json` writes it, and math typeset when the site was built.
 
 import { highlight } from "./highlight";
 import { renderInline, renderMarkdown } from "./markdown";
@@ -67,7 +67,7 @@ export async function loadCourse(): Promise<Course> {
   return course;
 }
 
-/** HTML in an element, from Markdown. */
+/** An element with Markdown rendered to HTML. */
 export function prose(markdown: string, tag = "div", className = "prose"): HTMLElement {
   const element = document.createElement(tag);
   element.className = className;
@@ -76,14 +76,14 @@ export function prose(markdown: string, tag = "div", className = "prose"): HTMLE
   return element;
 }
 
-/** The same without a paragraph around it, for labels and table cells. */
+/** The same without a paragraph, for labels and table cells. */
 export function inlineProse(markdown: string, tag = "span"): HTMLElement {
   const element = document.createElement(tag);
   element.innerHTML = rendered[`inline:${markdown}`] ?? renderInline(markdown);
   return element;
 }
 
-/** Every Markdown text of the course, and whether it stands in a line. The build sets the math in them. */
+/** Every Markdown text of the course, and whether it is inline. The build typesets the math in them. */
 export function markdownTexts(course: Course): { text: string; inline: boolean }[] {
   return course.lessons.flatMap((lesson) => [
     { text: lesson.summary, inline: true },

@@ -1,5 +1,5 @@
-// A demonstration of `chainrule.learn.demonstrations`: started in Python, then advanced a little at a time while the
-// page draws. If Python was replaced meanwhile, it begins anew.
+// A demonstration of `chainrule.learn.demonstrations`: started in Python, then advanced step by step while the page
+// draws. If Python was replaced meanwhile, it starts over.
 
 import { python } from "./python";
 
@@ -27,7 +27,7 @@ export class Demonstration<State> {
     return this.name;
   }
 
-  /** From the beginning; whether that went well. */
+  /** Starts over; returns whether that worked. */
   async start(): Promise<boolean> {
     const answer = await python.call(MODULE, "start", [this.kind, JSON.stringify(this.settings())]);
     if (this.ended) return false;
@@ -58,7 +58,7 @@ export class Demonstration<State> {
     }
   }
 
-  /** Go on until `pause`, or until no steps are `left`; at most `atATime`. */
+  /** Continues until `pause`, or until no steps are `left`, at most `atATime` at once. */
   async play(left: (state: State) => number, atATime = Number.MAX_SAFE_INTEGER): Promise<void> {
     if (this.playing) return;
     this.playing = true;
@@ -80,7 +80,7 @@ export class Demonstration<State> {
   }
 }
 
-/** Of a traceback: what happened. */
+/** The last line of a traceback. */
 function lastLine(traceback: string): string {
   return traceback.trim().split("\n").at(-1) ?? "";
 }

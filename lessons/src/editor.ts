@@ -1,4 +1,4 @@
-// A Python editor: CodeMirror with a small set of extensions, in the page's colours. Nothing pops up while one types.
+// A Python editor: CodeMirror with a small set of extensions, in the page's colours. Nothing pops up while typing.
 
 import { indentWithTab } from "@codemirror/commands";
 import { python } from "@codemirror/lang-python";
@@ -83,7 +83,7 @@ export class Editor {
     this.view.dispatch({ changes: { from: 0, to: this.view.state.doc.length, insert: code } });
   }
 
-  /** Light up lines, counted from 1. */
+  /** Highlights lines, counted from 1. */
   mark(lines: number[], style: "cm-wrong-line" | "cm-slot-line"): void {
     this.view.dispatch({ effects: markLines.of([{ lines, style }]) });
   }

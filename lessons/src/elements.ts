@@ -1,4 +1,4 @@
-// Elements that the parts of a lesson are made of. `html` and `svg` are the stepper's.
+// The elements that lessons consist of. `html` and `svg` are the stepper's.
 
 import { html, svg } from "../../src/chainrule/stepping/web/elements.js";
 
@@ -10,7 +10,7 @@ export function button(words: string, act: () => void, style = ""): HTMLButtonEl
   return element;
 }
 
-/** A text that screen readers read out whenever it changes. */
+/** A text that screen readers announce whenever it changes. */
 export function liveText(style: string): HTMLElement {
   return html("p", { class: style, role: "status" });
 }
@@ -41,7 +41,7 @@ export function slider({ label, min, max, step, value, show = String }: SliderOp
   return { element, input, set: (to: number) => ((input.value = String(to)), set()) };
 }
 
-/** A slider for learning rates from 0.001 on: a logarithmic scale, two digits. */
+/** A slider for learning rates from 0.001, on a logarithmic scale with two digits. */
 export function rateSlider(rate: number, most: number, act: (rate: number) => void) {
   const rounded = (power: number) => Number((10 ** power).toPrecision(2));
   return slider({ label: "learning rate", min: -3, max: Number(Math.log10(most).toFixed(2)), step: 0.05, value: Math.log10(rate), show: (power) => String(rounded(power)) }, (power) => act(rounded(power)));
@@ -59,7 +59,7 @@ export function newId(stem: string): string {
   return `${stem}-${++ids}`;
 }
 
-/** A number for reading: six significant digits at most. */
+/** A number with at most six significant digits. */
 export function spell(number: number): string {
   if (!Number.isFinite(number)) return "beyond all bounds";
   const size = Math.abs(number);

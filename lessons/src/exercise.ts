@@ -1,4 +1,4 @@
-// An exercise: prompt, editor, check; what the check found; and the ladder of hints, puzzle and solution.
+// An exercise: prompt, editor and check; the report; and the ladder of hints, puzzle and solution.
 
 import { type Exercise, prose } from "./course";
 import { Editor } from "./editor";
@@ -13,7 +13,7 @@ import { store } from "./store";
 const CHECK_SECONDS = 5;
 const CHECK_KEYS = /Mac|iPhone|iPad/.test(navigator.platform) ? "⌘ Enter" : "Ctrl Enter";
 
-/** Exercises of one group as tabs; an exercise alone stands for itself. */
+/** Exercises of one group as tabs; a single exercise has none. */
 export function exerciseGroup(exercises: Exercise[]): Live {
   const views = exercises.map((exercise) => exerciseView(exercise, exercises.length === 1));
   const destroyViews = () => views.forEach((view) => view.destroy?.());
@@ -163,7 +163,7 @@ function exerciseView(exercise: Exercise, alone: boolean): Live {
   };
 }
 
-/** The whole class with the learner's lines in it lit up, and the button that opens it; none if there is nothing around them. */
+/** The whole class with the learner's lines highlighted, and the button that opens it; none if there is no code around them. */
 function fullClass(exercise: Exercise, code: () => string): { element: HTMLElement; buttons: HTMLElement[]; destroy: () => void } {
   const element = html("div", { class: "full-class" });
   let view: Editor | null = null;

@@ -1,10 +1,10 @@
-// Python in the text, in the editor's colours.
+// Syntax highlighting of Python in the text, in the editor's colours.
 
 import { pythonLanguage } from "@codemirror/lang-python";
 import { classHighlighter, highlightCode } from "@lezer/highlight";
 import { html } from "./elements";
 
-/** Colour the code that an element holds. */
+/** Highlights the code in an element. */
 export function highlight(element: HTMLElement): void {
   const code = element.textContent ?? "";
   element.replaceChildren();

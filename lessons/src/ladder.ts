@@ -1,4 +1,4 @@
-// Hint, bigger hint, puzzle, solution: each is opened by hand, one after the other.
+// Hint, bigger hint, puzzle, solution: learners open them one after the other.
 
 import { type Exercise, prose } from "./course";
 import { button, html } from "./elements";

@@ -1,4 +1,4 @@
-// A lesson: its blocks in order, and the way to the next.
+// A lesson: its blocks in order, and a link to the next lesson.
 
 import { type Block, type Course, type Exercise, type Lesson, inlineProse, prose } from "./course";
 import { html } from "./elements";
@@ -10,7 +10,7 @@ import { stepperView } from "./stepper_block";
 import { store } from "./store";
 import { widgetView } from "./widgets";
 
-/** Something with parts that run: they end when the page is left. */
+/** An element with running parts, which stop when the page is left. */
 export interface Live {
   element: HTMLElement;
   destroy?: () => void;
@@ -48,7 +48,7 @@ function blockView(course: Course, block: Exclude<Block, Exercise>): Live {
   }
 }
 
-/** Exercises of one group, wherever they stand, come together where the first one is. */
+/** Moves all exercises of a group to where the first one is. */
 function inGroups(blocks: Block[]): (Exclude<Block, Exercise> | Exercise[])[] {
   const groups = new Map<string, Exercise[]>();
   const parts: (Exclude<Block, Exercise> | Exercise[])[] = [];
@@ -72,7 +72,7 @@ function ways(before: Lesson | undefined, after: Lesson | undefined): HTMLElemen
   return html("nav", { class: "ways", "aria-label": "Other lessons" }, ...way(before, "Previous", "before"), ...way(after, "Next", "after"));
 }
 
-/** How much of a lesson is done, from 0 to 1. One without tasks is done when it was seen. */
+/** How much of a lesson is done, from 0 to 1. A lesson without tasks is done once it was seen. */
 export function lessonDone(lesson: Lesson): number {
   const tasks = lesson.blocks.flatMap((block) => {
     if (block.type === "exercise") return [store.progress.exercises[block.name]?.passed !== undefined];

@@ -1,4 +1,4 @@
-// The site: contents, lessons, playground and the page about it, one at a time, by the address after #.
+// The site: contents, lessons, playground and "About". The address after # says which page is shown.
 
 import { aboutPage } from "./about";
 import { type Course, type Lesson, inlineProse, loadCourse } from "./course";
@@ -45,7 +45,7 @@ async function begin(): Promise<void> {
   loadPythonWhenFit();
 }
 
-/** From this computer, or if it was fetched before, Python costs no download worth asking about. */
+/** Python needs no permission to load if it comes from this computer or was fetched before. */
 function loadPythonWhenFit(): void {
   const local = ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);
   if (local || recall(LOADED_BEFORE)) requestIdleCallback(() => python.wake(), { timeout: 1500 });
@@ -81,7 +81,7 @@ function pageAt(place: string): Page {
   return { title: "No such page", element };
 }
 
-// What stands around every page.
+// The frame around every page.
 
 function header(): HTMLElement {
   const theme = html("select", { "aria-label": "Colours" }, ...Object.entries(THEMES).map(([value, words]) => html("option", { value }, words))) as HTMLSelectElement;
@@ -100,7 +100,7 @@ function applyTheme(theme: string): void {
   dispatchEvent(new Event("themechange"));
 }
 
-/** How Python is doing; before it is there, what it will cost to load it. */
+/** The state of Python; before it is loaded, the size of the download. */
 function pythonStatus(): HTMLElement {
   const words = html("span", { role: "status" });
   const act = button("", () => (python.state === "asleep" || python.state === "failed" ? python.wake() : python.restart()), "quiet");

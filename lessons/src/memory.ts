@@ -1,4 +1,4 @@
-// What the browser remembers between visits. Where it may not, the page works all the same, and forgets.
+// What the browser remembers between visits. If it may not, the page still works, and forgets.
 
 export function recall(key: string): string | null {
   try {
@@ -8,7 +8,7 @@ export function recall(key: string): string | null {
   }
 }
 
-/** Whether it was kept. */
+/** Returns whether it was stored. */
 export function remember(key: string, value: string): boolean {
   try {
     localStorage.setItem(key, value);

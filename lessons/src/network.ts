@@ -9,7 +9,7 @@ const ACTIVATIONS: Record<string, (x: number) => number> = {
   linear: (x) => x,
 };
 
-/** What every neuron says about one point, layer by layer; the last layer is the score. */
+/** The output of every neuron for one point, layer by layer; the last layer is the score. */
 export function outputsOf(layers: Layers, activation: string, point: [number, number]): number[][] {
   const activate = ACTIVATIONS[activation] ?? ACTIVATIONS.tanh;
   let inputs: number[] = point;

@@ -1,4 +1,4 @@
-// The learner's own class: templates with what they wrote in its places, and the course's solutions where they have not.
+// The learner's own class: templates filled with their code, and with the course's solutions where they have none.
 
 import type { Course } from "./course";
 import { store } from "./store";
@@ -11,19 +11,19 @@ export interface Source {
   count: number;
 }
 
-/** What passed, by the names of the exercises; `except` is being written at present. */
+/** Code that passed, by exercise name, without the exercise `except`, which is being edited. */
 export function ownCodes(except = ""): Record<string, string> {
   const passed = Object.entries(store.progress.exercises).filter(([name, { passed }]) => passed !== undefined && name !== except);
   return Object.fromEntries(passed.map(([name, progress]) => [name, progress.passed as string]));
 }
 
-/** The source of the learner's class: what they wrote, and solutions where they have not. */
+/** The source of the learner's class: their code, and solutions where they have none. */
 export function ownSource(course: Course): string {
   const template = course.templates?.Value;
   return template ? fill(template, "", { ...solutions(course), ...ownCodes() }).text : "";
 }
 
-/** `chainrule.learn.templates.fill`, for when Python is not there yet. */
+/** `chainrule.learn.templates.fill`, for when Python is not loaded yet. */
 export function fill(template: string, code: string, codes: Record<string, string>): Source {
   const lines: string[] = [];
   let [first, count] = [0, 0];
@@ -40,14 +40,14 @@ export function fill(template: string, code: string, codes: Record<string, strin
   return { text: lines.join("\n"), first, count };
 }
 
-/** Without an indentation that all lines share. */
+/** The code without common indentation. */
 function dedent(lines: string[]): string[] {
   const indents = lines.filter((line) => line.trim()).map((line) => (/^[ \t]*/.exec(line) as RegExpExecArray)[0]);
   const shared = indents.reduce((a, b) => (a.length < b.length ? a : b), indents[0] ?? "");
   return indents.every((indent) => indent.startsWith(shared)) ? lines.map((line) => line.slice(line.trim() ? shared.length : 0)) : lines;
 }
 
-/** All solutions of the course, by the names of their exercises. */
+/** All solutions of the course, by exercise name. */
 function solutions(course: Course): Record<string, string> {
   const exercises = course.lessons.flatMap((lesson) => lesson.blocks.filter((block) => block.type === "exercise"));
   return Object.fromEntries(exercises.map(({ name, solution }) => [name, solution]));

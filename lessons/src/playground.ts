@@ -1,5 +1,5 @@
 // The playground: points of two classes, a network, its boundary while it learns, what each neuron sees, and the graph
-// of any point's loss. What is set here stands in the address, so that it can be passed on.
+// of any point's loss. Its settings are in the address, so that they can be shared.
 
 import { mountStepper } from "../../src/chainrule/stepping/web/stepper.js";
 import type { Course } from "./course";
@@ -260,7 +260,7 @@ export class Playground implements Live {
     this.graph.scrollIntoView({ block: "nearest" });
   }
 
-  /** A large graph is scrolled: begin where the loss is. */
+  /** A large graph scrolls: start at the loss. */
   private showRoot({ view, graph }: ReturnType<typeof mountStepper>): void {
     const { y } = view.layout.boxes[graph.root];
     view.element.scrollTo({ left: view.element.scrollWidth, top: y * view.scale - view.element.clientHeight / 2 });
@@ -344,7 +344,7 @@ export class Playground implements Live {
   }
 }
 
-/** A grid of numbers as colours: one class above zero, the other below, paler towards it. */
+/** A grid of numbers as colours: one class above zero, the other below, paler near zero. */
 function paint(context: CanvasRenderingContext2D, grid: Float32Array, size: number, colours: { one: number[]; other: number[]; ground: number[] }, width: number): void {
   const image = new ImageData(size, size);
   grid.forEach((score, i) => {

@@ -1,4 +1,4 @@
-// Predict, then reveal: the graph with its values, and the gradient of one node after the other to be worked out first.
+// Predict, then reveal: the learner works out the gradient of one node after the other before it is shown.
 
 import type { Description } from "../../src/chainrule/stepping/web/narration.js";
 import { mountStepper } from "../../src/chainrule/stepping/web/stepper.js";
@@ -129,7 +129,7 @@ class Prediction {
   }
 }
 
-/** The nodes in the order in which their gradients become complete, and the step at which that is. */
+/** The nodes in the order in which their gradients become complete, and the step at which they do. */
 function askingOrder(graph: Description): { node: number; position: number }[] {
   const last = new Map<number, number>();
   graph.steps.forEach((step, position) => {

@@ -1,10 +1,10 @@
-// The lines of a solution in disorder, to be put in order with the pointer or with the keyboard. Whatever order passes
-// the exercise's own check is right.
+// The shuffled lines of a solution, to be sorted with the pointer or the keyboard. Any order that passes the exercise's
+// own check is right.
 
 import type { Exercise } from "./course";
 import { button, html, liveText } from "./elements";
 
-/** What a puzzle or a solution does to the exercise. */
+/** What a puzzle or a solution can do to the exercise. */
 export interface Solver {
   setCode(code: string): void;
   passes(code: string): Promise<boolean>;
@@ -68,7 +68,7 @@ export class Puzzle {
   }
 }
 
-/** Another order, the same each time: no two neighbours stay neighbours if that can be. */
+/** A shuffled order, the same each time; if possible, no two neighbours stay neighbours. */
 function disorder(lines: string[]): string[] {
   const odd = lines.filter((_, i) => i % 2);
   const even = lines.filter((_, i) => i % 2 === 0);

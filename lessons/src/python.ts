@@ -6,7 +6,7 @@
 
 import type { Incoming, Outgoing } from "./worker";
 
-/** What became of a call. */
+/** The outcome of a call. */
 export type Answer =
   | { kind: "done"; text: string }
   | { kind: "raised"; text: string; type: string }
@@ -15,7 +15,7 @@ export type Answer =
 export type Stop = "time" | "asked" | "closed" | "broken";
 export type State = "asleep" | "loading" | "ready" | "busy" | "failed";
 
-const GRACE_MS = 300; // for code that was interrupted to end by itself
+const GRACE_MS = 300; // for interrupted code to end on its own
 const LOAD_SECONDS = 60;
 const MOST_MEMORY = 2 ** 28; // Python never gives memory back: a worker beyond this is replaced
 const SPARE_DELAY_MS = 300; // the page's own work goes first
@@ -88,7 +88,7 @@ export class Python extends EventTarget {
   private running: { call: Call; id: number; stop: (why: Stop) => void } | null = null;
   private calls = 0;
 
-  /** Start to load, unless that has happened. */
+  /** Starts loading, unless it has started already. */
   wake(): void {
     if (this.state !== "asleep" && this.state !== "failed") return;
     this.active ??= this.newRunner();
@@ -106,7 +106,7 @@ export class Python extends EventTarget {
     });
   }
 
-  /** Act once Python is there, soon or later, unless what this returns is called before. */
+  /** Calls `act` once Python is ready, unless the function that this returns is called before. */
   whenReady(act: () => void): () => void {
     let wanted = true;
     const listen = () => {
@@ -123,7 +123,7 @@ export class Python extends EventTarget {
     return end;
   }
 
-  /** A fresh Python, for whoever has bent the present one. */
+  /** Replaces Python by a fresh one, for learners who broke the present one. */
   restart(): void {
     if (this.running) this.running.stop("asked");
     else if (this.active) this.replace();
@@ -191,7 +191,7 @@ export class Python extends EventTarget {
     this.next();
   }
 
-  /** The worker goes, the spare steps in; the call that ran is answered. */
+  /** Terminates the worker, puts the spare in its place, and answers the call that was running. */
   private replace(why: Stop = "broken", text = ""): void {
     this.active?.end();
     this.active = this.spare ?? this.newRunner();
@@ -234,7 +234,7 @@ function stopped(why: Stop, seconds: number, text = ""): Answer {
   return { kind: "stopped", why, text: WORDS[why].replace("{seconds}", String(seconds)).replace("{text}", explain(text)) };
 }
 
-/** What a worker's last words mean. */
+/** What a worker's last message means. */
 function explain(text: string): string {
   if (/Maximum call stack|stack overflow/i.test(text)) return "it called itself so deeply that the browser's stack was full";
   if (/memory|allocation/i.test(text)) return "it needed more memory than there is";

@@ -1,4 +1,4 @@
-// A question with choices. Every choice has an explanation, the wrong ones too; answers are kept.
+// A question with choices. Every choice has an explanation, wrong ones too; answers are stored.
 
 import { type Quiz, inlineProse, prose } from "./course";
 import { html, liveText, newId } from "./elements";

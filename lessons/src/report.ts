@@ -1,4 +1,4 @@
-// What a check found: the message, the error, a row for everything checked, what was printed, and the learner's own graphs.
+// The report of a check: message, error, one row per comparison, printed output, and the learner's own graphs.
 
 import type { Description } from "../../src/chainrule/stepping/web/narration.js";
 import { mountStepper } from "../../src/chainrule/stepping/web/stepper.js";
@@ -26,7 +26,7 @@ export interface Report {
   seconds: number;
 }
 
-/** In a sentence. */
+/** The verdict in one sentence. */
 export function verdict({ passed, rows, error }: Report): string {
   if (passed) return `Right. ${rows.length === 1 ? "The check passes" : `All ${rows.length} checks pass`}.`;
   if (error) return "Not yet: your code stopped with an error.";
@@ -53,7 +53,7 @@ function errorView({ kind, text, line, column }: NonNullable<Report["error"]>): 
   return html("p", { class: "error" }, html("strong", {}, `${where}${kind}`), html("span", { class: "error-text" }, ...withCode(words)));
 }
 
-/** What stands between backquotes as code. The rest is Python's own words, no Markdown. */
+/** Text between backquotes as code. The rest is Python's own wording, not Markdown. */
 function withCode(text: string): (string | HTMLElement)[] {
   return text.split("`").map((part, i) => (i % 2 ? html("code", {}, part) : part));
 }
@@ -78,7 +78,7 @@ function rowsView(rows: Row[]): HTMLElement {
   );
 }
 
-/** The graphs that the check showed, one at a time, their wrong nodes lit up. */
+/** The graphs that the check showed, one at a time, with wrong nodes highlighted. */
 function graphsView({ graphs, rows }: Report): Live {
   const place = html("div", { class: "own-graph" });
   const faults = graphs.map((graph, i) => faultsIn(graph, rows.filter((row) => row.graph === i)));
@@ -100,7 +100,7 @@ function graphsView({ graphs, rows }: Report): Live {
   return { element, destroy: () => stepper?.destroy() };
 }
 
-/** What wrong rows say about the nodes of a graph: what was expected there. */
+/** The expected values of a graph's nodes, from the wrong rows. */
 function faultsIn(graph: Description, rows: Row[]): Map<number, string> {
   const found = new Map<number, string>();
   for (const row of rows) {

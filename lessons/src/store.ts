@@ -1,4 +1,4 @@
-// What a learner has done, kept in this browser: code, answers, what passed. It can be saved to a file and read again.
+// A learner's progress, kept in this browser: code, answers, what passed. It can be saved to a file and loaded again.
 
 import { recall, remember } from "./memory";
 
@@ -36,7 +36,7 @@ class Store extends EventTarget {
     return (this.progress.exercises[name] ??= {});
   }
 
-  /** To be called after every change. */
+  /** Call this after every change. */
   save(): void {
     if (!remember(KEY, JSON.stringify(this.progress))) this.dispatchEvent(new Event("full"));
     this.dispatchEvent(new Event("change"));
@@ -59,7 +59,7 @@ class Store extends EventTarget {
   }
 }
 
-/** Progress from text that may be anything. */
+/** Progress from untrusted text. */
 function read(text: string | null): Progress | null {
   let data: unknown;
   try {
@@ -90,7 +90,7 @@ function isTextOrNothing(thing: unknown): thing is string | undefined {
   return thing === undefined || typeof thing === "string";
 }
 
-/** The entries of the right form; the others are left out. */
+/** The entries that are well-formed. */
 function entries<T>(record: unknown, fits: (entry: unknown) => entry is T): Record<string, T> {
   const found = Object.entries(record as Record<string, unknown>).filter((entry): entry is [string, T] => {
     return (isRecord(entry[1]) || Array.isArray(entry[1]) || entry[1] === true) && fits(entry[1]);

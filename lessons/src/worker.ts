@@ -2,7 +2,7 @@
 //
 // In: {kind: "load", interrupts} once, then {kind: "call", id, module, name, args}.
 // Out: "ready", "done" (with what the call returned, a text, and the size of Python's memory), "raised" (a Python
-// exception that nobody caught), "broken" (Python itself is gone), "closed" (the code closed this worker), "unloadable".
+// exception that was not caught), "broken" (Python itself is gone), "closed" (the code closed this worker), "unloadable".
 
 import type { PyodideInterface } from "pyodide";
 
@@ -31,7 +31,7 @@ const NEEDED = ["chainrule.learn.demonstrations", "chainrule.learn.grading", "ch
 let python: PyodideInterface;
 let interrupts: Uint8Array | null = null;
 
-// Code that runs here can put another function in this one's place.
+// Code that runs here could replace this function.
 const post = self.postMessage.bind(self);
 
 // When a learner's code ends Pyodide, the page says so; Pyodide would ask for a report to its maintainers.
@@ -56,7 +56,7 @@ async function load(buffer: SharedArrayBuffer | null): Promise<void> {
   python = loaded;
   python.unpackArchive(archive, "zip", { extractDir: HOME });
   python.runPython(`import sys; sys.path.insert(0, ${JSON.stringify(HOME)})`);
-  python.setStdin({ stdin: () => null }); // nobody can type anything
+  python.setStdin({ stdin: () => null }); // there is no input
   python.setStdout({ batched: () => {} }); // what graded code prints is in its report
   python.setStderr({ batched: () => {} });
   if (buffer) {
@@ -83,7 +83,7 @@ function memory(): number {
   return (python as unknown as { _module: { HEAP8: Int8Array } })._module.HEAP8.length;
 }
 
-// Python code can reach this by `js.close()`. The page is told, so that it need not wait in vain.
+// Python code can reach this by `js.close()`. Tell the page, so that it does not wait in vain.
 const close = self.close.bind(self);
 self.close = () => {
   post({ kind: "closed" });

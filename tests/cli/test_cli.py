@@ -243,7 +243,7 @@ def test_bad_input_leaves_a_shell_with_exit_code_2():
 
 def test_options_that_do_not_exist(refused):
     assert "No such option '--hiden'" in refused("train", "moons", "--hiden", "3").replace(":", "")
-    assert "`chainrule train --help` says what there is." in refused("train")
+    assert "See `chainrule train --help`." in refused("train")
     assert "No such command 'trian'" in refused("trian")
     assert "--steps" in refused("train", "moons", "--steps", "many")
     assert "--steps" in refused("train", "moons", "--steps", "0")
@@ -261,7 +261,7 @@ def test_a_mistake_of_our_own_has_an_exit_code_of_its_own(run, monkeypatch):
     monkeypatch.setattr("chainrule.cli.machine.cpu", lambda: 1 / 0)
     code, _, err = run("info")
     assert code == 3
-    assert err.startswith("chainrule: ZeroDivisionError: division by zero\nThis is a mistake of chainrule's own")
+    assert err.startswith("chainrule: ZeroDivisionError: division by zero\nThis is a bug in chainrule")
     assert "Traceback" not in err
     assert "Traceback" in run("info", "--debug")[2]
 
@@ -653,7 +653,7 @@ def test_target_columns_that_do_not_fit(refused, iris):
     assert "and none of the index 9: count from 0" in refused("train", iris, "--target", "9")
     assert "column 'species': found 'setosa', where a number was expected" in refused("train", iris, "--target", "0")
     assert "found 'setosa', where a number was expected" in refused("train", iris, "--task", "regression")
-    assert "`--noise` is for sets that are drawn" in refused("train", iris, "--noise", "1")
+    assert "`--noise` is for generated sets" in refused("train", iris, "--noise", "1")
 
 
 def test_without_matplotlib_plot_says_what_to_install(refused, monkeypatch):

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from chainrule.learn.course import Exercise, Predict, Prose, Quiz, Stepper, Widget, exercise_data, exercise_from
+from chainrule.learn.grading import course_json
 from chainrule.learn.lesson_files import WIDGETS, load_course, read_course
 from chainrule.learn.lesson_text import LessonError
 from chainrule.learn.templates import fill
@@ -257,7 +258,7 @@ def test_every_lesson_is_whole(lesson):
 
 
 def test_the_json_is_what_the_page_was_promised(course):
-    data = json.loads(course.to_json())
+    data = json.loads(course_json(course))
     assert data["version"] == 1
     assert "class Value" in data["templates"]["Value"]
     keys = {

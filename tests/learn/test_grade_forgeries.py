@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -201,7 +202,7 @@ def test_every_solution_passes_and_every_wrong_answer_is_told_as_in_the_page(nam
 def test_the_task_holds_neither_the_solution_nor_the_wrong_answers(name):
     exercise = EXERCISES[name]
     task = without_answers(task_for(exercise, "pass"), reference_of(exercise))
-    sent = "".join(json.dumps(task.data(), ensure_ascii=False).replace("\\n", "").replace('\\"', '"').split())
+    sent = "".join(json.dumps(asdict(task), ensure_ascii=False).replace("\\n", "").replace('\\"', '"').split())
     assert "".join(exercise.starter.split()) in sent
     assert "".join(exercise.solution.split()) not in sent
     assert not any("".join(wrong.message.split()) in sent for wrong in exercise.wrong)

@@ -29,7 +29,7 @@ WRONG = [(name, k) for name, exercise in EXERCISES.items() for k in range(len(ex
 
 @pytest.fixture(scope="module")
 def course_json():
-    return COURSE.to_json()
+    return grading.course_json(COURSE)
 
 
 def whole(template, codes=None):

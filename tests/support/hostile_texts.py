@@ -6,7 +6,7 @@ import sys
 from hypothesis import strategies as st
 
 from chainrule import Value, ops
-from chainrule.cli.formula_parser import ExpressionError
+from chainrule.cli.formula_parser import FormulaError
 from hostile_files import cut, flipped
 
 # CSV files.
@@ -140,7 +140,7 @@ def formula_is_read(parse, text):
         formula = parse(text)
         numbers = dict.fromkeys(formula.inputs, 0.5)
         number, (value, _) = formula.evaluate(numbers), formula.build(numbers)
-    except ExpressionError as error:
+    except FormulaError as error:
         message = str(error)
     finally:
         WATCHING = False

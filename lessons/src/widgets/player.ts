@@ -1,4 +1,4 @@
-// A demonstration with the button that plays it, pauses it, and begins anew once it is through.
+// A demonstration with a button that plays it, pauses it, and restarts it once it has finished.
 
 import { Demonstration } from "../demonstration";
 import { button } from "../elements";

@@ -1,4 +1,4 @@
-// A training to watch: the loss, step by step, and what the network says about each example.
+// A live training run: the loss, step by step, and the network's output for each example.
 
 import { Chart } from "../chart";
 import type { Course } from "../course";
@@ -61,7 +61,7 @@ interface Pair {
   largest: number[][]; // of the gradients, by step
 }
 
-/** Two trainings from one start; one of them forgets to set its gradients back to zero. */
+/** Two training runs from one start; one of them forgets to reset its gradients. */
 export function forgottenZero(course: Course, attributes: Record<string, string>): Live {
   const most = Number(attributes.steps ?? 60);
   let lr = Number(attributes.rate ?? 0.02);

@@ -1,4 +1,4 @@
-// How wrong a numerical derivative is, by step size: too large a step bends, too small a step rounds.
+// The error of a numerical derivative by step size: truncation if the step is too large, rounding if it is too small.
 
 import { Chart } from "../chart";
 import type { Course } from "../course";

@@ -1,4 +1,4 @@
-"""What the commands share: options, errors, numbers as text, files that are written whole."""
+"""What the commands share: options, errors, numbers as text, and checks of output files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -15,37 +16,28 @@ import click
 from chainrule.core.atomic import check_writable
 from chainrule.core.quoting import quoted, shown
 
-MOST_CHARACTERS, MOST_IN_A_LINE = 4000, 1000  # of an error: who words it cuts texts short, but click, say, does not
+MOST_CHARACTERS, MOST_IN_A_LINE = 4000, 1000  # of an error; click, for one, does not shorten what it quotes
 Decorator = Callable[[Any], Any]
-
-json_option: Decorator = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-at_option: Decorator = click.option(
-    "--at", "at", multiple=True, metavar="NAME=NUMBER,…", help="The numbers to compute with, as in a=2,b=-3."
-)
 
 
 class BadInput(Exception):  # noqa: N818  # it is the input that is at fault
-    """Input that cannot be used, told in a line or two; exit code 2."""
+    """Input that cannot be used, explained in a line or two; exit code 2."""
 
 
+@dataclass
 class Settings:
     """What holds for the whole run."""
 
-    def __init__(self) -> None:
-        self.debug = False
+    debug: bool = False
 
 
 class Command(click.Command):
-    """A command of ours: it has `--debug` among its options."""
+    """A command with the option `--debug`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        flag = ["--debug"]
-        self.params.append(
-            click.Option(
-                flag, is_flag=True, is_eager=True, expose_value=False, callback=_debug, help="Show tracebacks."
-            )
-        )
+        hidden: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
+        self.params.append(click.Option(["--debug"], **hidden, callback=_debug, help="Show tracebacks."))
 
 
 def _debug(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -53,17 +45,28 @@ def _debug(context: click.Context, parameter: click.Parameter, wanted: bool) -> 
         context.find_root().ensure_object(Settings).debug = True
 
 
+def option(name: str, default: Any, text: str, kind: Any = None, metavar: str | None = None) -> Decorator:
+    """An option with a default, which `--help` shows."""
+    return click.option(name, default=default, show_default=True, type=kind, metavar=metavar, help=text)
+
+
+json_option: Decorator = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+at_option: Decorator = click.option(
+    "--at", "at", multiple=True, metavar="NAME=NUMBER,…", help="The numbers to compute with, as in a=2,b=-3."
+)
+
+
 def complain(message: str) -> None:
-    """Say on standard error what is wrong; further lines stand below the first."""
+    """Print an error to standard error."""
     start = "chainrule: "
     lines = [shown(line, MOST_IN_A_LINE) for line in message[:MOST_CHARACTERS].split("\n")]
-    indent = " " * len(start) if len(lines) > 1 and lines[1].lstrip(" ").startswith("^") else ""  # a caret points up
+    indent = " " * len(start) if len(lines) > 1 and lines[1].lstrip(" ").startswith("^") else ""  # it points up
     click.echo("\n".join([start + lines[0], *(indent + line for line in lines[1:])]), err=True)
 
 
 @contextmanager
 def input_errors(prefix: str = "") -> Iterator[None]:
-    """Errors in here are about what the user gave: they become `BadInput`."""
+    """Turns errors raised in here into `BadInput`: they are about what the user gave."""
     try:
         yield
     except BadInput:
@@ -74,7 +77,7 @@ def input_errors(prefix: str = "") -> Iterator[None]:
 
 
 def spell(number: float) -> str:
-    """A number for people: as short as twelve digits allow.
+    """A number for people, with up to twelve digits.
 
     >>> spell(-6.0), spell(0.1 + 0.2)
     ('-6', '0.3')
@@ -83,7 +86,7 @@ def spell(number: float) -> str:
 
 
 def print_json(result: dict[str, Any]) -> None:
-    """One JSON object; numbers that JSON cannot spell become the texts "Infinity", "-Infinity" and "NaN"."""
+    """Print one JSON object; numbers that JSON lacks become the strings "Infinity", "-Infinity" and "NaN"."""
     text = json.dumps(_plain(result), indent=2, allow_nan=False, ensure_ascii=False)
     click.echo("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
 
@@ -99,7 +102,7 @@ def _plain(thing: Any) -> Any:
 
 
 def print_table(rows: Sequence[Sequence[str]], left: int = 1) -> None:
-    """Rows in columns, the first row being their names; the first `left` columns flush left, the others right."""
+    """Print rows in columns, below a first row of names; the first `left` columns are left-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [c.ljust(w) if k < left else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))]
@@ -107,7 +110,7 @@ def print_table(rows: Sequence[Sequence[str]], left: int = 1) -> None:
 
 
 def assignments(texts: Sequence[str], lists: bool = False) -> dict[str, Any]:
-    """What `--at` says: numbers by name; lists too, as in xs=[1,2], where they have a place.
+    """The numbers in `--at`, by name; with `lists`, lists of numbers too, as in xs=[1,2].
 
     >>> assignments(["a=2,b=-3", "xs=[1, 2]"], lists=True)
     {'a': 2.0, 'b': -3.0, 'xs': [1.0, 2.0]}
@@ -124,7 +127,7 @@ def assignments(texts: Sequence[str], lists: bool = False) -> dict[str, Any]:
 
 
 def _split(text: str) -> Iterator[str]:
-    """The parts between commas, other than those in brackets."""
+    """The parts between commas, not counting commas in brackets."""
     depth, start = 0, 0
     for place, character in enumerate(text):
         depth += (character == "[") - (character == "]")
@@ -139,9 +142,8 @@ def _number_or_list(name: str, text: str, lists: bool) -> Any:
         try:
             return _floats(json.loads(text))
         except (ValueError, RecursionError):
-            raise BadInput(
-                f"`--at` has {shown(name)}={shown(text)}, which is not a list of numbers such as [1,2,3]"
-            ) from None
+            what = f"{shown(name)}={shown(text)}"
+            raise BadInput(f"`--at` has {what}, which is not a list of numbers such as [1,2,3]") from None
     try:
         return float(text)
     except ValueError:
@@ -157,7 +159,7 @@ def _floats(thing: Any) -> Any:
 
 
 def check_outputs(**paths: str | None) -> None:
-    """That each file named in an option can be written, and no two are the same; asked before the work begins."""
+    """Check before the work begins that the files named in options can be written, and are not the same file."""
     seen: dict[str, str] = {}
     for option, path in paths.items():
         if path is None:
@@ -170,11 +172,6 @@ def check_outputs(**paths: str | None) -> None:
         seen[place] = option
 
 
-@contextmanager
-def output_to_stderr() -> Iterator[None]:
-    """What is printed in here, by a progress bar or a user's file, does not mix with the results."""
-    before, sys.stdout = sys.stdout, sys.stderr
-    try:
-        yield
-    finally:
-        sys.stdout = before
+def output_to_stderr() -> redirect_stdout[Any]:
+    """Keeps what a progress bar or a user's file prints apart from the results."""
+    return redirect_stdout(sys.stderr)

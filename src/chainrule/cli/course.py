@@ -1,16 +1,17 @@
-"""Commands on the course: `grade` a learner's file, and list and verify `lessons`.
+"""Commands for the course: `learn` serves it, `grade` grades a learner's file, `lessons` lists and verifies lessons.
 
-`chainrule.learn` is imported when a command runs, so that the others do not wait for it.
+They import `chainrule.learn` when they run, so that other commands start faster.
 """
 
 from __future__ import annotations
 
 import os
+import webbrowser
 from typing import TYPE_CHECKING
 
 import click
 
-from chainrule.cli.console import BadInput, Command, input_errors, json_option, print_json
+from chainrule.cli.console import BadInput, Command, input_errors, json_option, option, print_json
 
 if TYPE_CHECKING:
     from chainrule.learn.course import Course
@@ -20,34 +21,42 @@ MOST_BYTES = 1_000_000
 
 
 @click.command(cls=Command)
-@click.argument("submission", metavar="SUBMISSION.py")
-@click.option(
-    "--exercise", default="", metavar="NAME", help="What the file answers, if no `# exercise: NAME` in it says."
-)
-@click.option(
-    "--lesson", default="", metavar="ID", help="The lesson that the exercise must be in, such as 03-closures."
-)
-@click.option("--lessons", "folder", metavar="DIR", help="Your own lessons, in place of chainrule's course.")
-@click.option(
-    "--seconds",
-    default=10.0,
-    show_default=True,
-    type=click.FloatRange(0.0, 3600.0, min_open=True),
-    help="Time for each answer.",
-)
-@click.option(
-    "--memory",
-    default=512,
-    show_default=True,
-    type=click.IntRange(64, 1_000_000),
-    metavar="MB",
-    help="Memory for each answer.",
-)
-def grade(submission: str, exercise: str, lesson: str, folder: str | None, seconds: float, memory: int) -> int:
-    """Grade a learner's file: one JSON object with a report for each answer in it.
+@click.option("--lessons", metavar="DIR", help="A folder with lessons of your own, in place of chainrule's.")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), help="The port to serve on; a free one if left out.")
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+def learn(lessons: str | None, port: int, no_browser: bool) -> None:
+    """Take the course in your browser: build an autograd engine yourself. Works without a network.
 
-    Each answer runs in a process of its own with limits, which are for accidents: run strangers' code in a container.
-    The exit code is 1 if an answer did not pass.
+    Serves this computer only, until Ctrl-C.
+    """
+    from chainrule.learn.server import ADDRESS, make_server
+
+    with input_errors():
+        server = make_server(lessons, port)
+    address = f"http://{ADDRESS}:{server.server_port}/"
+    with server:
+        opened = not no_browser and webbrowser.open(address)
+        click.echo(address)
+        click.echo("" if opened or no_browser else "Open this address in a browser. ", nl=False, err=True)
+        click.echo("Ctrl-C ends it.", err=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            click.echo("", err=True)
+
+
+@click.command(cls=Command)
+@click.argument("submission", metavar="SUBMISSION.py")
+@click.option("--exercise", default="", metavar="NAME", help="What the file answers, if it has no `# exercise: NAME`.")
+@click.option("--lesson", default="", metavar="ID", help="The lesson the exercise must be in, such as 03-closures.")
+@click.option("--lessons", "folder", metavar="DIR", help="Your own lessons, in place of chainrule's course.")
+@option("--seconds", 10.0, "Time for each answer.", click.FloatRange(0.0, 3600.0, min_open=True))
+@option("--memory", 512, "Memory for each answer.", click.IntRange(64, 1_000_000), "MB")
+def grade(submission: str, exercise: str, lesson: str, folder: str | None, seconds: float, memory: int) -> int:
+    """Grade a learner's file; prints one JSON object with a report for each answer.
+
+    Each answer runs in its own process, with limits against accidents: run strangers' code in a container. The exit
+    code is 1 if an answer did not pass.
     """
     from chainrule.learn.confinement import Limits
     from chainrule.learn.submissions import grade_answers
@@ -65,20 +74,18 @@ def grade(submission: str, exercise: str, lesson: str, folder: str | None, secon
 @click.argument("folder", metavar="[DIR]", required=False)
 @json_option
 def lessons(folder: str | None, as_json: bool) -> int:
-    """List the lessons in a folder, or of chainrule's course, and verify them.
+    """List the lessons in a folder, or chainrule's own, and verify them.
 
-    Every solution must pass, every starter fail, and every wrong answer fail with its own message. The exit code is
-    1 if one does not.
+    Every solution must pass, every starter must fail, and every wrong answer must fail with its own message. The exit
+    code is 1 otherwise.
     """
     from chainrule.learn.grading import verify
 
     course = _course(folder)
     problems = verify(course)
     if as_json:
-        listed = [
-            {"id": lesson.id, "title": lesson.title, "exercises": [e.name for e in lesson.exercises]}
-            for lesson in course.lessons
-        ]
+        entries = [(lesson, [exercise.name for exercise in lesson.exercises]) for lesson in course.lessons]
+        listed = [{"id": lesson.id, "title": lesson.title, "exercises": names} for lesson, names in entries]
         print_json({"lessons": listed, "problems": problems})
         return 1 if problems else 0
     for lesson in course.lessons:
@@ -110,9 +117,8 @@ def _answers(course: Course, path: str, exercise: str, lesson: str) -> list[Answ
         answers = read_answers(_read(path), exercise)
     for answer in answers:
         if answer.name not in course.exercises:
-            raise BadInput(
-                f"{path}: there is no exercise {answer.name!r}; the course has {', '.join(course.exercises)}"
-            )
+            known_names = ", ".join(course.exercises)
+            raise BadInput(f"{path}: there is no exercise {answer.name!r}; the course has {known_names}")
         if lesson and answer.name not in known[lesson]:
             raise BadInput(f"exercise {answer.name!r} is not in lesson {lesson}: that has {', '.join(known[lesson])}")
     return answers

@@ -1,10 +1,10 @@
-"""Formulas as text: `e = a*b; tanh(e + c)` in, a graph of labelled Values out. Nothing is ever evaluated as code.
+"""Formulas as text: `e = a*b; tanh(e + c)` in, a graph of labelled Values out. Nothing is evaluated as code.
 
     text ──ast.parse──► syntax tree ──whitelist──► Formula: instructions in postfix order ──build──► Values
 
-Only numbers, names, the operators `+ - * / % **`, comparisons of two, the ops of the table, and assignments that give
-intermediate results a name are on the list. Python's own parser reads the text, so it means what Python would mean by
-it; an error quotes the line, with a caret under the place.
+The whitelist has numbers, names, the operators `+ - * / % **`, comparisons of two operands, the ops of the table, and
+assignments that name intermediate results. Python's own parser reads the text, so it means what it means in Python. An
+error quotes the line, with a caret below the place.
 """
 
 from __future__ import annotations
@@ -21,51 +21,40 @@ from chainrule.core.quoting import listed, quoted, shown
 from chainrule.core.value import Value
 from chainrule.ops import Op
 
-__all__ = ["ExpressionError", "Formula", "parse"]
+__all__ = ["Formula", "FormulaError", "parse"]
 
 MOST_CHARACTERS = 4000
-LINE_END = re.compile("\r\n|\r|\n")  # those that Python counts; `splitlines` knows more
-NO_TEXT = re.compile("[\0\ud800-\udfff]")  # Python does not take these as source
+LINE_END = re.compile("\r\n|\r|\n")  # as Python counts lines; `splitlines` knows more
+NO_TEXT = re.compile("[\0\ud800-\udfff]")  # not allowed in Python source
 
-OPERATORS: dict[type[ast.AST], Op] = {
-    ast.Add: ops.add,
-    ast.Sub: ops.sub,
-    ast.Mult: ops.mul,
-    ast.Div: ops.div,
-    ast.Mod: ops.mod,
-    ast.Pow: ops.pow_,
-    ast.USub: ops.neg,
-    ast.Lt: ops.lt,
-    ast.LtE: ops.le,
-    ast.Gt: ops.gt,
-    ast.GtE: ops.ge,
-    ast.Eq: ops.eq,
-    ast.NotEq: ops.ne,
-}
+Operators = dict[type[ast.AST], Op]
+BINARY: Operators = {ast.Add: ops.add, ast.Sub: ops.sub, ast.Mult: ops.mul, ast.Div: ops.div, ast.Pow: ops.pow_}
+ORDER: Operators = {ast.Lt: ops.lt, ast.LtE: ops.le, ast.Gt: ops.gt, ast.GtE: ops.ge, ast.Eq: ops.eq, ast.NotEq: ops.ne}
+OPERATORS: Operators = {**BINARY, ast.Mod: ops.mod, ast.USub: ops.neg, **ORDER}
 
 
-class ExpressionError(ValueError):
+class FormulaError(ValueError):
     """What is wrong with a formula, and where.
 
     >>> parse("a + bar(b)")
     Traceback (most recent call last):
     ...
-    chainrule.cli.formula_parser.ExpressionError: a + bar(b)
+    chainrule.cli.formula_parser.FormulaError: a + bar(b)
         ^^^ there is no function `bar`: the ops of chainrule's table are known, as in tanh(a), maximum(a, b)
     """
 
 
 class Instruction(NamedTuple):
-    """One step on a stack: push a number or a name, replace operands by an op's result, or name what is on top."""
+    """One step on a stack: push a number or a name, replace operands by an op's result, or name the top."""
 
     kind: str  # "number", "name", "op" or "assign"
     thing: Any  # the number, the name, or the op
     operands: int = 0
-    keywords: tuple[str, ...] = ()  # names of the last operands of a call
+    keywords: tuple[str, ...] = ()  # for the last operands of a call
 
 
 class Formula:
-    """A parsed text; `inputs` are the names that it needs numbers for, in order of appearance.
+    """A parsed formula; `inputs` are the names that it needs numbers for, in order of appearance.
 
     >>> formula = parse("e = a*b; tanh(e + c)")
     >>> formula.inputs
@@ -80,15 +69,11 @@ class Formula:
         self.instructions = tuple(instructions)
 
     def evaluate(self, at: Mapping[str, Any]) -> Any:
-        """The result for these inputs: floats, Values, or whatever else ops can be applied to.
-
-        >>> parse("1/x").evaluate({"x": 0.0})
-        inf
-        """
+        """The result for these inputs: floats, Values, or anything else that ops accept."""
         return self._run(at, lambda name, thing: thing)
 
     def build(self, at: Mapping[str, float]) -> tuple[Value, dict[str, Value]]:
-        """The graph of this formula: its result, and every Value that has a name, labelled with it.
+        """The graph of this formula: its result, and every named Value, labelled with its name.
 
         >>> result, named = parse("e = a*b; e + 10").build({"a": 2.0, "b": -3.0})
         >>> result.data, named["e"]
@@ -99,7 +84,7 @@ class Formula:
 
         def assign(name: str, thing: Any) -> Value:
             value: Value = thing if isinstance(thing, Value) else Value(thing)
-            if not value.label:  # `b = a` is another name for the same node, which keeps its first
+            if not value.label:  # after `b = a`, the node keeps its first name
                 value.label = name
             named[name] = value
             return value
@@ -108,7 +93,7 @@ class Formula:
         return (result if isinstance(result, Value) else Value(result)), named
 
     def check(self, at: Mapping[str, Any], argument: str = "at") -> None:
-        """That there is a number for each input, and no other; `argument` is what errors call the mapping.
+        """Check that `at` has a number for each input and no others; `argument` is its name in errors.
 
         >>> parse("a*b").check({"a": 1.0})
         Traceback (most recent call last):
@@ -153,9 +138,9 @@ def parse(text: str) -> Formula:
         raise TypeError(f"`text` must be a string, got {type(text).__name__}")
     text = text.strip()
     if not text:
-        raise ExpressionError("the formula is empty: write one such as a*b + c")
+        raise FormulaError("the formula is empty: write one such as a*b + c")
     if len(text) > MOST_CHARACTERS:
-        raise ExpressionError(f"the formula has {len(text):,} characters; at most {MOST_CHARACTERS:,} are read")
+        raise FormulaError(f"the formula has {len(text):,} characters; at most {MOST_CHARACTERS:,} are read")
     return _Parser(text).formula()
 
 
@@ -197,16 +182,16 @@ class _Parser:
             self.fail_at(len(before), len(before[-1]), 1, f"the character {found[0]!r} has no place in a formula")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of Python's, about text that is refused below
-                body = ast.parse(self.text, filename="").body  # Python looks into the file of this name for the line
+                warnings.simplefilter("ignore")  # Python's, about text that is refused below
+                body = ast.parse(self.text, filename="").body  # with a name, Python would read that file for the line
         except SyntaxError as error:
             self.fail_at(error.lineno or 1, (error.offset or 1) - 1, 1, _syntax(error))
         except (RecursionError, MemoryError):
-            raise ExpressionError("the formula is nested too deeply: name intermediate results, `e = …; …`") from None
+            raise FormulaError("the formula is nested too deeply: name intermediate results, `e = …; …`") from None
         except ValueError as error:
-            raise ExpressionError(f"the formula cannot be read: {error}") from None
+            raise FormulaError(f"the formula cannot be read: {error}") from None
         if not body:
-            raise ExpressionError("the formula is empty: write one such as a*b + c")
+            raise FormulaError("the formula is empty: write one such as a*b + c")
         return body
 
     def target(self, statement: ast.Assign) -> str:
@@ -225,13 +210,13 @@ class _Parser:
         self.assigned[name] = node
 
     def postfix(self, root: ast.expr) -> list[Instruction]:
-        """Operands before what is made of them; nodes are looked at in reading order, so the first mistake is told."""
+        """Operands before results. Nodes are checked in reading order, so that the first mistake is reported."""
         made = {node: self.instruction(node) for node in self.walk(root)}
         backwards = [made[node] for node in self.walk(root, last_first=True)]
         return [instruction for instruction in reversed(backwards) if instruction is not None]
 
     def walk(self, root: ast.expr, last_first: bool = False) -> Iterator[ast.expr]:
-        """Each node before its operands; without recursion, so that no text is too deep."""
+        """Each node before its operands, without recursion, so that no text is too deep."""
         pending = [root]
         while pending:
             node = pending.pop()
@@ -240,14 +225,10 @@ class _Parser:
             pending += operands if last_first else reversed(operands)
 
     def operands(self, node: ast.expr) -> list[ast.expr]:
-        if isinstance(node, ast.BinOp):
-            return [node.left, node.right]
-        if isinstance(node, ast.UnaryOp):
-            return [node.operand]
-        if isinstance(node, ast.Compare):
-            return [node.left, *node.comparators]
         if isinstance(node, ast.Call):
             return [*node.args, *(keyword.value for keyword in node.keywords)]
+        if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)):
+            return [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
         return []
 
     def instruction(self, node: ast.expr) -> Instruction | None:
@@ -291,8 +272,8 @@ class _Parser:
         op = ops.TABLE.get(node.func.id)
         if op is None:
             near = difflib.get_close_matches(node.func.id, ops.TABLE, 1)
-            known = f"did you mean {near[0]}?" if near else ""
-            remedy = known or "the ops of chainrule's table are known, as in tanh(a), maximum(a, b)"
+            known = "the ops of chainrule's table are known, as in tanh(a), maximum(a, b)"
+            remedy = f"did you mean {near[0]}?" if near else known
             self.fail(node.func, f"there is no function `{shown(node.func.id)}`: {remedy}")
         keywords = tuple(keyword.arg or "" for keyword in node.keywords)
         positional = [argument for argument in node.args if not isinstance(argument, ast.Starred)]
@@ -317,7 +298,7 @@ class _Parser:
         first = max(0, column - 60)
         shown, dots = "".join(c if c.isprintable() else " " for c in source[first : first + 100]), "…" if first else ""
         caret = " " * (column - first + len(dots)) + "^" * max(1, min(width, len(shown) - (column - first)))
-        raise ExpressionError(f"{dots}{shown}\n{caret} {message}") from None
+        raise FormulaError(f"{dots}{shown}\n{caret} {message}") from None
 
 
 def _syntax(error: SyntaxError) -> str:

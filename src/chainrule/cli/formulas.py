@@ -1,8 +1,6 @@
-"""Commands on a formula given as text: `grad`, `draw`, `step`."""
+"""Commands for a formula given as text: `grad`, `draw` and `step`."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import click
 
@@ -27,7 +25,7 @@ from chainrule.stepping.words import explain
 
 
 class FormulaCommand(Command):
-    """A command on a formula, which may begin with a minus sign and still is no option."""
+    """A command whose formula may begin with a minus sign without being taken for an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         options = {name: option for option in self.params for name in option.opts if isinstance(option, click.Option)}
@@ -45,7 +43,7 @@ steps_are_named = 'Intermediate results can be named, as in "e = a*b; d = e + c;
 
 
 def build(formula: str, at: tuple[str, ...]) -> tuple[Value, dict[str, Value]]:
-    """The result of a formula, after `backward()`, and its named Values."""
+    """The result of a formula after `backward()`, and its named Values."""
     numbers = assignments(at)
     with input_errors():
         parsed = parse(formula)
@@ -61,7 +59,7 @@ def build(formula: str, at: tuple[str, ...]) -> tuple[Value, dict[str, Value]]:
 @click.option("--explain", "explained", is_flag=True, help="Work it out step by step, forward and backward.")
 @json_option
 def grad(formula: str, at: tuple[str, ...], explained: bool, as_json: bool) -> None:
-    """The value of FORMULA and its derivative by every name in it.
+    """Print the value of FORMULA and its derivative with respect to every name in it.
 
     Example: chainrule grad "tanh(a*b) + a**2" --at a=2,b=-3
     """
@@ -72,15 +70,10 @@ def grad(formula: str, at: tuple[str, ...], explained: bool, as_json: bool) -> N
             raise BadInput(f"`--explain` works out {MOST_NODES} nodes, and here are {count:,}: explain a part of it")
         forward, backward = explain(result)
     if as_json:
-        answer: dict[str, Any] = {
-            "formula": text,
-            "value": result.data,
-            "at": {name: value.data for name, value in named.items()},
-            "gradient": {name: value.grad for name, value in named.items()},
-        }
-        if explained:
-            answer |= {"forward": forward, "backward": backward}
-        print_json(answer)
+        numbers = {name: value.data for name, value in named.items()}
+        gradient = {name: value.grad for name, value in named.items()}
+        steps = {"forward": forward, "backward": backward} if explained else {}
+        print_json({"formula": text, "value": result.data, "at": numbers, "gradient": gradient, **steps})
         return
     if explained:
         for title, lines in (("forward", forward), ("backward", backward)):

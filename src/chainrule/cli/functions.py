@@ -1,4 +1,4 @@
-"""Commands on a function in a Python file: `check`, `compile`."""
+"""Commands for a function in a Python file: `check` and `compile`."""
 
 from __future__ import annotations
 
@@ -21,35 +21,29 @@ from chainrule.cli.console import (
     assignments,
     at_option,
     json_option,
+    option,
     output_to_stderr,
     print_json,
     spell,
 )
 
 function_argument = click.argument("function", metavar="FILE.py::FUNCTION")
-seed_option = click.option("--seed", default=0, show_default=True, help="Of the numbers for arguments not in --at.")
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+seed_option = option("--seed", 0, "Seed of the numbers for arguments not in --at.")
 
 
 @click.command(cls=Command)
 @function_argument
 @at_option
 @seed_option
-@click.option(
-    "--tolerance",
-    default=1e-7,
-    show_default=True,
-    type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True),
-    help="How far derivatives may be apart, relatively.",
-)
+@option("--tolerance", 1e-7, "How far derivatives may differ, relatively.", click.FloatRange(0.0, 1.0, True, True))
 @json_option
-@click.pass_context
-def check(
-    context: click.Context, function: str, at: tuple[str, ...], seed: int, tolerance: float, as_json: bool
-) -> int:
+def check(function: str, at: tuple[str, ...], seed: int, tolerance: float, as_json: bool) -> int:
     """Compare the gradient of a function of Values with finite differences.
 
-    Arguments that are not in --at get random numbers between 0.5 and 1.5; a list is written xs=[1,2,3]. The exit code
-    is 1 if a derivative is wrong.
+    Arguments not in --at get random numbers between 0.5 and 1.5; write a list as xs=[1,2,3]. The exit code is 1 if a
+    derivative is wrong.
     """
     target, name, path = load(function)
     numbers = arguments(target, name, assignments(at, lists=True), seed)
@@ -67,12 +61,12 @@ def check(
 @function_argument
 @at_option
 @seed_option
-@click.option("--describe", is_flag=True, help="Print the program that was found, a statement a line.")
+@click.option("--describe", is_flag=True, help="Print the program, one statement per line.")
 @json_option
 def compile_(function: str, at: tuple[str, ...], seed: int, describe: bool, as_json: bool) -> None:
-    """Compile a function, run it once, and say what was found in it.
+    """Compile a function, run it once, and report what the compiler found.
 
-    Arguments that are not in --at get random numbers between 0.5 and 1.5; a list is written xs=[1,2,3].
+    Arguments not in --at get random numbers between 0.5 and 1.5; write a list as xs=[1,2,3].
     """
     target, name, path = load(function)
     numbers = arguments(target, name, assignments(at, lists=True), seed)
@@ -93,7 +87,7 @@ def compile_(function: str, at: tuple[str, ...], seed: int, describe: bool, as_j
 
 
 def load(place: str) -> tuple[Callable[..., Any], str, str]:
-    """The function that `FILE.py::function` names, its name, and its file; the file is run."""
+    """Run FILE.py and return the function that `FILE.py::FUNCTION` names, its name, and the file."""
     path, colons, name = place.rpartition("::")
     if not colons or not path or not name:
         raise BadInput(f"{place!r} does not name a function: write FILE.py::FUNCTION, as in model.py::loss")
@@ -109,67 +103,59 @@ def load(place: str) -> tuple[Callable[..., Any], str, str]:
         spec.loader.exec_module(module)
     function = getattr(module, name, None)
     if not callable(function):
-        own = [
-            key for key, thing in vars(module).items() if inspect.isfunction(thing) and thing.__module__ == spec.name
-        ]
+        functions = {key: thing for key, thing in vars(module).items() if inspect.isfunction(thing)}
+        own = [key for key, thing in functions.items() if thing.__module__ == spec.name]
         what = f"{name!r} in {path!r} is not a function" if hasattr(module, name) else f"{path!r} has no {name!r}"
         raise BadInput(f"{what}; it has {', '.join(own) or 'no functions'}")
     return function, name, path
 
 
 def arguments(function: Callable[..., Any], name: str, given: dict[str, Any], seed: int) -> dict[str, Any]:
-    """A number, or whatever `--at` says, for each parameter of the function."""
+    """An argument for each parameter of the function: what `--at` says, or a random number."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         raise BadInput(f"`{name}` does not say what its arguments are: wrap it in a function that does") from None
     rng = Random(seed)
     numbers: dict[str, Any] = {}
-    for parameter in parameters:
-        optional = parameter.default is not parameter.empty or parameter.kind in (
-            parameter.VAR_POSITIONAL,
-            parameter.VAR_KEYWORD,
-        )
-        if parameter.name in given and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+    for place, parameter in enumerate(parameters):
+        required = parameter.default is parameter.empty and parameter.kind not in VARIADIC
+        if parameter.name in given and parameter.kind in POSITIONAL:
             numbers[parameter.name] = given[parameter.name]
-        elif not optional and parameter.kind is parameter.KEYWORD_ONLY:
+        elif required and parameter.kind is parameter.KEYWORD_ONLY:
             raise BadInput(f"`{name}` needs `{parameter.name}` by keyword: give it a default, or make it positional")
-        elif not optional:
+        elif required:
             numbers[parameter.name] = round(rng.uniform(0.5, 1.5), 3)
-        elif any(later in given for later in _after(parameter, parameters)):
-            numbers[parameter.name] = parameter.default  # arguments go by position, so none may be left out between
-    unused = [key for key in given if key not in numbers]
-    if unused:
-        has = ", ".join(p.name for p in parameters) or "none"
-        raise BadInput(f"`--at` has {', '.join(unused)}, which `{name}` does not take: its arguments are {has}")
-    if not numbers:
-        raise BadInput(f"`{name}` has no arguments: there is nothing to differentiate by")
+        elif any(later.name in given for later in parameters[place + 1 :]):
+            numbers[parameter.name] = parameter.default  # arguments are passed by position, so without gaps
+    _check_arguments(name, numbers, given, [parameter.name for parameter in parameters])
     return numbers
 
 
-def _after(parameter: inspect.Parameter, parameters: Any) -> list[str]:
-    names = [p.name for p in parameters]
-    return names[names.index(parameter.name) + 1 :]
+def _check_arguments(name: str, numbers: dict[str, Any], given: dict[str, Any], parameters: list[str]) -> None:
+    unused = [key for key in given if key not in numbers]
+    if unused:
+        has = ", ".join(parameters) or "none"
+        raise BadInput(f"`--at` has {', '.join(unused)}, which `{name}` does not take: its arguments are {has}")
+    if not numbers:
+        raise BadInput(f"`{name}` has no arguments: there is nothing to differentiate with respect to")
 
 
 @contextmanager
 def errors_of_the_user(what: str, path: str, numbers: dict[str, Any] | None = None) -> Iterator[None]:
-    """An error in the user's own file is told with its line there, and with the arguments that led to it."""
+    """Reports an error in the user's own file with its line, and with the arguments that led to it."""
     try:
         yield
     except (KeyboardInterrupt, BadInput):
         raise
-    except BaseException as error:  # SystemExit too: a file may call sys.exit() when it is run
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if _same(frame.filename, path)]
+    except BaseException as error:  # SystemExit too: the file may call sys.exit()
+        frames, place = traceback.extract_tb(error.__traceback__), os.path.realpath(path)
+        lines = [frame.lineno for frame in frames if os.path.realpath(frame.filename) == place]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
         where = f", line {line}" if line else ""
         first = str(error).partition("\n")[0]
         with_ = f"\nIt was called with {_listed(numbers)}; `--at` gives it others." if numbers else ""
         raise BadInput(f"{what} failed: {type(error).__name__}: {first} ({path}{where}){with_}") from error
-
-
-def _same(one: str, other: str) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _listed(numbers: dict[str, Any]) -> str:

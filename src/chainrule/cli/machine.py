@@ -1,4 +1,4 @@
-"""Commands on this machine: `bench`, `info`."""
+"""Commands about this machine: `bench` and `info`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import metadata
 from typing import Any
 
@@ -13,7 +14,7 @@ import click
 
 import chainrule
 from chainrule import data, losses, nn, optim
-from chainrule.cli.console import Command, json_option, print_json, print_table
+from chainrule.cli.console import Command, json_option, option, print_json, print_table
 from chainrule.core.graph import oldest_first
 
 OPTIONAL = ("matplotlib", "pygraphviz", "jax", "torch")
@@ -21,14 +22,13 @@ NEEDED = ("click", "llvmlite", "numpy", "rich", "safetensors")
 
 
 @click.command(cls=Command)
-@click.option(
-    "--seconds", default=3.0, show_default=True, type=click.FloatRange(0.01, 600.0), help="To spend on measuring."
-)
+@option("--seconds", 3.0, "Time to spend on measuring.", click.FloatRange(0.01, 600.0))
 @json_option
 def bench(seconds: float, as_json: bool) -> None:
     """Measure this machine: micrograd's moons demo, eager and compiled.
 
-    A hundred points, 337 parameters, hinge loss and L2 penalty. Measurements take turns; each time is the best one.
+    A hundred points, 337 parameters, hinge loss and L2 penalty. Measurements take turns; each time is the best of its
+    kind.
     """
     points = data.micrograd_moons()
     model = nn.MLP(2, [16, 16, 1], rng=1337)
@@ -60,26 +60,19 @@ def bench(seconds: float, as_json: bool) -> None:
     times = _best(works, seconds)
     times["training step, compiled"] = times.pop("100 training steps, compiled") / 100
     if as_json:
-        print_json(
-            {
-                "engine": chainrule.ENGINE,
-                "cpu": cpu(),
-                "nodes": nodes,
-                "seconds": times,
-                "seconds to compile": compiling,
-            }
-        )
+        facts = {"engine": chainrule.ENGINE, "cpu": cpu(), "nodes": nodes}
+        print_json(facts | {"seconds": times, "seconds to compile": compiling})
         return
     click.echo(f"{nodes:,} nodes, {chainrule.ENGINE} engine, {cpu()}")
     rows = [(what, f"{1e6 * spent:,.1f}", f"{1e9 * spent / nodes:,.2f}") for what, spent in times.items()]
-    print_table([("", "µs", "ns a node"), *rows])
+    print_table([("", "µs", "ns per node"), *rows])
     click.echo(f"compiling took {compiling:.2f} s")
 
 
 @click.command(cls=Command)
 @json_option
 def info(as_json: bool) -> None:
-    """Versions, the engine in use, the processor, and which optional packages are there."""
+    """Show versions, the engine in use, the processor, and which optional packages are installed."""
     facts = {
         "chainrule": chainrule.__version__,
         "engine": chainrule.ENGINE,
@@ -100,14 +93,11 @@ def info(as_json: bool) -> None:
 
 
 def cpu() -> str:
-    """What the processor calls itself, where the system tells."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    """The name of the processor, if the system knows it."""
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
     return platform.processor() or platform.machine() or "unknown"
 
 
@@ -119,7 +109,7 @@ def _version(package: str) -> str | None:
 
 
 def _best(works: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    """The shortest time that each took, taking turns."""
+    """The shortest time of each, measured in turns."""
     best, end = dict.fromkeys(works, float("inf")), time.perf_counter() + seconds
     while True:
         for name, work in works.items():

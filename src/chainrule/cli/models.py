@@ -1,4 +1,4 @@
-"""Commands on models: `train`, `predict`."""
+"""Commands for models: `train` and `predict`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from chainrule.cli.console import (
     complain,
     input_errors,
     json_option,
+    option,
     output_to_stderr,
     print_json,
 )
@@ -42,50 +43,42 @@ from chainrule.training import History
 Loss = Callable[[list[Any], list[Any]], Any]
 Penalty = Callable[[list[Value]], Any]
 
-SETS = {
-    "xor": lambda points, noise, seed: data.xor(),
-    "four-points": lambda points, noise, seed: data.four_points(),
-    "moons": lambda points, noise, seed: data.moons(points, 0.1 if noise is None else noise, seed),
-    "circles": lambda points, noise, seed: data.circles(points, 0.05 if noise is None else noise, seed),
-    "spirals": lambda points, noise, seed: data.spirals(points, 0.02 if noise is None else noise, seed),
+FIXED: dict[str, Callable[[], data.Dataset]] = {"xor": data.xor, "four-points": data.four_points}
+DRAWN: dict[str, tuple[Callable[[int, float, int], data.Dataset], float]] = {  # and their usual noise
+    "moons": (data.moons, 0.1),
+    "circles": (data.circles, 0.05),
+    "spirals": (data.spirals, 0.02),
 }
-OPTIMIZERS = {"adam": optim.Adam, "adamw": optim.AdamW, "rmsprop": optim.RMSprop, "sgd": optim.SGD}
-INDEX = re.compile("-?[0-9]{1,9}")  # of a column; whatever is longer is a name
+SETS = (*FIXED, *DRAWN)
+OPTIMIZERS = {  # and their usual learning rates
+    "adam": (optim.Adam, 0.03),
+    "adamw": (optim.AdamW, 0.03),
+    "rmsprop": (optim.RMSprop, 0.01),
+    "sgd": (optim.SGD, 0.1),
+}
+RECTIFIERS = ("relu", "leaky_relu", "gelu", "silu", "softplus")  # their weights are initialised after He
+INDEX = re.compile("-?[0-9]{1,9}")  # of a column; anything longer is a name
 MOST_PARAMETERS = MOST_POINTS = 1_000_000
 MOST_STEPS = 10_000_000
-RATES = {"adam": 0.03, "adamw": 0.03, "rmsprop": 0.01, "sgd": 0.1}
+TASKS = "auto: texts are classes, targets -1 and 1 a margin, 0 and 1 binary, other numbers a regression."
 
 
 @click.command(cls=Command)
 @click.argument("source", metavar="xor|four-points|moons|circles|spirals|FILE.csv")
-@click.option("--hidden", default="16,16", show_default=True, help='Sizes of the hidden layers; "" for none.')
-@click.option("--activation", default="tanh", show_default=True, help="Any op of one operand: tanh, relu, gelu, …")
-@click.option("--optimizer", default="adam", show_default=True, type=click.Choice(list(OPTIMIZERS)))
-@click.option(
-    "--lr", type=float, help="Learning rate, which falls to a hundredth. Default: 0.03; rmsprop 0.01, sgd 0.1."
-)
-@click.option("--l2", default=1e-4, show_default=True, type=click.FloatRange(0.0), help="Penalty on large weights.")
-@click.option(
-    "--steps", default=500, show_default=True, type=click.IntRange(1, MOST_STEPS), help="Steps, each over all examples."
-)
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of weights, data and split.")
-@click.option(
-    "--points", default=100, show_default=True, type=click.IntRange(2, MOST_POINTS), help="Size of a set that is drawn."
-)
-@click.option("--noise", type=click.FloatRange(0.0), help="Noise of a set that is drawn.")
+@option("--hidden", "16,16", 'Sizes of the hidden layers; "" for none.')
+@option("--activation", "tanh", "Any op of one operand: tanh, relu, gelu, …")
+@option("--optimizer", "adam", "How weights are updated.", click.Choice(list(OPTIMIZERS)))
+@click.option("--lr", type=float, help="Initial learning rate; falls to 1 %. Default: 0.03; rmsprop 0.01, sgd 0.1.")
+@option("--l2", 1e-4, "Penalty on large weights.", click.FloatRange(0.0))
+@option("--steps", 500, "Steps, each over all examples.", click.IntRange(1, MOST_STEPS))
+@option("--seed", 0, "Seed of weights, data and split.", click.IntRange(0))
+@option("--points", 100, "Size of a generated set.", click.IntRange(2, MOST_POINTS))
+@click.option("--noise", type=click.FloatRange(0.0), help="Noise of a generated set.")
 @click.option("--target", help="The column to predict, by name or index. Default: the last one.")
-@click.option(
-    "--task",
-    default="auto",
-    show_default=True,
-    type=click.Choice(["auto", *LOSSES]),
-    help="auto: texts are classes, targets -1 and 1 a margin, 0 and 1 binary, other numbers a regression.",
-)
-@click.option("--test", default=0.0, show_default=True, type=click.FloatRange(0.0, 0.9), help="Share to test on.")
+@option("--task", "auto", TASKS, click.Choice(["auto", *LOSSES]))
+@option("--test", 0.0, "Share of the examples to test on.", click.FloatRange(0.0, 0.9))
 @click.option("--raw", is_flag=True, help="Do not standardize the columns of a file.")
-@click.option(
-    "--plot", metavar="FILE", help="Picture of the loss, and of the decision boundary if there are two inputs."
-)
+@click.option("--plot", metavar="FILE", help="Plot the loss, and for two inputs the decision boundary.")
 @click.option("--save", metavar="FILE", help="Where to save the model, such as model.safetensors.")
 @json_option
 def train(**options: Any) -> int:
@@ -99,10 +92,9 @@ def train(**options: Any) -> int:
         problem = pose(examples, options["task"])
         scaling = scale(training, problem.task) if is_file and not options["raw"] else None
         model = build(problem, options)
-        rate = RATES[options["optimizer"]] if options["lr"] is None else options["lr"]
-        rate = setting(rate, "lr", "0.01")
-        schedule = optim.cosine(rate, 0.01 * rate, options["steps"])
-        optimizer = OPTIMIZERS[options["optimizer"]](model.parameters(), lr=schedule)
+        kind, usual = OPTIMIZERS[options["optimizer"]]
+        rate = setting(usual if options["lr"] is None else options["lr"], "lr", "0.01")
+        optimizer = kind(model.parameters(), lr=optim.cosine(rate, 0.01 * rate, options["steps"]))
         penalty = losses.l2(setting(options["l2"], "--l2", "1e-4"))
     check_outputs(plot=options["plot"], save=options["save"])
     _check_picture(options["plot"])
@@ -145,12 +137,15 @@ def train(**options: Any) -> int:
 
 
 def load(options: dict[str, Any]) -> data.Dataset:
-    """The set of that name, or the file at that path."""
+    """The data set of that name, or the file at that path."""
     source, target = options["source"], options["target"]
     if source in SETS:
         if target is not None:
             raise BadInput(f"`--target` is for CSV files; {source} has one target")
-        return SETS[source](options["points"], options["noise"], options["seed"])
+        if source in FIXED:
+            return FIXED[source]()
+        draw, usual = DRAWN[source]
+        return draw(options["points"], usual if options["noise"] is None else options["noise"], options["seed"])
     if not os.path.exists(source):
         if source.lower().endswith(".csv") or os.sep in source:
             raise BadInput(f"there is no file {source!r}")
@@ -158,19 +153,17 @@ def load(options: dict[str, Any]) -> data.Dataset:
         hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(SETS)}, or give the path of a CSV file"
         raise BadInput(f"there is no data set {quoted(source)}: {hint}")
     if options["noise"] is not None:
-        raise BadInput("`--noise` is for sets that are drawn, not for files")
-    column: str | int = -1
-    if target is not None:
-        column = int(target) if INDEX.fullmatch(target) else target
-    labels = True if options["task"] == "classes" else False if options["task"] != "auto" else "auto"
+        raise BadInput("`--noise` is for generated sets, not for files")
+    column = -1 if target is None else int(target) if INDEX.fullmatch(target) else target
+    labels = "auto" if options["task"] == "auto" else options["task"] == "classes"
     try:
         return data.read_csv(source, column, labels=labels)
-    except ValueError as error:  # the argument that the message names is an option here
+    except ValueError as error:  # it names an argument that is an option here
         raise BadInput(str(error).replace("say `labels=True`", "say --task classes")) from error
 
 
 def build(problem: Problem, options: dict[str, Any]) -> nn.MLP:
-    """A network with the layers that were asked for."""
+    """A network with the layers that `--hidden` asks for."""
     sizes = [size.strip() for size in options["hidden"].split(",") if size.strip()]
     if not all(size.isascii() and size.isdecimal() and size.strip("0") for size in sizes):
         raise BadInput(f"`--hidden` must be sizes of layers, as in 16,16; got {quoted(options['hidden'])}")
@@ -178,33 +171,25 @@ def build(problem: Problem, options: dict[str, Any]) -> nn.MLP:
     parameters = sum((before + 1) * after for before, after in pairwise([len(problem.columns), *shape]))
     if parameters > MOST_PARAMETERS or len(shape) > MOST_LAYERS:
         most = f"{MOST_PARAMETERS:,} parameters and {MOST_LAYERS:,} layers are the most"
-        raise BadInput(
-            f"`--hidden` {quoted(options['hidden'])} on {len(problem.columns):,} columns is too large: {most}"
-        )
+        size = f"`--hidden` {quoted(options['hidden'])} on {len(problem.columns):,} columns"
+        raise BadInput(f"{size} is too large: {most}")
     activation = options["activation"]
-    init = "he" if activation in ("relu", "leaky_relu", "gelu", "silu", "softplus") else "xavier"
+    init = "he" if activation in RECTIFIERS else "xavier"
     return nn.MLP(len(problem.columns), shape, activation=activation, init=init, rng=options["seed"])
 
 
 def fit(
     model: nn.MLP, loss: Loss, penalty: Penalty, examples: data.Dataset, optimizer: optim.Optimizer, steps: int
 ) -> History:
-    """`chainrule.fit`, its progress bar on standard error if someone is looking there."""
+    """`chainrule.fit`, with a progress bar on standard error if that is a terminal."""
+    options: dict[str, Any] = {"penalty": penalty, "optimizer": optimizer, "epochs": steps}
     with output_to_stderr(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # the history says too that the loss diverged
-        return chainrule.fit(
-            model,
-            loss,
-            examples,
-            penalty=penalty,
-            optimizer=optimizer,
-            epochs=steps,
-            progress=sys.stderr.isatty(),
-        )
+        warnings.simplefilter("ignore", RuntimeWarning)  # the history reports a loss that diverged, too
+        return chainrule.fit(model, loss, examples, **options, progress=sys.stderr.isatty())
 
 
 def predictions(model: nn.MLP, problem: Problem, rows: list[list[float]]) -> list[dict[str, Any]]:
-    """The model's answers to rows of numbers as they are in the data."""
+    """The model's predictions for rows of unscaled inputs."""
     from chainrule.training.inference import answers
 
     outputs = answers(model, rows)
@@ -212,7 +197,7 @@ def predictions(model: nn.MLP, problem: Problem, rows: list[list[float]]) -> lis
 
 
 def picture(model: nn.MLP, problem: Problem, examples: data.Dataset, history: History, path: str) -> bytes:
-    """The loss; beside it the decision boundary if that is a line in the plane, else the activations of the layers."""
+    """A plot of the loss; beside it the decision boundary if there are two inputs, else each layer's activations."""
     from matplotlib.figure import Figure
 
     from chainrule import plot
@@ -268,16 +253,16 @@ def _qualities(result: dict[str, Any]) -> list[str]:
 @click.option("-o", "--output", metavar="FILE", help="Write the predictions to a CSV file.")
 @json_option
 def predict(model: str, file: str | None, at: tuple[str, ...], output: str | None, as_json: bool) -> None:
-    """Use a model that `train --save` made: on the rows of a CSV file, or on the numbers given with --at.
+    """Apply a model that `train --save` wrote to the rows of a CSV file, or to the numbers in --at.
 
-    The rows come back as CSV with the predictions beside them.
+    Prints the rows as CSV, with the predictions beside them.
     """
     if (file is None) == (not at):
         raise BadInput("give a CSV file, or numbers with --at, as in --at x0=1,x1=2; one of the two")
     with input_errors():
         network = chainrule.load(model)
         problem = _problem(model, network)
-        rows, targets = _rows(problem, file, assignments(at))
+        rows, targets = _table(problem, file) if file is not None else ([_row(problem, assignments(at))], None)
     check_outputs(output=output)
     found = predictions(network, problem, rows)
     quality = problem.quality(found, targets) if targets is not None else {}
@@ -286,29 +271,25 @@ def predict(model: str, file: str | None, at: tuple[str, ...], output: str | Non
             write_whole(output, _csv(problem, rows, found).encode())
     if as_json:
         print_json({"task": problem.task, "inputs": problem.columns, "predictions": found, **quality})
-    elif at and not output:
-        click.echo("  ".join(f"{name} {shown(_spelled(answer), 200)}" for name, answer in found[0].items()))
     elif output:
         click.echo("  ".join([f"wrote {output}, {len(rows)} rows", *_qualities(quality)]))
+    elif at:
+        click.echo("  ".join(f"{name} {shown(_spelled(answer), 200)}" for name, answer in found[0].items()))
     else:
         text = _csv(problem, rows, found)
-        click.echo(escaped(text, keep="\n") if sys.stdout.isatty() else text, nl=False, color=True)  # as it is
+        click.echo(escaped(text, keep="\n") if sys.stdout.isatty() else text, nl=False, color=True)  # no codes stripped
         if quality:
             click.echo("  ".join(_qualities(quality)), err=True)
 
 
 def _problem(path: str, network: nn.MLP) -> Problem:
-    """The problem that the file describes; for a model saved by other means, plain numbers in and out."""
+    """The problem that the file describes; for a model saved by other means, a regression."""
     described = notes(path).get("problem")
     shape = network.config()
     if described is None:
-        if shape["nouts"][-1] > 1:
-            raise BadInput(
-                f"{path!r} does not say what its {shape['nouts'][-1]} outputs mean: save it with chainrule train"
-            )
-        count = shape["nin"]
-        columns = [f"x{k}" for k in range(count)]
-        return Problem("regression", columns, "target", [])
+        if (count := shape["nouts"][-1]) > 1:
+            raise BadInput(f"{path!r} does not say what its {count} outputs mean: save it with chainrule train")
+        return Problem("regression", [f"x{k}" for k in range(shape["nin"])], "target", [])
     with input_errors(f"{path!r}: "):
         problem = Problem.from_json(described)
     if len(problem.columns) != shape["nin"] or problem.outputs != shape["nouts"][-1]:
@@ -316,29 +297,32 @@ def _problem(path: str, network: nn.MLP) -> Problem:
     return problem
 
 
-def _rows(problem: Problem, file: str | None, at: dict[str, float]) -> tuple[list[list[float]], list[Any] | None]:
-    """The inputs, and the targets if the file has them too."""
-    if file is None:
-        missing = [name for name in problem.columns if name not in at]
-        unused = [name for name in at if name not in problem.columns]
-        if missing or unused:
-            what = f"no number for {listed(missing)}" if missing else f"{listed(unused)}, which is not an input"
-            raise BadInput(f"`--at` has {what}: the model takes {listed(problem.columns)}")
-        return [[at[name] for name in problem.columns]], None
-    table = read_table(file)
-    if not table.header and len(table.names) != len(problem.columns):
-        count, wanted = len(table.names), len(problem.columns)
-        raise BadInput(
-            f"{file!r} has no header and {count} columns; the model takes {wanted}: {listed(problem.columns)}"
-        )
-    rows = table.numbers(problem.columns if table.header else range(len(problem.columns)))
-    if not table.header or problem.target not in table.names:
+def _row(problem: Problem, at: dict[str, float]) -> list[float]:
+    """The inputs in `--at`, in the order of the columns."""
+    missing = [name for name in problem.columns if name not in at]
+    unused = [name for name in at if name not in problem.columns]
+    if missing or unused:
+        what = f"no number for {listed(missing)}" if missing else f"{listed(unused)}, which is not an input"
+        raise BadInput(f"`--at` has {what}: the model takes {listed(problem.columns)}")
+    return [at[name] for name in problem.columns]
+
+
+def _table(problem: Problem, file: str) -> tuple[list[list[float]], list[Any] | None]:
+    """The inputs in a CSV file, and the targets if it has usable ones."""
+    table, count = read_table(file), len(problem.columns)
+    if not table.header:
+        if len(table.names) != count:
+            what = f"{file!r} has no header and {len(table.names)} columns"
+            raise BadInput(f"{what}; the model takes {count}: {listed(problem.columns)}")
+        return table.numbers(range(count)), None
+    rows = table.numbers(problem.columns)
+    if problem.target not in table.names:
         return rows, None
     try:
         if problem.task == "classes":
             return rows, [problem.classes.index(text) for text in table.texts(problem.target)]
         return rows, [y for (y,) in table.numbers([problem.target])]
-    except ValueError:  # targets are not needed, so what is there may be anything
+    except ValueError:  # targets are not needed, so the column may hold anything
         return rows, None
 
 

@@ -1,7 +1,7 @@
-"""What a model is to learn from a table, and what its outputs mean; stored with the model, so that it can be used.
+"""What a model learns from a table, and what its outputs mean. Model files store it, so that `predict` can use them.
 
-There are four tasks. `regression`: the output is the target. `margin`: the target is -1 or 1, and the output's sign
-decides. `binary`: the target is 0 or 1, and the output its logit. `classes`: there is an output for each, its logit.
+There are four tasks. `regression`: the output is the target. `margin`: the target is -1 or 1, the output's sign.
+`binary`: the target is 0 or 1, and the output is its logit. `classes`: there is one output per class, its logit.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ LOSSES: dict[str, Callable[..., Any]] = {
     "binary": losses.binary_cross_entropy,
     "classes": losses.cross_entropy,
 }
-LEAST_DEVIATION = 1e-290  # of a column, so that weights divided by it are finite
+LEAST_DEVIATION = 1e-290  # of a column; weights divided by it are still finite
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A task, and the names of the columns and classes that the model's inputs and outputs stand for.
+    """A task, and the names of the columns and classes behind the model's inputs and outputs.
 
     >>> Problem("classes", ["x"], "y", ["no", "yes"]).answer([0.0, 2.0])
     {'prediction': 'yes', 'probability': 0.8807970779778823}
@@ -42,31 +42,29 @@ class Problem:
 
     @property
     def outputs(self) -> int:
-        """How many numbers the model returns."""
+        """The number of the model's outputs."""
         return len(self.classes) if self.task == "classes" else 1
 
     @property
     def loss(self) -> Callable[..., Any]:
-        """What training makes small."""
+        """The loss function that training minimizes."""
         return LOSSES[self.task]
 
     def answer(self, outputs: Sequence[float]) -> dict[str, Any]:
-        """What the model's outputs say, in the words of the data: a prediction, and how sure it is."""
+        """What the outputs mean in terms of the data: a prediction, and how certain it is."""
         score = outputs[0]
         if self.task == "regression":
             return {"prediction": score}
         if self.task == "margin":
             return {"prediction": 1 if score > 0.0 else -1, "score": score}
         if self.task == "binary":
-            return {"prediction": int(score > 0.0), "probability": _sigmoid(abs(score))}
+            return {"prediction": int(score > 0.0), "probability": 1.0 / (1.0 + math.exp(-abs(score)))}
         best = losses.argmax(outputs)
-        return {
-            "prediction": self.classes[best],
-            "probability": 1.0 / sum(math.exp(z - outputs[best]) for z in outputs),
-        }
+        probability = 1.0 / sum(math.exp(z - outputs[best]) for z in outputs)
+        return {"prediction": self.classes[best], "probability": probability}
 
     def quality(self, answers: Sequence[dict[str, Any]], targets: Sequence[Any]) -> dict[str, float]:
-        """How good predictions are: the share that is right, or the root mean square of the errors."""
+        """The accuracy of predictions, or their root mean square error."""
         predictions = [answer["prediction"] for answer in answers]
         if self.task == "regression":
             return {"rms error": math.dist(predictions, targets) / math.sqrt(len(targets))}
@@ -74,12 +72,12 @@ class Problem:
         return {"accuracy": fmean([float(p == y) for p, y in zip(predictions, wanted, strict=True)])}
 
     def to_json(self) -> str:
-        """All of it, as text for the notes of a model file."""
+        """As text for the notes of a model file."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Problem:
-        """What `to_json` gave; a file can hold any text there."""
+        """The problem that `to_json` wrote; a file may hold any text there."""
         try:
             problem = cls(**json.loads(text))
         except (TypeError, ValueError, RecursionError) as error:
@@ -90,7 +88,7 @@ class Problem:
         return problem
 
     def _is_sound(self) -> bool:
-        """Whether all is of the kind that it should be, and text that can be written; no two names are the same."""
+        """Whether types are right, texts can be encoded, and names are unique."""
         names = [self.columns, self.classes, [self.task], [self.target]]
         if not all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in names):
             return False
@@ -103,7 +101,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Scaling:
-    """How the columns of a table become numbers that are easy to learn from, of mean 0 and deviation 1 where it helps.
+    """Maps the columns of a table to numbers that are easy to learn from, with mean 0 and deviation 1 where it helps.
 
     >>> scaling = Scaling([3.0], [2.0], 10.0, 5.0)
     >>> prepared = scaling.prepared(Dataset([[5.0]], [20.0]))
@@ -117,7 +115,7 @@ class Scaling:
     target_deviation: float = 1.0
 
     def prepared(self, data: Dataset) -> Dataset:
-        """Examples to learn from."""
+        """The scaled examples."""
         scales = list(zip(self.means, self.deviations, strict=True))
         inputs = [
             [(x - mean) / deviation for x, (mean, deviation) in zip(row, scales, strict=True)] for row in data.inputs
@@ -127,17 +125,17 @@ class Scaling:
         return Dataset(inputs, [(y - self.target_mean) / self.target_deviation for y in data.targets])
 
     def move_into(self, model: nn.MLP) -> None:
-        """Change a model that learnt from such examples into one of the columns as they are, and of the target itself.
+        """Change a model trained on scaled examples into one for the columns and the target themselves.
 
-        Scaling is linear, as the first sum of a neuron is: w·(x - mean)/deviation + b is (w/deviation)·x + b', and
-        rounding changes it by no more than a change of x in its last digit would.
+        Scaling is linear, as is the sum in a neuron of the first layer: w·(x - mean)/deviation + b is
+        (w/deviation)·x + b'. Rounding changes it by no more than a change of x in its last digit would.
         """
         for neuron in model.layers[0].neurons:
             for w, deviation in zip(neuron.w, self.deviations, strict=True):
                 w.data /= deviation
             neuron.b.data -= math.fsum(w.data * mean for w, mean in zip(neuron.w, self.means, strict=True))
         if (self.target_mean, self.target_deviation) != (0.0, 1.0):
-            (neuron,) = model.layers[-1].neurons  # of a regression: it is linear
+            (neuron,) = model.layers[-1].neurons  # the one linear output of a regression
             for parameter in neuron.parameters():
                 parameter.data *= self.target_deviation
             neuron.b.data += self.target_mean
@@ -146,10 +144,11 @@ class Scaling:
 
 
 def pose(data: Dataset, task: str) -> Problem:
-    """The problem in some data; the task `auto` is recognised by the targets."""
-    classes = data.classes if isinstance(data, CsvDataset) else []
-    columns = data.columns if isinstance(data, CsvDataset) else [f"x{k}" for k in range(len(data.inputs[0]))]
-    target = data.target if isinstance(data, CsvDataset) else "target"
+    """The problem that `data` poses; the task `auto` is inferred from the targets."""
+    if isinstance(data, CsvDataset):
+        columns, target, classes = data.columns, data.target, data.classes
+    else:
+        columns, target, classes = [f"x{k}" for k in range(len(data.inputs[0]))], "target", []
     if task == "auto":
         task = "classes" if classes else recognised(data.targets)
     _check(task, classes, data.targets, target)
@@ -157,7 +156,7 @@ def pose(data: Dataset, task: str) -> Problem:
 
 
 def scale(data: Dataset, task: str) -> Scaling:
-    """The scaling to mean 0 and deviation 1 over `data`; of the target too if it is a number to predict."""
+    """The scaling of `data` to mean 0 and deviation 1; in a regression, of the target too."""
     inputs = list(zip(*data.inputs, strict=True))
     means, deviations = [fmean(column) for column in inputs], [_deviation(column) for column in inputs]
     if task == "regression":
@@ -176,31 +175,21 @@ def recognised(targets: Sequence[float]) -> str:
 
 
 def _check(task: str, classes: Sequence[str], targets: Sequence[Any], target: str) -> None:
+    column = f"column {quoted(target)} holds"
     if classes and task != "classes":
-        raise ValueError(
-            f"column {quoted(target)} holds texts ({listed(classes, 3)}), and the task {task!r} needs numbers: "
-            "use classes"
-        )
+        raise ValueError(f"{column} texts ({listed(classes, 3)}), and the task {task!r} needs numbers: use classes")
     if task == "classes":
         if len(classes) < 2:
-            raise ValueError(f"column {quoted(target)} holds {len(classes)} class, and two or more are needed")
+            raise ValueError(f"{column} {len(classes)} class, and two or more are needed")
         if len(classes) == len(targets) > 4:
-            raise ValueError(
-                f"column {quoted(target)} holds another text in every row, so it names no classes: choose another"
-            )
+            raise ValueError(f"{column} another text in every row, so it names no classes: choose another")
     needed = {"margin": {-1, 1}, "binary": {0, 1}}.get(task)
     if needed and not set(targets) <= needed:
         other = next(y for y in targets if y not in needed)
-        raise ValueError(
-            f"column {quoted(target)} holds {other!r}, and the task {task!r} has targets {sorted(needed)} only"
-        )
+        raise ValueError(f"{column} {other!r}, and the task {task!r} has targets {sorted(needed)} only")
 
 
 def _deviation(column: Sequence[float]) -> float:
-    """The standard deviation; 1 for a column that is constant, or nearly so, which scaling cannot help."""
+    """The standard deviation; 1 for a column that is constant or nearly so, which scaling would not help."""
     deviation = pstdev(column)
     return deviation if LEAST_DEVIATION < deviation < math.inf else 1.0
-
-
-def _sigmoid(score: float) -> float:
-    return 1.0 / (1.0 + math.exp(-score))

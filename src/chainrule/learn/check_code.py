@@ -1,7 +1,7 @@
-"""The code of a check, prepared for running: every `expect` has a number, and what it expects can be left out of it.
+"""Prepares the code of a check: numbers every `expect`, and removes the expected values.
 
-The process that runs a learner's answer is given a check that only says what to compute. What should come out is
-known from a run with the solution, call by call, by these numbers.
+The process that runs a learner's answer gets a check that says only what to compute. The expected values come from a
+run of the solution, matched call by call through these numbers.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 POSITIONS = ("label", "got", "expected", "node", "tolerance")
-NEEDED = ("label", "got", "node", "site")  # arguments that are not about what is expected
-SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.FunctionDef)  # imports stay: the learner's code sees them as well
+NEEDED = ("label", "got", "node", "site")  # arguments that say nothing about the expected value
+SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.FunctionDef)  # imports stay: the learner's code sees them too
 BUILTINS = frozenset(dir(builtins))
 
 
 @lru_cache(maxsize=64)
 def numbered(check: str) -> str:
-    """The check with `site=N` in every statement that is an `expect(…)`, so that its calls can be told apart.
+    """The check with `site=N` added to every statement `expect(…)`, so that its calls can be told apart.
 
     >>> numbered('expect("x", x, 1)')
     "expect('x', x, 1, site=0)"
@@ -33,7 +33,7 @@ def numbered(check: str) -> str:
 
 @lru_cache(maxsize=64)
 def without_expected(check: str, sites: frozenset[int]) -> str:
-    """A numbered check without what is expected at `sites`, and without the statements that only lead to it.
+    """A numbered check without the expected values at `sites`, and without statements that only compute them.
 
     >>> print(without_expected("y = 6.0\\nexpect('f(3)', f(3), y, site=0)", frozenset({0})))
     expect(label='f(3)', got=f(3), site=0)
@@ -53,7 +53,7 @@ def without_expected(check: str, sites: frozenset[int]) -> str:
 
 
 def _expectations(tree: ast.Module) -> Iterator[ast.Call]:
-    """The calls of `expect` that stand by themselves and spell their arguments out."""
+    """The calls of `expect` that are statements and spell out their arguments."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             call = node.value
@@ -63,7 +63,7 @@ def _expectations(tree: ast.Module) -> Iterator[ast.Call]:
 
 
 def _own_names(body: Sequence[ast.stmt]) -> set[str]:
-    """Python's names, and those that hold the check's own numbers and functions: no learner's code is behind them."""
+    """Builtins, and names bound to the check's own numbers and functions: no learner's code is behind them."""
     steps = list(_steps(body))
     own = {name for step in steps for name in _bound(step)} | BUILTINS
     while foreign := own & {name for step in steps if not _mentioned(step) <= own for name in _bound(step)}:
@@ -72,7 +72,7 @@ def _own_names(body: Sequence[ast.stmt]) -> set[str]:
 
 
 def _steps(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
-    """The statements, loops taken apart: `for x in y` binds x as `x = y` does."""
+    """The statements, with loops flattened: `for x in y` binds x as `x = y` does."""
     for statement in body:
         if isinstance(statement, ast.For):
             yield ast.fix_missing_locations(ast.Assign([statement.target], statement.iter, lineno=0))
@@ -82,7 +82,7 @@ def _steps(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
 
 
 def _of_use(body: Sequence[ast.stmt], own: set[str]) -> list[ast.stmt]:
-    """The statements that are more than a calculation, or change something for one that is."""
+    """The statements that are more than a calculation, or that these depend on."""
     needed = {statement for statement in body if not _is_calculation(statement, own)}
     while True:
         names = {name for statement in needed for name in _mentioned(statement)}
@@ -97,7 +97,7 @@ def _is_calculation(statement: ast.stmt, own: set[str]) -> bool:
 
 
 def _changed(statement: ast.stmt) -> set[str]:
-    """The names that a statement binds, or calls a method of, as in `expected.append(…)`."""
+    """The names that a statement binds or calls a method of, as in `expected.append(…)`."""
     called = {node.func for node in ast.walk(statement) if isinstance(node, ast.Call)}
     asked = {f.value.id for f in called if isinstance(f, ast.Attribute) and isinstance(f.value, ast.Name)}
     return asked | {name for step in _steps([statement]) for name in _bound(step)}

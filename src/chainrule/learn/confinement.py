@@ -1,8 +1,8 @@
-"""What a process that runs a stranger's answer may do, and the folder that it does it in.
+"""What a process that runs a stranger's answer may do, and the scratch folder it runs in.
 
-Time, memory and files are limited by the system. Other processes can be neither started nor signalled: a hook in Python
-says so in a sentence, and on Linux the kernel refuses whatever gets past the hook, such as a `fork` through ctypes, and
-more (see `kernel`). Elsewhere the answer has the rights of whoever grades it, on files and on the network.
+The system limits time, memory and files. The process can neither start nor signal others: a hook in Python explains
+that, and on Linux the kernel denies whatever gets past the hook, such as a `fork` through ctypes, and more (see
+`kernel`). On other systems the answer has the grading user's rights on files and on the network.
 """
 
 from __future__ import annotations
@@ -21,21 +21,14 @@ from typing import Any
 
 from chainrule.learn.kernel import shut_in
 
-STARTS_PROCESSES = {
-    "os.exec",
-    "os.fork",
-    "os.forkpty",
-    "os.posix_spawn",
-    "os.spawn",
-    "os.system",
-    "pty.spawn",
-    "subprocess.Popen",
-}
+STARTS_PROCESSES = frozenset(
+    ["os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn", "subprocess.Popen"]
+)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What an answer may use up. On macOS, memory is not limited by the system."""
+    """What an answer may use. macOS does not limit memory."""
 
     seconds: float = 10.0
     megabytes: int = 512
@@ -46,7 +39,7 @@ class Limits:
 
 
 def confine(limits: Limits, out_of_time: Callable[[], object]) -> None:
-    """Put the limits on this process, in its present folder; `out_of_time` is called when its seconds are over."""
+    """Limit this process, in its current folder; calls `out_of_time` when its time is up."""
     import resource
 
     wanted = {
@@ -54,13 +47,13 @@ def confine(limits: Limits, out_of_time: Callable[[], object]) -> None:
         resource.RLIMIT_AS: limits.megabytes << 20,
         resource.RLIMIT_FSIZE: limits.file_megabytes << 20,
         resource.RLIMIT_NOFILE: limits.open_files,
-        resource.RLIMIT_NPROC: 0,  # the system exempts its administrator, hence the hook and the filter
+        resource.RLIMIT_NPROC: 0,  # root is exempt, hence the hook and the filter
         resource.RLIMIT_CORE: 0,
     }
     for limit, number in wanted.items():
         try:
-            resource.setrlimit(limit, (number, number + (limit == resource.RLIMIT_CPU)))  # a second to be told in
-        except (ValueError, OSError):  # the system's own limit is lower, or it knows no such limit
+            resource.setrlimit(limit, (number, number + (limit == resource.RLIMIT_CPU)))  # one more second to report it
+        except (ValueError, OSError):  # the system's own limit is lower, or it has no such limit
             continue
     own = os.getpid()
 
@@ -76,12 +69,12 @@ def confine(limits: Limits, out_of_time: Callable[[], object]) -> None:
     signal.setitimer(signal.ITIMER_REAL, limits.seconds)
 
 
-# The folder.
+# The scratch folder.
 
 
 @contextmanager
 def scratch_folder() -> Iterator[str]:
-    """A new folder, gone at the end with all that is in it, however deep, and whatever stands at its name by then."""
+    """A new folder. In the end it is removed with everything in it, however deep, whatever has its name by then."""
     path = os.path.realpath(tempfile.mkdtemp(prefix="chainrule-grade-"))
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -92,12 +85,12 @@ def scratch_folder() -> Iterator[str]:
         with suppress(OSError):  # it may have been moved
             os.rmdir(os.readlink(f"/proc/self/fd/{handle}") if sys.platform == "linux" else path)
         os.close(handle)
-        with suppress(OSError):  # a link that was put there; it is not followed
+        with suppress(OSError):  # a link that took its place; it is not followed
             os.unlink(path)
 
 
 def _empty(folder: int) -> None:
-    """Without recursion: what is in inner folders is moved up, for they can be deeper than a path can be long."""
+    """Moves the contents of inner folders up instead of recursing: they can be deeper than the longest path."""
     prefix, moved = secrets.token_hex(8), 0
     os.fchmod(folder, stat.S_IRWXU)
     while names := os.listdir(folder):
@@ -105,11 +98,11 @@ def _empty(folder: int) -> None:
             try:
                 os.unlink(name, dir_fd=folder)
                 continue
-            except (IsADirectoryError, PermissionError):  # Linux says the one of folders, macOS the other
+            except (IsADirectoryError, PermissionError):  # for folders, on Linux and on macOS
                 os.chmod(name, stat.S_IRWXU, dir_fd=folder)
             inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
             for part in os.listdir(inner):
-                if stat.S_ISDIR(os.lstat(part, dir_fd=inner).st_mode):  # one that is closed cannot be moved
+                if stat.S_ISDIR(os.lstat(part, dir_fd=inner).st_mode):  # without permissions it cannot be moved
                     os.chmod(part, stat.S_IRWXU, dir_fd=inner)
                 os.rename(part, f"{prefix}{moved}", src_dir_fd=inner, dst_dir_fd=folder)
                 moved += 1
@@ -118,7 +111,7 @@ def _empty(folder: int) -> None:
 
 
 def overfull(path: str, limits: Limits) -> bool:
-    """Whether a folder holds more than an answer may leave there."""
+    """Whether a folder holds more than an answer may write."""
     files = blocks = 0
     pending = [path]
     while pending:
@@ -131,7 +124,7 @@ def overfull(path: str, limits: Limits) -> bool:
                         return True
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(entry.path)
-        except OSError as error:  # what is gone meanwhile, or closed, does not count
+        except OSError as error:  # what has vanished or is inaccessible does not count
             if error.errno == errno.ENAMETOOLONG:
                 return True
     return False

@@ -1,23 +1,18 @@
-"""A course as plain data: lessons, and the blocks that they are made of. `lesson_files` reads it from files.
-
-`Course.to_json` writes it for the page, `exercise_data` one exercise of it for a process that grades.
-"""
+"""A course as plain data: lessons, and the blocks they consist of. `lesson_files` reads it from files."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-VERSION = 1
 MOST_PUZZLED = 16  # lines
 
 
 @dataclass(frozen=True)
 class Prose:
-    """Markdown between the blocks."""
+    """Markdown between other blocks."""
 
     markdown: str
     type: str = "prose"
@@ -25,7 +20,7 @@ class Prose:
 
 @dataclass(frozen=True)
 class Wrong:
-    """An answer that learners give, and what to tell them. `fingerprint` is how it behaves (see grading)."""
+    """A wrong answer that learners give, and the message for it. `fingerprint` says how it behaves (see `grading`)."""
 
     message: str
     code: str
@@ -36,7 +31,7 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Exercise:
-    """Code to write, and all that goes with it. `parts` holds the solutions of the exercises the template names."""
+    """Code to write. `parts` holds the solutions of the other exercises that the template names."""
 
     name: str
     title: str
@@ -55,14 +50,14 @@ class Exercise:
 
     @property
     def puzzle(self) -> list[str]:
-        """The lines of the solution, to be put in order; none if they are too many for that."""
+        """The lines of the solution, for learners to put in order; empty if there are too many."""
         lines = [line for line in self.solution.splitlines() if line.strip()]
         return lines if len(lines) <= MOST_PUZZLED else []
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One answer of a quiz, and why it is right or wrong."""
+    """One choice in a quiz, and why it is right or wrong."""
 
     text: str
     right: bool
@@ -71,7 +66,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Quiz:
-    """A question with one right answer or more."""
+    """A question with at least one right choice."""
 
     name: str
     question: str
@@ -81,7 +76,7 @@ class Quiz:
 
 @dataclass(frozen=True)
 class Stepper:
-    """Code that builds a graph to step through; with `own`, of the learner's class."""
+    """Code that builds a graph to step through; `own` makes it use the learner's class."""
 
     code: str
     own: bool
@@ -90,7 +85,7 @@ class Stepper:
 
 @dataclass(frozen=True)
 class Predict:
-    """Code whose gradients are to be predicted, node by node, and then revealed."""
+    """Code whose gradients the learner predicts, node by node, before they are revealed."""
 
     name: str
     code: str
@@ -99,7 +94,7 @@ class Predict:
 
 @dataclass(frozen=True)
 class Widget:
-    """An interactive piece that the page brings along."""
+    """An interactive figure that the page implements."""
 
     name: str
     attributes: Mapping[str, str]
@@ -111,7 +106,7 @@ Block = Prose | Exercise | Quiz | Stepper | Predict | Widget
 
 @dataclass(frozen=True)
 class Lesson:
-    """One file. Its id is the file's name without `.md`."""
+    """One file; `id` is its name without `.md`."""
 
     id: str
     title: str
@@ -120,51 +115,31 @@ class Lesson:
 
     @property
     def exercises(self) -> list[Exercise]:
-        """The exercises in order."""
+        """The exercises, in order."""
         return [block for block in self.blocks if isinstance(block, Exercise)]
 
 
 @dataclass(frozen=True)
 class Course:
-    """The lessons in order, and the named templates."""
+    """The lessons, in order, and the named templates."""
 
     lessons: tuple[Lesson, ...]
     templates: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def exercises(self) -> dict[str, Exercise]:
-        """Every exercise by its name."""
+        """Every exercise, by name."""
         return {exercise.name: exercise for lesson in self.lessons for exercise in lesson.exercises}
 
     def lesson_of(self, name: str) -> Lesson:
-        """The lesson in which the exercise called `name` is."""
+        """The lesson that contains the exercise called `name`."""
         return next(lesson for lesson in self.lessons if any(e.name == name for e in lesson.exercises))
-
-    def to_json(self) -> str:
-        """The course for the page, with the fingerprints of the wrong answers, which are run for it."""
-        from chainrule.learn.grading import with_fingerprints
-
-        lessons = [
-            {
-                "id": lesson.id,
-                "title": lesson.title,
-                "summary": lesson.summary,
-                "blocks": [
-                    exercise_data(with_fingerprints(block)) if isinstance(block, Exercise) else asdict(block)
-                    for block in lesson.blocks
-                ],
-            }
-            for lesson in self.lessons
-        ]
-        course = {"version": VERSION, "lessons": lessons, "templates": dict(self.templates)}
-        return json.dumps(course, ensure_ascii=False, allow_nan=False)
 
 
 def exercise_data(exercise: Exercise) -> dict[str, Any]:
-    """An exercise as data for JSON; `exercise_from` reads it."""
+    """An exercise as data for JSON, without its place in a file; `exercise_from` reads it back."""
     data = asdict(exercise) | {"puzzle": exercise.puzzle}
-    for place in ("file", "line"):
-        del data[place]
+    del data["file"], data["line"]
     for wrong in data["wrong"]:
         del wrong["line"]
     return data
@@ -172,6 +147,6 @@ def exercise_data(exercise: Exercise) -> dict[str, Any]:
 
 def exercise_from(data: Mapping[str, Any]) -> Exercise:
     """The exercise that `exercise_data` described."""
-    fields = {key: data[key] for key in ("name", "title", "group", "prompt", "starter", "template", "solution")}
+    known = {field.name: data[field.name] for field in fields(Exercise) if field.name in data}
     wrong = tuple(Wrong(**entry) for entry in data["wrong"])
-    return Exercise(**fields, check=data["check"], hints=tuple(data["hints"]), wrong=wrong, parts=data["parts"])
+    return Exercise(**known | {"hints": tuple(data["hints"]), "wrong": wrong})

@@ -1,15 +1,15 @@
-"""What the live parts of the lessons compute: trainings that advance a little at a time, and gradients layer by layer.
+"""What the interactive figures of the lessons compute: training runs that advance step by step, and layer gradients.
 
-The page calls these functions, JSON in and JSON out; it only draws. `start` makes a demonstration of a kind and keeps
-it; `advance` lets it work for so many seconds and says what became of it. Where a demonstration takes `own`, the source
-of a learner's class, that class does the work in place of chainrule's.
+The page calls these functions, JSON in and JSON out; it only draws. `start` creates a demonstration and keeps it,
+`advance` runs it for a number of steps or seconds and returns its state. If a demonstration takes `own`, the source of
+a learner's class, that class replaces chainrule's.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -20,64 +20,77 @@ from chainrule.learn.explaining import FILE
 from chainrule.learn.graphs import describe as describe_own
 from chainrule.stepping.steps import describe
 
-MOST_KEPT = 12  # demonstrations of pages long gone
+Neuron = Callable[[Sequence[Any]], Any]
+MOST_KEPT = 12  # demonstrations; older ones belong to pages long gone
 
 
 class Network:
-    """Layers of neurons over any class of Value. A neuron is a list of weights, and a bias."""
+    """Layers of neurons over any class of Value: their weights and bias, and functions that compute their outputs."""
 
-    def __init__(
-        self, make: Callable[[float], Any], sizes: Sequence[int], activation: str, output: str, rng: Random
-    ) -> None:
-        names = [activation] * (len(sizes) - 2) + [output]
-        self.layers = [
-            [([make(rng.uniform(-1.0, 1.0)) for _ in range(nin)], make(0.0)) for _ in range(nout)]
-            for nin, nout in pairwise(sizes)
-        ]
-        self.activations = [_ACTIVATIONS[name] for name in names]
+    def __init__(self, layers: list[list[tuple[list[Any], Any]]], neurons: Sequence[Sequence[Neuron]]) -> None:
+        self.layers, self.neurons = layers, neurons
 
     def parameters(self) -> list[Any]:
         return [p for layer in self.layers for weights, bias in layer for p in (*weights, bias)]
 
     def by_layer(self, x: Sequence[Any]) -> list[list[Any]]:
-        """What every neuron says."""
+        """The output of every neuron."""
         found: list[list[Any]] = []
-        for layer, activate in zip(self.layers, self.activations, strict=True):
-            x = [activate(_weighted_sum(weights, x, bias)) for weights, bias in layer]
-            found.append(x)
+        for layer in self.neurons:
+            x = [neuron(x) for neuron in layer]
+            found.append(list(x))
         return found
 
     def __call__(self, x: Sequence[Any]) -> Any:
         return self.by_layer(x)[-1][0]
 
 
-class Ours(Network):
-    """chainrule's `nn.MLP` in that form."""
+def _random_network(
+    make: Callable[[float], Any], sizes: Sequence[int], activation: str, output: str, rng: Random
+) -> Network:
+    """A network of Values that `make` creates."""
+    layers = [
+        [([make(rng.uniform(-1.0, 1.0)) for _ in range(nin)], make(0.0)) for _ in range(nout)]
+        for nin, nout in pairwise(sizes)
+    ]
+    names = [activation] * (len(sizes) - 2) + [output]
+    return Network(
+        layers, [[_neuron(*w, _ACTIVATIONS[name]) for w in layer] for layer, name in zip(layers, names, strict=True)]
+    )
 
-    def __init__(self, model: nn.MLP) -> None:
-        self.model = model
-        self.layers = [[(neuron.w, neuron.b) for neuron in layer.neurons] for layer in model.layers]
 
-    def by_layer(self, x: Sequence[Any]) -> list[list[Any]]:
-        found: list[list[Any]] = []
-        for layer in self.model.layers:
-            x = [neuron(x) for neuron in layer.neurons]
-            found.append(list(x))
-        return found
+def _neuron(weights: list[Any], bias: Any, activate: Callable[[Any], Any]) -> Neuron:
+    def neuron(x: Sequence[Any]) -> Any:
+        total = bias
+        for w, xi in zip(weights, x, strict=True):
+            total = total + w * xi
+        return activate(total)
+
+    return neuron
 
 
 _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "linear": lambda x: x,
     "relu": lambda x: x.relu(),
-    "sigmoid": lambda x: ((x * 0.5).tanh() + 1.0) * 0.5,  # of what every class has
+    "sigmoid": lambda x: ((x * 0.5).tanh() + 1.0) * 0.5,  # made of ops that every class has
     "tanh": lambda x: x.tanh(),
 }
 
 
-class Training:
-    """Gradient descent on the lecture's four points, or on xor, with any class of Value that knows + * ** and tanh.
+def _descend(loss: Any, parameters: Sequence[Any], lr: float, zero: bool = True) -> None:
+    """One step of gradient descent. Without `zero`, the new gradients are added to the old ones."""
+    if zero:
+        for parameter in parameters:
+            parameter.grad = 0.0
+    loss.backward()
+    for parameter in parameters:
+        parameter.data -= lr * parameter.grad
 
-    Without `zero`, the gradients of all steps pile up, as they do for whoever forgets to set them back.
+
+class Training:
+    """Gradient descent on the lecture's four points, or on xor, with any class of Value that has + * ** and tanh.
+
+    Without `zero`, gradients accumulate over all steps, as they do if you forget to reset them.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -86,24 +99,18 @@ class Training:
         self.lr = float(settings.get("lr", 0.05))
         self.zero = bool(settings.get("zero", True))
         sizes = [len(self.examples.inputs[0]), *map(int, settings.get("hidden", [4, 4])), 1]
-        self.network = Network(make, sizes, "tanh", "tanh", Random(int(settings.get("seed", 1))))
+        self.network = _random_network(make, sizes, "tanh", "tanh", Random(int(settings.get("seed", 1))))
         self.losses: list[float] = []
         self.largest: list[float] = []  # gradient of each step
         self.outputs: list[float] = []
 
     def step(self) -> None:
         outputs = [self.network(x) for x in self.examples.inputs]
-        loss: Any = sum(
-            ((y + -target) ** 2 for y, target in zip(outputs, self.examples.targets, strict=True)), start=0.0
-        )
+        errors = ((y + -target) ** 2 for y, target in zip(outputs, self.examples.targets, strict=True))
+        loss: Any = sum(errors, start=0.0)
         parameters = self.network.parameters()
-        if self.zero:
-            for parameter in parameters:
-                parameter.grad = 0.0
-        loss.backward()
+        _descend(loss, parameters, self.lr, self.zero)
         self.largest.append(max(abs(float(parameter.grad)) for parameter in parameters))
-        for parameter in parameters:
-            parameter.data -= self.lr * parameter.grad
         self.losses.append(float(loss.data))
         self.outputs = [float(y.data) for y in outputs]
 
@@ -112,7 +119,7 @@ class Training:
 
 
 class ForgottenZero:
-    """Two trainings from one start, the second without zeros."""
+    """Two training runs from the same start; the second never resets its gradients."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.runs = [Training(settings | {"zero": zero}) for zero in (True, False)]
@@ -142,10 +149,7 @@ class Comparison:
         for activation, models in self.models.items():
             for model, history in zip(models, self.losses[activation], strict=True):
                 loss = losses.sum_of_squares([model(x) for x in self.examples.inputs], self.examples.targets)
-                model.zero_grad()
-                loss.backward()
-                for parameter in model.parameters():
-                    parameter.data -= self.lr * parameter.grad
+                _descend(loss, model.parameters(), self.lr)
                 history.append(loss.data)
 
     def state(self) -> dict[str, Any]:
@@ -153,7 +157,7 @@ class Comparison:
 
 
 class Playground:
-    """A network that separates points of two classes, -1 and 1: hinge loss on small batches, Adam."""
+    """A network that separates points of two classes, -1 and 1, by hinge loss on small batches, with Adam."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.points = _points(settings)
@@ -161,12 +165,15 @@ class Playground:
         sizes = [2, *(int(n) for n in settings.get("hidden", [6, 6])), 1]
         activation, own = str(settings.get("activation", "tanh")), settings.get("own", "")
         if own:
-            self.network: Network = Network(_own_class(own), sizes, activation, "linear", self.rng)
+            self.network = _random_network(_own_class(own), sizes, activation, "linear", self.rng)
         else:
-            self.network = Ours(nn.MLP(2, sizes[1:], activation=activation, rng=self.rng))
+            layers = [layer.neurons for layer in nn.MLP(2, sizes[1:], activation=activation, rng=self.rng).layers]
+            self.network = Network([[(neuron.w, neuron.b) for neuron in layer] for layer in layers], layers)
         for name, parameter in zip(_names(self.network), self.network.parameters(), strict=True):
             parameter.label = name
-        self.twins = [Value(parameter.data) for parameter in self.network.parameters()]  # the optimizer knows only ours
+        self.twins = [
+            Value(parameter.data) for parameter in self.network.parameters()
+        ]  # Adam takes chainrule's Values only
         self.optimizer = optim.Adam(self.twins, lr=float(settings.get("lr", 0.03)))
         self.batch = int(settings.get("batch", 20))
         self.steps = 0
@@ -192,15 +199,11 @@ class Playground:
 
     def state(self) -> dict[str, Any]:
         layers = [[[*(w.data for w in weights), b.data] for weights, b in layer] for layer in self.network.layers]
-        return {
-            "steps": self.steps,
-            "loss": self.loss if self.steps else None,
-            "layers": layers,
-            "points": [[*x, y] for x, y in self.points],
-        }
+        points = [[*x, y] for x, y in self.points]
+        return {"steps": self.steps, "loss": self.loss if self.steps else None, "layers": layers, "points": points}
 
     def graph(self, x: Sequence[float], target: float) -> dict[str, Any]:
-        """The loss of one point, with every gradient, as the stepper shows it. The training is left as it is."""
+        """The loss of one point, with every gradient, as the stepper shows it. Training is not affected."""
         make = type(self.network.parameters()[0])
         inputs = [make(number) for number in x]
         for i, value in enumerate(inputs, 1):
@@ -233,7 +236,7 @@ _kept: dict[str, Any] = {}
 
 
 def start(kind: str, settings: str) -> str:
-    """Make a demonstration; its name and how it begins.
+    """Create a demonstration; returns its name and initial state.
 
     >>> json.loads(start("training", '{"data": "xor"}'))["targets"]
     [-1.0, 1.0, 1.0, -1.0]
@@ -249,7 +252,7 @@ def start(kind: str, settings: str) -> str:
 
 
 def advance(name: str, steps: int, seconds: float) -> str:
-    """Let a demonstration take `steps` steps, or as many as fit into `seconds`; null if it is no longer kept.
+    """Run a demonstration for `steps` steps, or as many as fit into `seconds`; null if it is no longer kept.
 
     >>> name = json.loads(start("training", '{"data": "xor"}'))["name"]
     >>> len(json.loads(advance(name, 3, 60.0))["losses"])
@@ -269,18 +272,18 @@ def advance(name: str, steps: int, seconds: float) -> str:
 
 
 def point_graph(name: str, x: float, y: float, target: float) -> str:
-    """The graph of one point's loss in a playground: {"graph": …} or {"error": …}; null if it is no longer kept."""
+    """The graph of one point's loss in a playground, {"graph": …} or {"error": …}; null if it is no longer kept."""
     playground = _kept.get(name)
     if playground is None:
         return "null"
     try:
         return json.dumps({"graph": playground.graph([x, y], target)})
-    except ValueError as error:  # too large to be read
+    except ValueError as error:  # it has too many nodes to be shown
         return json.dumps({"error": str(error)})
 
 
 def layer_gradients(depth: int, activation: str, init: str, seed: int) -> str:
-    """The mean size of the weights' gradients, layer by layer, in a network as deep as wanted, before any training.
+    """The mean absolute gradient of each layer's weights, in an untrained network with `depth` hidden layers.
 
     >>> len(json.loads(layer_gradients(5, "tanh", "uniform", 1))["layers"])
     6
@@ -288,11 +291,12 @@ def layer_gradients(depth: int, activation: str, init: str, seed: int) -> str:
     model = nn.MLP(2, [4] * depth + [1], activation=activation, init=init, rng=seed)
     points = data.moons(n=12, seed=0)
     losses.mean_square([model(x) for x in points.inputs], points.targets).backward()
-    return _json({"layers": [_mean(abs(w.grad) for n in layer.neurons for w in n.w) for layer in model.layers]})
+    sizes = [[abs(w.grad) for neuron in layer.neurons for w in neuron.w] for layer in model.layers]
+    return _json({"layers": [sum(layer) / len(layer) for layer in sizes]})
 
 
 def _json(state: dict[str, Any]) -> str:
-    """As JSON, which knows no numbers beyond all bounds: they become null."""
+    """As JSON, which has no infinities and NaNs: they become null."""
     try:
         return json.dumps(state, allow_nan=False)
     except ValueError:
@@ -300,7 +304,7 @@ def _json(state: dict[str, Any]) -> str:
 
 
 def _own_class(source: str) -> Callable[[float], Any]:
-    """The class called `Value` in a learner's source; without one, chainrule's."""
+    """The class `Value` from a learner's source; without a source, chainrule's."""
     if not source:
         return Value
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -309,52 +313,44 @@ def _own_class(source: str) -> Callable[[float], Any]:
     return made
 
 
-def _weighted_sum(weights: Sequence[Any], x: Sequence[Any], bias: Any) -> Any:
-    total = bias
-    for w, xi in zip(weights, x, strict=True):
-        total = total + w * xi
-    return total
-
-
 def _points(settings: dict[str, Any]) -> data.Dataset:
-    drawn = settings.get("points")
-    if drawn:
+    if drawn := settings.get("points"):
         return data.Dataset([[float(x), float(y)] for x, y, _ in drawn], [int(label) for _, _, label in drawn])
     kind, n, seed = str(settings.get("data", "moons")), int(settings.get("n", 80)), int(settings.get("seed", 1))
-    noise = float(settings.get("noise", 0.1))
-    if kind == "moons":
-        return _centred(data.moons(n=n, noise=noise, seed=seed))
-    if kind == "circles":
-        return _scaled(data.circles(n=n, noise=noise, seed=seed), 1.2)
-    if kind == "spirals":
-        return _scaled(data.spirals(n=n, noise=noise / 4, seed=seed), 1.4)
-    if kind == "blobs":
-        return _scaled(data.blobs(n=n, noise=3 * noise, seed=seed, classes=2), 1.0)
-    if kind == "xor":
-        rng = Random(seed)
-        inputs = [[rng.uniform(-1.4, 1.4), rng.uniform(-1.4, 1.4)] for _ in range(n)]
-        return data.Dataset(inputs, [1 if x * y < 0 else -1 for x, y in inputs])
-    raise ValueError(f"`data` must be moons, circles, spirals, blobs or xor, got {kind!r}")
+    if kind not in _POINTS:
+        raise ValueError(f"`data` must be moons, circles, spirals, blobs or xor, got {kind!r}")
+    return _POINTS[kind](n, float(settings.get("noise", 0.1)), seed)
 
 
-def _centred(points: data.Dataset) -> data.Dataset:
-    return data.Dataset([[x - 0.5, 1.4 * (y - 0.25)] for x, y in points.inputs], points.targets)
+def _moved(points: data.Dataset, move: Callable[[float, float], list[float]]) -> data.Dataset:
+    return data.Dataset([move(x, y) for x, y in points.inputs], points.targets)
 
 
 def _scaled(points: data.Dataset, by: float) -> data.Dataset:
-    return data.Dataset([[by * x, by * y] for x, y in points.inputs], points.targets)
+    return _moved(points, lambda x, y: [by * x, by * y])
+
+
+def _squares(n: int, seed: int) -> data.Dataset:
+    """Points in a square, labelled like xor by the signs of their coordinates."""
+    rng = Random(seed)
+    inputs = [[rng.uniform(-1.4, 1.4), rng.uniform(-1.4, 1.4)] for _ in range(n)]
+    return data.Dataset(inputs, [1 if x * y < 0 else -1 for x, y in inputs])
+
+
+_POINTS: dict[str, Callable[[int, float, int], data.Dataset]] = {  # by their number, noise and seed
+    "moons": lambda n, noise, seed: _moved(data.moons(n, noise, seed), lambda x, y: [x - 0.5, 1.4 * (y - 0.25)]),
+    "circles": lambda n, noise, seed: _scaled(data.circles(n, noise, seed), 1.2),
+    "spirals": lambda n, noise, seed: _scaled(data.spirals(n, noise / 4, seed), 1.4),
+    "blobs": lambda n, noise, seed: data.blobs(n=n, noise=3 * noise, seed=seed, classes=2),
+    "xor": lambda n, noise, seed: _squares(n, seed),
+}
 
 
 def _names(network: Network) -> list[str]:
-    """Short names for the parameters: `w2,1,3` is what neuron 1 of layer 2 has for its third input."""
+    """Short names for the parameters: `w2,1,3` is the weight of the third input in neuron 1 of layer 2."""
     return [
         name
         for depth, layer in enumerate(network.layers, 1)
         for i, (weights, _) in enumerate(layer, 1)
         for name in (*(f"w{depth},{i},{k}" for k in range(1, len(weights) + 1)), f"b{depth},{i}")
     ]
-
-
-def _mean(numbers: Iterable[float]) -> float:
-    found = list(numbers)
-    return sum(found) / len(found)

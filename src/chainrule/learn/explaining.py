@@ -1,4 +1,4 @@
-"""Errors in a learner's code, told to a learner: what happened, on which of their lines, and what may help."""
+"""Errors in a learner's code, explained to the learner: what happened, on which of their lines, and what may help."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import FrameType, TracebackType
-from typing import Any
 
 from chainrule.learn.templates import Source
 
 FILE = "your_code.py"  # the learner's code in tracebacks
 MOST_TEXT = 200  # characters of one value or message
-LIKENESS = 0.7  # of names that are taken for misspellings
+LIKENESS = 0.7  # from which on a name counts as a misspelling
 
 
 @dataclass(frozen=True)
@@ -29,10 +28,6 @@ class Error:
     text: str
     line: int | None = None
     column: int | None = None
-
-    def data(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 ADVICE = {
@@ -51,29 +46,26 @@ def explain(error: BaseException, source: Source | None = None) -> Error:
     'ZeroDivisionError: division by zero.'
     """
     kind = type(error).__name__
-    frames = [(f, n) for f, n in _frames(error.__traceback__) if f.f_code.co_filename == FILE]
-    own = [n for _, n in frames if source and source.first <= n < source.first + source.count]
+    frames = list(_frames(error.__traceback__))
+    own = [line for _, line in frames if source and source.first <= line < source.first + source.count]
+    elsewhere = bool(source and frames and not own)
     text = ADVICE.get(kind) or f"{kind}: {_sentence(error)}"
-    if kind not in ADVICE and not (source and frames and not own):  # other lines are not theirs to change
+    if kind not in ADVICE and not elsewhere:  # learners cannot change other lines
         text += _advice(error, frames, source)
     if isinstance(error, (AttributeError, TypeError)) and "NoneType" in text:
         text += " Where does the None come from: a function without `return`?"
-    if source and frames and not own:
+    if source and elsewhere:
         around = source.text.split("\n")[frames[-1][1] - 1].strip()
         text += f" It happened in the code around yours, at `{around}`."
     return Error(kind, text, own[-1] - source.first + 1 if source and own else None)
 
 
 def explain_syntax(error: BaseException, source: Source, code: str) -> Error:
-    """What kept Python from reading the code, by itself or in its place in `source`."""
-    kind = type(error).__name__
+    """Why Python could not parse the code, on its own or in its place in `source`."""
     if not isinstance(error, SyntaxError):
-        text = (
-            "this is nested too deeply to be read"
-            if isinstance(error, (RecursionError, MemoryError))
-            else _sentence(error)
-        )
-        return Error("SyntaxError", f"Python cannot read this: {text.rstrip('.')}.")
+        too_deep = isinstance(error, (RecursionError, MemoryError))
+        text = "this is nested too deeply to be read" if too_deep else _sentence(error).rstrip(".")
+        return Error("SyntaxError", f"Python cannot read this: {text}.")
     line, column = error.lineno, error.offset
     try:
         ast.parse(code, FILE)
@@ -85,7 +77,8 @@ def explain_syntax(error: BaseException, source: Source, code: str) -> Error:
         if line is None or not 1 <= line <= source.count:
             line, column = source.count, None
     column = column if column and column > 0 else None
-    return Error(kind, f"Python cannot read line {line}: {error.msg}.{_syntax_advice(error)}", line, column)
+    text = f"Python cannot read line {line}: {error.msg}.{_syntax_advice(error)}"
+    return Error(type(error).__name__, text, line, column)
 
 
 def _syntax_advice(error: SyntaxError) -> str:
@@ -97,22 +90,24 @@ def _syntax_advice(error: SyntaxError) -> str:
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+    """The frames of the learner's program, and the line that each had reached."""
     while traceback:
-        yield traceback.tb_frame, traceback.tb_lineno
+        if traceback.tb_frame.f_code.co_filename == FILE:
+            yield traceback.tb_frame, traceback.tb_lineno
         traceback = traceback.tb_next
 
 
 def _sentence(error: BaseException) -> str:
     try:
         text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    except BaseException:  # a __str__ of the learner's
+    except BaseException:  # the learner's __str__
         text = ""
     text = " ".join(text.split())[:MOST_TEXT] or "no more is known"
     return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
 def _advice(error: BaseException, frames: list[tuple[FrameType, int]], source: Source | None) -> str:
-    """What beginners mean when they get this error, or a name like the one that is not known."""
+    """What beginners usually mean when they get this error, or a known name that is spelled similarly."""
     name, text = _wanted_name(error), _sentence(error)
     if isinstance(error, UnboundLocalError):
         return " A name that a function assigns to is its own, and empty at first. Is a field meant, as in `self.grad`?"
@@ -124,7 +119,7 @@ def _advice(error: BaseException, frames: list[tuple[FrameType, int]], source: S
         return f" It is a plain number{' already' if name == 'data' else ''}: only a Value has `{name}`."
     if isinstance(error, NameError) and hasattr(math, name) and source and "import math" in source.text:
         return f" For a number it is `math.{name}(…)`; a Value may have a method, `….{name}()`."
-    with suppress(Exception):  # a __dir__ of the learner's
+    with suppress(Exception):  # the learner's __dir__
         if close := difflib.get_close_matches(name, _known_names(error, frames, source), 1, LIKENESS):
             return f" Did you mean `{close[0]}`?"
     return ""
@@ -135,11 +130,10 @@ def _wanted_name(error: BaseException) -> str:
 
 
 def _known_names(error: BaseException, frames: list[tuple[FrameType, int]], source: Source | None) -> list[str]:
-    known: list[str] = []
-    wanted = _wanted_name(error)
+    known, wanted = list[str](), _wanted_name(error)
     if isinstance(error, AttributeError):
         known = dir(error.obj)
     elif isinstance(error, NameError) and frames:
         known = [*frames[-1][0].f_locals, *frames[-1][0].f_globals, *vars(builtins)]
-        known += re.findall(r"\b[A-Za-z_]\w*", source.text if source else "")  # of functions around the frame, too
+        known += re.findall(r"\b[A-Za-z_]\w*", source.text if source else "")  # also those of enclosing functions
     return [name for name in known if not name.startswith("__") and name != wanted and not keyword.iskeyword(name)]

@@ -1,10 +1,10 @@
-"""`grade(exercise, code)`: runs a learner's code and the exercise's check, and says what came out.
+"""`grade(exercise, code)`: runs a learner's code and the exercise's check, and returns a report.
 
-`running` does the running. What its transcript says is judged here: rows are compared, and a wrong answer is known by
-its *fingerprint*, what the rows say and how it failed, not by its text: code that behaves as an authored wrong answer
-does gets its message. Answers that behave alike are told apart by a pattern on the source.
+`running` runs it; its transcript is judged here. A wrong answer is recognised by its *fingerprint*, that is by its rows
+and how it failed, not by its text: code that behaves like an authored wrong answer gets that answer's message. Answers
+that behave alike are told apart by a pattern on the source.
 
-A transcript from a process that cannot be trusted is compared with what the solution's run expected, by `reference`.
+A transcript from an untrusted process is compared with what the solution's own run expected, the `reference`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ import hashlib
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
 
 from chainrule.learn.check_code import numbered, without_expected
-from chainrule.learn.course import Course, Exercise, Wrong, exercise_from
+from chainrule.learn.course import Block, Course, Exercise, Wrong, exercise_data, exercise_from
 from chainrule.learn.explaining import Error
-from chainrule.learn.running import Comparison, Task, Transcript, agree, run
+from chainrule.learn.running import run
 from chainrule.learn.templates import clean, fill
+from chainrule.learn.transcripts import Comparison, Task, Transcript, agree
 
+VERSION = 1  # of the course's JSON
 MOST_ROWS = 200
 UNCHANGED = "This is still the code you started with: write your answer in it, then check again."
 SKIPPED = "Not all that is checked was compared. Does your code change `expect`, or end the check before its time?"
@@ -31,7 +33,7 @@ SKIPPED = "Not all that is checked was compared. Does your code change `expect`,
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that was checked."""
+    """One comparison of a check."""
 
     label: str
     got: str
@@ -45,7 +47,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """What came of a learner's code."""
+    """The result of a learner's code."""
 
     passed: bool
     rows: tuple[Row, ...] = ()
@@ -57,15 +59,16 @@ class Report:
     fingerprint: str = ""
 
     def data(self) -> dict[str, Any]:
-        """For JSON."""
+        """As data for JSON, without fingerprints."""
         rows = [{key: value for key, value in vars(row).items() if key != "print"} for row in self.rows]
-        error = self.error.data() if self.error else None
-        data = {key: value for key, value in vars(self).items() if key != "fingerprint"}
-        return data | {"rows": rows, "error": error, "graphs": list(self.graphs)}
+        error = asdict(self.error) if self.error else None
+        data = vars(self) | {"rows": rows, "error": error, "graphs": list(self.graphs)}
+        del data["fingerprint"]
+        return data
 
 
 def grade(exercise: Exercise, code: str, codes: Mapping[str, str] | None = None) -> Report:
-    """The report on `code` as an answer to `exercise`. `codes` are the learner's answers to others, by name.
+    """The report on `code` as an answer to `exercise`; `codes` are the learner's other answers, by name.
 
     >>> from chainrule.learn.lesson_files import load_course
     >>> add = load_course().exercises["add"]
@@ -76,10 +79,10 @@ def grade(exercise: Exercise, code: str, codes: Mapping[str, str] | None = None)
 
 
 def grade_json(course: str, name: str, code: str, codes: str = "{}") -> str:
-    """`grade` for the page, JSON to JSON: `course` is what `Course.to_json` gave, or one exercise of it.
+    """`grade` for the page, JSON to JSON: `course` is what `course_json` returned, or one exercise of it.
 
     >>> from chainrule.learn.lesson_files import load_course
-    >>> json.loads(grade_json(load_course().to_json(), "add", "oops("))["error"]["kind"]
+    >>> json.loads(grade_json(course_json(load_course()), "add", "oops("))["error"]["kind"]
     'SyntaxError'
     """
     exercises = _exercises(course)
@@ -95,49 +98,57 @@ def _exercises(course: str) -> dict[str, Exercise]:
     return {block["name"]: exercise_from(block) for block in found if block["type"] == "exercise"}
 
 
+def course_json(course: Course) -> str:
+    """The course for the page. Runs the wrong answers to find their fingerprints."""
+
+    def data(block: Block) -> dict[str, Any]:
+        return exercise_data(with_fingerprints(block)) if isinstance(block, Exercise) else asdict(block)
+
+    lessons = [vars(lesson) | {"blocks": [data(block) for block in lesson.blocks]} for lesson in course.lessons]
+    whole = {"version": VERSION, "lessons": lessons, "templates": dict(course.templates)}
+    return json.dumps(whole, ensure_ascii=False, allow_nan=False)
+
+
 def task_for(exercise: Exercise, code: str, codes: Mapping[str, str] | None = None) -> Task:
-    """What to run, to see what `code` does as an answer."""
+    """What to run to find out what `code` does as an answer."""
     code = clean(code)
     source = fill(exercise.template, code, {**exercise.parts, **(codes or {})})
     return Task(code, source, numbered(exercise.check), exercise.starter, tuple(w.pattern for w in exercise.wrong))
 
 
 def judge(exercise: Exercise, transcript: Transcript, reference: Transcript | None = None) -> Report:
-    """The report on a run of an answer. With the `reference`, the transcript is not asked what should have come out."""
+    """The report on a run. With a `reference`, the transcript has no say in what was expected."""
     rows = _rows(transcript, reference)
+    right = all(row.right for row in rows)
     ended = transcript.error is not None or transcript.message is not None
     complete = reference is None or _sites(transcript) == _sites(reference)
-    passed = not ended and complete and all(row.right for row in rows)
-    report = Report(
-        passed,
-        tuple(rows[:MOST_ROWS]),
-        transcript.message,
-        transcript.error,
-        transcript.output,
-        transcript.graphs,
-        transcript.seconds,
-        _fingerprint(rows[:MOST_ROWS], transcript),
-    )
-    if passed:
+    shared = {key: getattr(transcript, key) for key in ("message", "error", "output", "graphs", "seconds")}
+    shown = tuple(rows[:MOST_ROWS])
+    report = Report(right and complete and not ended, shown, **shared, fingerprint=_fingerprint(shown, transcript))
+    if report.passed:
         return report
     if transcript.reading.unchanged:
         return replace(report, message=UNCHANGED, error=None)
-    message = _authored(exercise, transcript, report.fingerprint) or report.message or _general(report.rows)
-    if message is None and transcript.error and transcript.error.kind in ("NameError", "TypeError"):
-        message = transcript.reading.first_line
-    if message is None and not ended and all(row.right for row in rows):
-        message = SKIPPED
-    return replace(report, message=message)
+    skipped = SKIPPED if right and not ended else None
+    return replace(report, message=_message(exercise, transcript, report) or skipped)
+
+
+def _message(exercise: Exercise, transcript: Transcript, report: Report) -> str | None:
+    """What to tell a learner whose answer did not pass, if there is more to say than the rows and the error do."""
+    found = _authored(exercise, transcript, report.fingerprint) or report.message or _general(report.rows)
+    if found is None and report.error and report.error.kind in ("NameError", "TypeError"):
+        return transcript.reading.first_line
+    return found
 
 
 def _rows(transcript: Transcript, reference: Transcript | None) -> list[Row]:
-    """A row for each comparison; with a reference, what is expected is what was expected there, at the same visit."""
+    """One row per comparison; with a reference, the expected value is the one it has at the same visit."""
     known = dict(_visits(transcript if reference is None else reference))
     return [_row(made, known.get(visit, made)) for visit, made in _visits(transcript)]
 
 
 def _visits(transcript: Transcript) -> Iterator[tuple[tuple[int | None, int], Comparison]]:
-    """Each comparison under its site, and how often the check had been there."""
+    """Each comparison, keyed by its site and how often the check had been there before."""
     visits: Counter[int | None] = Counter()
     for comparison in transcript.comparisons:
         yield (comparison.site, visits[comparison.site]), comparison
@@ -155,27 +166,36 @@ def _row(made: Comparison, known: Comparison) -> Row:
     return Row(made.label, got.text, text, right, made.node, made.graph, made.about, got.print)
 
 
-_REFERENCES: dict[int, tuple[Exercise, Transcript]] = {}
-_ONE_AT_A_TIME = threading.RLock()  # the author's answers are run with standard output elsewhere, for all threads
+_ONE_AT_A_TIME = threading.RLock()  # running the author's answers redirects standard output for all threads
+Found = TypeVar("Found")
 
 
+def _once(find: Callable[[Exercise], Found]) -> Callable[[Exercise], Found]:
+    """Calls the function once per exercise, by identity: an exercise holds a dict, so it has no hash."""
+    kept: dict[int, tuple[Exercise, Found]] = {}
+
+    @wraps(find)
+    def found(exercise: Exercise) -> Found:
+        with _ONE_AT_A_TIME:
+            if id(exercise) not in kept or kept[id(exercise)][0] is not exercise:
+                kept[id(exercise)] = exercise, find(exercise)
+            return kept[id(exercise)][1]
+
+    return found
+
+
+@_once
 def reference_of(exercise: Exercise) -> Transcript:
-    """What the check expects of the solution, which is run for it."""
-    with _ONE_AT_A_TIME:
-        kept = _REFERENCES.get(id(exercise))
-        if kept is None or kept[0] is not exercise:
-            transcript = run(task_for(exercise, exercise.solution))
-            if not judge(exercise, transcript).passed:
-                raise ValueError(
-                    f"the solution of {exercise.name!r} does not pass its own check, so nothing can be compared "
-                    "with it: `chainrule lessons` says more"
-                )
-            kept = _REFERENCES[id(exercise)] = exercise, transcript
-        return kept[1]
+    """What the check expects. Runs the solution once per exercise."""
+    transcript = run(task_for(exercise, exercise.solution))
+    if not judge(exercise, transcript).passed:
+        wrong = f"the solution of {exercise.name!r} does not pass its own check"
+        raise ValueError(f"{wrong}, so nothing can be compared with it: `chainrule lessons` says more")
+    return transcript
 
 
 def without_answers(task: Task, reference: Transcript) -> Task:
-    """The task, for a process that is not to know what is expected of it."""
+    """The task for a process that must not know the expected values."""
     sites = frozenset(comparison.site for comparison in reference.comparisons if comparison.site is not None)
     return replace(task, check=without_expected(task.check, sites))
 
@@ -184,12 +204,15 @@ def without_answers(task: Task, reference: Transcript) -> Task:
 
 
 def with_fingerprints(exercise: Exercise) -> Exercise:
-    """The exercise with the fingerprint of each of its wrong answers, which are run for it."""
-    wrong = tuple(
-        wrong if wrong.fingerprint else replace(wrong, fingerprint=_fingerprint_of(exercise, wrong.code))
-        for wrong in exercise.wrong
-    )
-    return replace(exercise, wrong=wrong)
+    """The exercise with the fingerprint of each wrong answer. Runs those that have none yet."""
+    found = [wrong.fingerprint or _fingerprint_of(exercise, wrong.code) for wrong in exercise.wrong]
+    known = zip(exercise.wrong, found, strict=True)
+    return replace(exercise, wrong=tuple(replace(wrong, fingerprint=fingerprint) for wrong, fingerprint in known))
+
+
+@_once
+def _fingerprinted(exercise: Exercise) -> tuple[Wrong, ...]:
+    return with_fingerprints(exercise).wrong
 
 
 def _fingerprint_of(exercise: Exercise, code: str) -> str:
@@ -204,40 +227,28 @@ def _fingerprint(rows: Sequence[Row], transcript: Transcript) -> str:
 
 
 def _authored(exercise: Exercise, transcript: Transcript, fingerprint: str) -> str | None:
-    """The message for code that behaves like an authored wrong answer."""
-    known = zip(_fingerprinted(exercise), transcript.reading.matches, strict=False)
-    alike = [wrong for wrong, matches in known if matches and wrong.fingerprint == fingerprint]
-    alike.sort(key=lambda wrong: not wrong.pattern)  # a pattern is the more special
+    """The message of the authored wrong answer that behaves the same."""
+    known = exercise.wrong if all(wrong.fingerprint for wrong in exercise.wrong) else _fingerprinted(exercise)
+    read = zip(known, transcript.reading.matches, strict=False)
+    alike = [wrong for wrong, matches in read if matches and wrong.fingerprint == fingerprint]
+    alike.sort(key=lambda wrong: not wrong.pattern)  # one with a pattern is more specific
     return alike[0].message if alike else None
 
 
 def _general(rows: Sequence[Row]) -> str | None:
-    """For what happens in every exercise."""
-    for row in rows:
-        if row.got == "None" and not row.right and row.node:
+    """The message for mistakes that occur in every exercise."""
+    for row in (row for row in rows if not row.right):
+        if row.got == "None" and row.node:
             return f"{row.label} is `None`, where a number is expected."
-        if row.got == "None" and not row.right:
+        if row.got == "None":
             return f"{row.label}: there is nothing here, `None`. Does your function lack a `return`?"
-        if row.got.startswith("Value(") and not row.right:
+        if row.got.startswith("Value("):
             return f"{row.label}: this is a Value, where a plain number is expected. Its number is in `.data`."
     return None
 
 
-_FINGERPRINTED: dict[int, tuple[Exercise, tuple[Wrong, ...]]] = {}
-
-
-def _fingerprinted(exercise: Exercise) -> tuple[Wrong, ...]:
-    if all(wrong.fingerprint for wrong in exercise.wrong):
-        return exercise.wrong
-    with _ONE_AT_A_TIME:
-        kept = _FINGERPRINTED.get(id(exercise))
-        if kept is None or kept[0] is not exercise:
-            kept = _FINGERPRINTED[id(exercise)] = exercise, with_fingerprints(exercise).wrong
-        return kept[1]
-
-
 def verify(course: Course) -> list[str]:
-    """What is wrong with the course's exercises, a sentence each: solutions must pass, all else must not.
+    """What is wrong with the course's exercises, one sentence each: only solutions may pass.
 
     >>> from chainrule.learn.lesson_files import read_course
     >>> verify(read_course({"01-hello.md": "---\\ntitle: Hello\\nsummary: A lesson.\\n---\\nWelcome."}))

@@ -1,10 +1,10 @@
-"""A learner's own graph as the stepper shows it: nodes, and the backward pass as their own code does it.
+"""A learner's own graph as the stepper shows it: its nodes, and the backward pass as the learner's code runs it.
 
-`describe(root)` takes a node of any class in the manner of micrograd (`data`, `grad`, `_prev`, `_op`, `_backward`,
-perhaps `label`) and gives the data of `stepping.steps`. The class does not say in which order its operands stood;
-its closures do, for they hold on to `self` and `other`. The order of the backward pass is the learner's as well:
-their `backward()` runs once more, and every `_backward` in it notes what it changed. All numbers are put back.
-Chainrule's own Values say all this themselves, so `stepping.steps` describes them.
+`describe(root)` takes a node of any class in the style of micrograd (`data`, `grad`, `_prev`, `_op`, `_backward`,
+perhaps `label`) and returns the data of `stepping.steps`. Such a class does not store the order of its operands, but
+its closures do: they hold `self` and `other`. The order of the backward pass is the learner's as well: their
+`backward()` runs once more while every `_backward` records what it changed, and then all numbers are restored.
+Chainrule's own Values are described by `stepping.steps`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import ast
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from typing import Any
 
 from chainrule import engine, ops
@@ -35,7 +36,7 @@ def is_node(thing: Any) -> bool:
 
 
 def describe(root: Any, names: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What the stepper shows for `root`, as data for JSON; `names` are the variables that may hold nodes.
+    """What the stepper shows for `root`, as data for JSON; nodes are named after the variables in `names`.
 
     >>> from chainrule import closures
     >>> x = closures.Value(3.0, label="x")
@@ -51,7 +52,7 @@ def describe(root: Any, names: Mapping[str, Any] | None = None) -> dict[str, Any
     steps: list[dict[str, Any]] = []
     triples = zip(numbers, names_of, constants, strict=True)
     formulas = [FormulaText(number, "" if fixed else name) for number, name, fixed in triples]
-    with _put_back(nodes), suppress(Exception):  # a backward() that fails is shown as far as it came
+    with _restored(nodes), suppress(Exception):  # show a failing backward() as far as it got
         steps += _backward_steps(root, nodes, index, constants)
     return {
         "root": index[id(root)],
@@ -89,12 +90,12 @@ def steps_json(code: str, own: str = "") -> str:
         exec(compile(own, FILE, "exec"), names)
         graph = describe(_last_value(code, names), names)
     except BaseException as error:
-        return json.dumps({"graph": None, "error": explain(error).data()})
+        return json.dumps({"graph": None, "error": asdict(explain(error))})
     return json.dumps({"graph": graph, "error": None})
 
 
 def _last_value(code: str, names: dict[str, Any]) -> Any:
-    """Runs `code`; what its last line, an expression, gives."""
+    """Run `code` and return the value of its last line, an expression."""
     tree = ast.parse(code)
     last = tree.body.pop() if tree.body else None
     if not isinstance(last, ast.Expr):
@@ -104,7 +105,7 @@ def _last_value(code: str, names: dict[str, Any]) -> Any:
 
 
 def _oldest_first(root: Any) -> tuple[list[Any], list[list[Any]]]:
-    """The nodes below `root`, operands before results, and the operands of each."""
+    """The nodes of the graph, operands before results, and the operands of each."""
     if not is_node(root):
         kind = type(root).__name__
         raise TypeError(f"`root` must be a node with `data`, `grad` and `_prev`; got {kind}")
@@ -131,7 +132,7 @@ def _oldest_first(root: Any) -> tuple[list[Any], list[list[Any]]]:
 
 
 def _operands(node: Any) -> list[Any]:
-    """The operands in the order in which they stood, as far as the closure tells; `x * x` has x twice."""
+    """The operands in their original order, as far as the closure tells; `x * x` has x twice."""
     if hasattr(node, "_operands"):
         return list(node._operands)
     previous = {id(operand): operand for operand in node._prev}
@@ -141,7 +142,7 @@ def _operands(node: Any) -> list[Any]:
 
 
 def _held_by(node: Any) -> dict[str, Any]:
-    """What the node's closure holds, by name."""
+    """The variables in the node's closure, by name."""
     backward = getattr(node, "_backward", None)
     names = getattr(getattr(backward, "__code__", None), "co_freevars", ())
     held = {}
@@ -156,7 +157,7 @@ def _held_by(node: Any) -> dict[str, Any]:
 def _names(
     nodes: list[Any], operands: list[list[Any]], numbers: list[float], variables: Mapping[str, Any]
 ) -> tuple[list[str], list[bool]]:
-    """A name for each node, and which are constants: leaves that nobody named, which go by their number."""
+    """A name for each node, and which nodes are constants: unnamed leaves, named after their number."""
     held = {id(value): name for name, value in reversed(list(variables.items())) if not name.startswith("_")}
     wanted = [str(getattr(node, "label", "") or held.get(id(node), "")) for node in nodes]
     constants = [not name and not below for name, below in zip(wanted, operands, strict=True)]
@@ -193,7 +194,7 @@ def _expression(node: Any, number: float, operands: list[FormulaText]) -> dict[s
 def _backward_steps(
     root: Any, nodes: list[Any], index: Mapping[int, int], constants: list[bool]
 ) -> Iterator[dict[str, Any]]:
-    """The learner's `backward()`, call by call."""
+    """The steps of the learner's `backward()`, call by call."""
     calls: list[tuple[int, list[float], list[float]]] = []
 
     def grads() -> list[float]:
@@ -220,19 +221,14 @@ def _backward_steps(
     for i, before, after in calls:
         for to, (old, grad) in enumerate(zip(before, after, strict=True)):
             if repr(old) != repr(grad) and not constants[to]:
-                yield {
-                    "kind": "handwritten",
-                    "node": i,
-                    "to": to,
-                    "grad": _number(before[i]),
-                    "before": _number(old),
-                    "after": _number(grad),
-                    "change": _number(grad - old),
-                }
+                numbers = {"grad": before[i], "before": old, "after": grad, "change": grad - old}
+                shown = {key: _number(number) for key, number in numbers.items()}
+                yield {"kind": "handwritten", "node": i, "to": to, **shown}
 
 
 @contextmanager
-def _put_back(nodes: list[Any]) -> Iterator[None]:
+def _restored(nodes: list[Any]) -> Iterator[None]:
+    """Restores data, gradients and closures of the nodes afterwards."""
     kept = [(node, node.data, node.grad, node._backward) for node in nodes]
     try:
         yield

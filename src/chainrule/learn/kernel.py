@@ -1,9 +1,9 @@
-"""What Linux itself refuses to a process that runs a stranger's answer, whatever Python thinks of it.
+"""What the Linux kernel denies a process that runs a stranger's answer, whatever happens in its Python.
 
-A filter of system calls (x86-64, ARM64) refuses other processes, signals to them, looks into them, and the network.
-Landlock (Linux 5.13 and later, where it is switched on) keeps it to its folder and to reading what Python is made of,
-the course's solutions excepted. Without capabilities, an administrator's process has no more rights than another.
-Elsewhere these functions do nothing, and say so.
+A filter of system calls (x86-64, ARM64) denies starting, signalling and inspecting other processes, and the network.
+Landlock (Linux 5.13 and later, where enabled) restricts the process to its folder and to reading Python's own files,
+except the course's solutions. Without capabilities, root has no more rights than other users. On other systems these
+functions do nothing, and return that.
 """
 
 from __future__ import annotations
@@ -23,131 +23,100 @@ PR_SET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NE
 
 
 def shut_in(folder: str) -> None:
-    """Everything that this module can refuse is refused from here on; only files in `folder` can be written."""
+    """Apply every restriction of this module to this process; only files in `folder` stay writable."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # it ends when its parent ends
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # end with the parent
         libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         keep_to(folder)
         drop_capabilities()
         filter_calls()
 
 
-# The process that grades.
+# The grading process.
 
-_shut, _reach = 0, threading.Lock()
+_guards, _guard = 0, threading.Lock()  # how many threads want this process out of reach
+_dumpable = 1  # what it was before the first of them
 
 
 @contextmanager
 def out_of_reach() -> Iterator[None]:
-    """Meanwhile no other process of this user can look into this one: its memory, its open files, its output."""
+    """Meanwhile no other process of this user can inspect this one: its memory, its open files, its output."""
     if sys.platform != "linux":
         yield
         return
-    prctl = ctypes.CDLL(None).prctl
-    _count(+1, prctl)
+    _count(+1)
     try:
         yield
     finally:
-        _count(-1, prctl)
+        _count(-1)
 
 
-def _count(change: int, prctl: ctypes._NamedFuncPointer) -> None:
-    global _shut, _was
-    with _reach:
-        if _shut == 0:
-            _was = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0)
-        _shut += change
-        prctl(PR_SET_DUMPABLE, 0 if _shut else _was, 0, 0, 0)
+def _count(change: int) -> None:
+    global _guards, _dumpable
+    prctl = ctypes.CDLL(None).prctl
+    with _guard:
+        if _guards == 0:
+            _dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0)
+        _guards += change
+        prctl(PR_SET_DUMPABLE, 0 if _guards else _dumpable, 0, 0, 0)
 
 
-_was = 1  # what it is when nobody is shut out
-
-
-# Capabilities: without them, root is a user whose name is root.
+# Capabilities. Without them, root is an ordinary user.
 
 CAPABILITY_VERSION = 0x20080522
 
 
 def drop_capabilities() -> bool:
-    """Give up whatever an administrator's process may do beyond others; gives back whether that could be done."""
+    """Give up what root may do beyond other users; returns whether that worked."""
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
     nothing = (ctypes.c_uint32 * 6)()
     return bool(ctypes.CDLL(None).capset(header, nothing) == 0)
 
 
-# System calls, by a filter that the kernel asks at each of them.
+# System calls, by a filter that the kernel runs for each of them.
 
 SECCOMP_MODE_FILTER = 2
-MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # how the kernel calls them; below, a column for each
-REFUSED = {
-    # other processes
+MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # the kernel's codes for them; below, one column for each
+
+
+def _numbers(table: str) -> dict[str, tuple[int, int]]:
+    """System calls by name, with their number on each machine."""
+    words = iter(table.split())
+    return {name: (int(next(words)), int(next(words))) for name in words}
+
+
+REFUSED: dict[str, tuple[int, int | None]] = {
     "fork": (57, None),
     "vfork": (58, None),
-    "execve": (59, 221),
-    "execveat": (322, 281),
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "socket": (41, 198),  # to the network, and to servers that start processes
-    # signals to them, looks into them, changes of how they run
-    "tkill": (200, 130),
-    "pidfd_open": (434, 434),
-    "pidfd_getfd": (438, 438),
-    "pidfd_send_signal": (424, 424),
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "process_madvise": (440, 440),
-    "process_mrelease": (448, 448),
-    "kcmp": (312, 272),
-    "migrate_pages": (256, 238),
-    "move_pages": (279, 239),
-    "setpriority": (141, 140),
-    "ioprio_set": (251, 30),
-    "perf_event_open": (298, 241),
-    "bpf": (321, 280),
-    "userfaultfd": (323, 282),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
+    **_numbers("execve 59 221  execveat 322 281  unshare 272 97  setns 308 268"),
+    **_numbers("socket 41 198"),  # to the network, and to servers that start processes
+    # signals to other processes, looks into them, changes of how they run
+    **_numbers("tkill 200 130  pidfd_open 434 434  pidfd_getfd 438 438  pidfd_send_signal 424 424  ptrace 101 117"),
+    **_numbers("process_vm_readv 310 270  process_vm_writev 311 271  process_madvise 440 440"),
+    **_numbers("process_mrelease 448 448  kcmp 312 272  migrate_pages 256 238  move_pages 279 239"),
+    **_numbers("setpriority 141 140  ioprio_set 251 30  perf_event_open 298 241  bpf 321 280"),
+    **_numbers("userfaultfd 323 282  add_key 248 217  request_key 249 218  keyctl 250 219"),
     # another view of the files
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "open_tree": (428, 428),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "mount_setattr": (442, 442),
-    "open_by_handle_at": (304, 265),
+    **_numbers("mount 165 40  umount2 166 39  pivot_root 155 41  chroot 161 51  open_tree 428 428"),
+    **_numbers("move_mount 429 429  fsopen 430 430  fsconfig 431 431  fsmount 432 432  fspick 433 433"),
+    **_numbers("mount_setattr 442 442  open_by_handle_at 304 265"),
     # a way around this filter
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
+    **_numbers("io_uring_setup 425 425  io_uring_enter 426 426  io_uring_register 427 427"),
 }
-TO_ITSELF_ONLY = {  # by the first argument; 0 means itself in the second group, and others in the first
-    "kill": (62, 129),
-    "tgkill": (234, 131),
-    "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240),
-}
-TO_ITSELF_OR_0 = {
-    "prlimit64": (302, 261),
-    "sched_setaffinity": (203, 122),
-    "sched_setattr": (314, 274),
-    "sched_setparam": (142, 118),
-    "sched_setscheduler": (144, 119),
-}
-REFUSED_COMMANDS = {  # by the second argument: who is signalled by a file, and what a terminal is told
+# Allowed for this process only, by the first argument. In the second group, 0 means itself.
+TO_ITSELF_ONLY = _numbers("kill 62 129  tgkill 234 131  rt_sigqueueinfo 129 138  rt_tgsigqueueinfo 297 240")
+TO_ITSELF_OR_0 = _numbers(
+    "prlimit64 302 261  sched_setaffinity 203 122  sched_setattr 314 274  sched_setparam 142 118  "
+    "sched_setscheduler 144 119"
+)
+REFUSED_COMMANDS = {  # by the second argument: whom a file signals, and input faked on a terminal
     "fcntl": ((72, 25), {"F_SETOWN": 8, "F_SETSIG": 10, "F_SETOWN_EX": 15}),
     "ioctl": ((16, 29), {"FIOSETOWN": 0x8901, "SIOCSPGRP": 0x8902, "TIOCSTI": 0x5412, "TIOCSCTTY": 0x540E}),
 }
 CLONE, CLONE3 = (56, 220), (435, 435)
-NUMBER, MACHINE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24  # where the kernel puts them
-LOAD, SAME, HAS_BITS, AT_LEAST, ANSWER = 0x20, 0x15, 0x45, 0x35, 0x06  # instructions of its filters
+NUMBER, MACHINE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24  # their offsets in what the kernel passes
+LOAD, SAME, HAS_BITS, AT_LEAST, ANSWER = 0x20, 0x15, 0x45, 0x35, 0x06  # instructions of a filter
 ALLOW, REFUSE = 0x7FFF0000, 0x00050000
 CLONE_THREAD = 0x00010000
 OTHER_NUMBERING = 0x40000000  # x32
@@ -164,7 +133,7 @@ class _Program(ctypes.Structure):
 
 
 def filter_calls() -> bool:
-    """The tables above, put to work; gives back whether that could be done."""
+    """Install a filter made of the tables above; returns whether that worked."""
     if platform.machine() not in MACHINES or sys.maxsize < 1 << 32:
         return False
     program = _filter(platform.machine(), os.getpid())
@@ -174,13 +143,13 @@ def filter_calls() -> bool:
 
 
 def _filter(machine: str, own: int) -> list[Instruction]:
-    """In each instruction, the two numbers in the middle say how many to skip, if a condition holds and if not."""
+    """The filter's instructions. Their two middle numbers say how many to skip if a condition holds, and if not."""
     column = list(MACHINES).index(machine)
     refuse, no_such_call = (ANSWER, 0, 0, REFUSE | errno.EPERM), (ANSWER, 0, 0, REFUSE | errno.ENOSYS)
     allow = (ANSWER, 0, 0, ALLOW)
 
     def only(call: int, argument: int, condition: int, *values: int) -> list[Instruction]:
-        """Refused unless the condition holds for one of the values."""
+        """Refuse the call unless the condition holds for one of the values."""
         tests = [step for value in values for step in ((condition, 0, 1, value), allow)]
         return [(SAME, 0, len(tests) + 2, call), (LOAD, 0, 0, argument), *tests, refuse]
 
@@ -199,18 +168,21 @@ def _filter(machine: str, own: int) -> list[Instruction]:
     for numbers, commands in REFUSED_COMMANDS.values():
         program += never(numbers[column], SECOND_ARGUMENT, *commands.values())
     program += only(CLONE[column], FIRST_ARGUMENT, HAS_BITS, CLONE_THREAD)
-    program += [(SAME, 0, 1, CLONE3[column]), no_such_call]  # its flags are out of sight; libraries fall back on clone
+    program += [
+        (SAME, 0, 1, CLONE3[column]),
+        no_such_call,
+    ]  # filters cannot see its flags; libraries use clone then
     return [*program, allow]
 
 
 # Files, by Landlock.
 
-CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same numbers on every machine
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # numbers are the same on every machine
 VERSION, PATH_BENEATH = 1, 1
 WRITE_FILE, READ_FILE, READ_DIR = 1 << 1, 1 << 2, 1 << 3
 FILE_RIGHTS = 1 << 0 | WRITE_FILE | READ_FILE | 1 << 14 | 1 << 15
-RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}  # how many there are, from which version on
-SIGNALS_AND_SOCKETS = 0b11  # what cannot leave the enclosure, from version 6 on
+RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}  # how many there are, by the version that introduced them
+SIGNALS_AND_SOCKETS = 0b11  # restricted to the enclosure from version 6 on
 SYSTEM = ("/usr", "/lib", "/lib64", "/etc", "/opt", "/nix/store", "/gnu/store", "/sys/devices/system/cpu")
 PROCESS = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/dev/urandom", "/dev/random")
 NOWHERE = ("/dev/null", "/dev/zero")
@@ -222,14 +194,14 @@ class _Rule(ctypes.Structure):
 
 
 def landlock_version() -> int:
-    """The version of Landlock that the kernel has; 0 or less without."""
+    """The kernel's version of Landlock; 0 or less if it has none."""
     if sys.platform != "linux":
         return 0
     return int(ctypes.CDLL(None).syscall(CREATE_RULESET, None, ctypes.c_size_t(0), VERSION))
 
 
 def keep_to(folder: str) -> bool:
-    """Only `folder` can be written, and only it and Python's own files read; gives back whether that could be done."""
+    """Restrict writing to `folder`, and reading to it and Python's own files; returns whether that worked."""
     version = landlock_version()
     if version < 1:
         return False
@@ -260,22 +232,22 @@ def keep_to(folder: str) -> bool:
 
 
 def _solutions() -> list[str]:
-    """Where the course's solutions are: in its files, and in the site that is made of them."""
+    """Where the course's solutions are: in the lesson files, and in the site built from them."""
     return [os.path.realpath(Path(__file__).parent / name) for name in ("lessons", "site")]
 
 
 def _readable(path: str, hidden: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """What must be allowed so that all below `path` can be read, except what is hidden there. Names may be seen."""
+    """The paths and rights that make everything below `path` readable except what is hidden; names stay visible."""
     if path in hidden:
         return
     if not _is_above(path, hidden):
         yield path, READ_FILE | READ_DIR
         return
     yield path, READ_DIR
-    with suppress(OSError):  # a folder that may be passed through and not listed
+    with suppress(OSError):  # a folder that can be entered but not listed
         for entry in os.scandir(path):
             place = os.path.realpath(entry.path)
-            if not (entry.is_symlink() and _is_above(place, hidden)):  # it could lead around in a circle
+            if not (entry.is_symlink() and _is_above(place, hidden)):  # it could be a cycle
                 yield from _readable(place, hidden)
 
 

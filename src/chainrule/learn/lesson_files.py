@@ -1,8 +1,8 @@
-"""Lessons are files. `load_course(folder)` reads them into a `Course`.
+"""`load_course(folder)` reads lesson files into a `Course`.
 
-A lesson is a Markdown file: front matter (`title`, `summary`), prose, and fenced blocks. docs/teaching.md tells how to
-write one, `lesson_text` takes it apart; here the blocks of all files are put together. What one refers to, an exercise
-or a template, may stand in another file.
+A lesson is a Markdown file: front matter (`title`, `summary`), prose, and fenced blocks; docs/teaching.md explains how
+to write one. `lesson_text` splits a file into blocks, and this module turns the blocks of all files into a course. A
+block may refer to an exercise or a template in another file.
 """
 
 from __future__ import annotations
@@ -15,24 +15,11 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
-from chainrule.learn.course import (
-    Block,
-    Choice,
-    Course,
-    Exercise,
-    Lesson,
-    Predict,
-    Prose,
-    Quiz,
-    Stepper,
-    Widget,
-    Wrong,
-)
-from chainrule.learn.lesson_text import Fence, LessonError, LessonText, listed, read_text
+from chainrule.learn.course import Block, Choice, Course, Exercise, Lesson, Predict, Prose, Quiz, Stepper, Widget, Wrong
+from chainrule.learn.lesson_text import PARTS, Fence, LessonError, LessonText, listed, read_text
 from chainrule.learn.templates import SLOT, YOURS, exercises_in
 
-PARTS = ("starter", "template", "solution", "check", "wrong", "hint")  # these belong to the exercise above them
-WIDGETS = {  # and what can be set
+WIDGETS = {  # and their attributes
     "nudge": ("function", "at", "from", "to", "nudge"),
     "ucurve": ("function", "at"),
     "training": ("data", "hidden", "steps", "rate", "seed"),
@@ -48,7 +35,7 @@ _CHOICE = re.compile(r"- \[([ xX])\] (.*)", re.DOTALL)
 
 
 def load_course(folder: str | Path | None = None) -> Course:
-    """The lessons in `folder`, in the order of their names; without one, chainrule's own course.
+    """The lessons in `folder`, sorted by file name; without a folder, chainrule's own course.
 
     >>> load_course().exercises["add"].title
     'Addition'
@@ -70,7 +57,7 @@ def load_course(folder: str | Path | None = None) -> Course:
 
 
 def read_course(texts: Mapping[str, str]) -> Course:
-    """The course whose files have these texts, by their names.
+    """The course made of these texts, keyed by file name.
 
     >>> read_course({"01-hello.md": "---\\ntitle: Hello\\nsummary: A lesson.\\n---\\nWelcome."}).lessons[0].title
     'Hello'
@@ -80,10 +67,8 @@ def read_course(texts: Mapping[str, str]) -> Course:
     for draft in drafts:
         for item in (*draft.templates, *draft.items):
             context.add(item)
-    return Course(
-        tuple(draft.lesson(context) for draft in drafts),
-        {name: context.resolve(template) for name, template in context.templates.items()},
-    )
+    templates = {name: context.resolve(template) for name, template in context.templates.items()}
+    return Course(tuple(draft.lesson(context) for draft in drafts), templates)
 
 
 def _is_lesson(name: str) -> bool:
@@ -92,7 +77,7 @@ def _is_lesson(name: str) -> bool:
 
 @dataclass
 class _Draft:
-    """A lesson whose exercises still refer to others by name."""
+    """A lesson whose references are not resolved yet."""
 
     text: LessonText
     items: list[str | Fence | _ExerciseDraft] = field(default_factory=list)
@@ -117,9 +102,8 @@ def _draft(text: LessonText) -> _Draft:
         elif part.directive in PARTS:
             above = draft.items[-1] if draft.items else None
             if not isinstance(above, _ExerciseDraft):
-                raise part.error(
-                    f"this {part.directive} belongs to no exercise: put it right below one, without prose between"
-                )
+                kind = part.directive
+                raise part.error(f"this {kind} belongs to no exercise: put it right below one, without prose between")
             above.add(part)
         else:
             if part.directive in ("quiz", "predict"):
@@ -129,7 +113,7 @@ def _draft(text: LessonText) -> _Draft:
 
 
 class _ExerciseDraft:
-    """An exercise block and the blocks that belong to it."""
+    """An exercise block, and the blocks below that belong to it."""
 
     def __init__(self, block: Fence) -> None:
         block.check_attributes(["name"], ["title", "group", "template"])
@@ -147,18 +131,17 @@ class _ExerciseDraft:
                 raise block.error(f"`pattern` is not a regular expression: {error}; correct it") from None
             block.code()
             self.wrong.append(block)
-        elif block.directive == "hint":
-            block.check_attributes()
+            return
+        block.check_attributes()
+        if block.directive == "hint":
             if not block.body.strip():
                 raise block.error("this hint is empty: write a sentence between the fences")
             self.hints.append(block.body.strip())
-        else:
-            block.check_attributes()
-            if block.directive in self.parts:
-                name = self.block.name
-                raise block.error(f"exercise {name!r} has a {block.directive} already: keep one of the two")
-            block.code()
-            self.parts[block.directive] = block
+            return
+        if block.directive in self.parts:
+            raise block.error(f"exercise {self.block.name!r} has a {block.directive} already: keep one of the two")
+        block.code()
+        self.parts[block.directive] = block
 
     def check_parts(self) -> None:
         for part in ("starter", "solution", "check"):
@@ -167,55 +150,46 @@ class _ExerciseDraft:
                 raise self.block.error(f"exercise {name!r} has no {part}: add a block that begins with ```{part}")
 
     def exercise(self, context: _Context) -> Exercise:
-        block = self.block
-        template = self._template(context)
+        block, template = self.block, self._template(context)
+        texts = {part: self.parts[part].body for part in ("starter", "solution", "check")}
         return Exercise(
             name=block.name,
             title=block.attributes.get("title", block.name),
             group=block.attributes.get("group", ""),
             prompt=block.after("prompt"),
-            starter=self.parts["starter"].body,
             template=template,
-            solution=self.parts["solution"].body,
-            check=self.parts["check"].body,
             hints=tuple(self.hints),
-            wrong=tuple(
-                Wrong(w.attributes["message"], w.body, w.attributes.get("pattern", ""), line=w.line) for w in self.wrong
-            ),
+            wrong=tuple(Wrong(**wrong.attributes, code=wrong.body, line=wrong.line) for wrong in self.wrong),
             parts={part: context.exercises[part].parts["solution"].body for part in exercises_in(template)},
             file=block.file,
             line=block.line,
+            **texts,
         )
 
     def _template(self, context: _Context) -> str:
-        name, wanted = self.block.name, self.block.attributes.get("template")
-        if wanted is None and "template" not in self.parts:
+        name, wanted, block = self.block.name, self.block.attributes.get("template"), self.parts.get("template")
+        if wanted is None and block is None:
             return YOURS
-        if wanted is None:
-            block = self.parts["template"]
-        elif "template" in self.parts:
-            raise self.block.error(
-                f"exercise {name!r} has `template={wanted}` and a template block: keep one of the two"
-            )
-        elif wanted in context.templates:
+        if wanted is not None and block is not None:
+            both = f"`template={wanted}` and a template block"
+            raise self.block.error(f"exercise {name!r} has {both}: keep one of the two")
+        if block is None:
+            if wanted not in context.templates:
+                raise self.block.error(f"there is no template {wanted!r}: {_there_are(context.templates)}")
             block = context.templates[wanted]
-        else:
-            raise self.block.error(f"there is no template {wanted!r}: {_there_are(context.templates)}")
         text = context.resolve(block)
         text = re.sub(rf"^([ \t]*)# --- code of {re.escape(name)} ---[ \t]*$", rf"\1{YOURS}", text, flags=re.MULTILINE)
         count = sum(1 for slot in SLOT.finditer(text) if slot[2] == "your code")
         if count != 1:
             own = "" if wanted is None else f", or `# --- code of {name} ---`"
-            raise block.error(
-                f"the template of exercise {name!r} has {count} places for the learner's code: "
-                f"write the line `{YOURS}`{own} once"
-            )
+            places = f"the template of exercise {name!r} has {count} places for the learner's code"
+            raise block.error(f"{places}: write the line `{YOURS}`{own} once")
         return text
 
 
 @dataclass
 class _Context:
-    """What lessons may refer to: the course's templates and exercises. Names of what progress is kept of are unique."""
+    """The templates and exercises that lessons may refer to. Names under which progress is kept must be unique."""
 
     templates: dict[str, Fence] = field(default_factory=dict)
     exercises: dict[str, _ExerciseDraft] = field(default_factory=dict)
@@ -231,22 +205,21 @@ class _Context:
             self.templates[block.name] = block
         elif block.directive in ("exercise", "quiz", "predict"):
             if block.name in self.taken:
-                name = block.name
-                raise block.error(f"the name {name!r} is taken: progress is kept by name, so give this one another")
+                taken = f"the name {block.name!r} is taken"
+                raise block.error(f"{taken}: progress is kept by name, so give this one another")
             self.taken.add(block.name)
         if isinstance(item, _ExerciseDraft):
             item.check_parts()
             self.exercises[block.name] = item
 
     def resolve(self, block: Fence, inside: tuple[str, ...] = ()) -> str:
-        """The block's text, with the templates that it names in their places."""
+        """The block's text, with every template that it names inserted."""
 
         def replaced(slot: re.Match[str]) -> str:
             line = block.body[: slot.start()].count("\n") + 1
             exercise, template = slot[3], slot[4]
             if exercise and exercise not in self.exercises:
-                message = f"there is no exercise {exercise!r}: {_there_are(self.exercises)}"
-                raise block.error(message, line)
+                raise block.error(f"there is no exercise {exercise!r}: {_there_are(self.exercises)}", line)
             if not template:
                 return slot[0]
             if template not in self.templates:
@@ -295,9 +268,8 @@ def _ends_in_expression(block: Fence) -> str:
     code = block.code()
     last = ast.parse(code).body[-1]
     if not isinstance(last, ast.Expr):
-        raise block.error(
-            f"the last line of a {block.directive} must be the result to differentiate, such as `loss`", last.lineno
-        )
+        message = f"the last line of a {block.directive} must be the result to differentiate, such as `loss`"
+        raise block.error(message, last.lineno)
     return code
 
 

@@ -1,7 +1,7 @@
 """A lesson file as text: front matter, prose, and fenced blocks whose first word is one of `DIRECTIVES`.
 
-`read_text` takes it apart; what the blocks mean is up to `lesson_files`. Whatever a file gets wrong is a `LessonError`,
-which names the file, the line, what was found there and what to write.
+`read_text` splits it into these; `lesson_files` knows what the blocks mean. Every mistake in a file is a `LessonError`,
+which names the file, the line, what was found and what to write.
 """
 
 from __future__ import annotations
@@ -11,22 +11,12 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 from chainrule.learn.templates import SLOT
 
-DIRECTIVES = (
-    "exercise",
-    "starter",
-    "template",
-    "solution",
-    "check",
-    "wrong",
-    "hint",
-    "quiz",
-    "stepper",
-    "predict",
-    "widget",
-)
+PARTS = ("starter", "template", "solution", "check", "wrong", "hint")  # these belong to the exercise above them
+DIRECTIVES = ("exercise", *PARTS, "quiz", "stepper", "predict", "widget")
 KEYS = ("title", "summary")  # of the front matter
 
 _FENCE = re.compile(r"(`{3,})\s*(.*?)\s*$")
@@ -35,7 +25,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]*\Z")
 
 
 class LessonError(ValueError):
-    """A lesson file that cannot be used: where, what was found, what to write."""
+    """A lesson file that cannot be used: where, what was found, and what to write."""
 
     def __init__(self, file: str, line: int, message: str) -> None:
         super().__init__(f"{file}, line {line}: {message}")
@@ -72,13 +62,14 @@ class Fence:
         return self.body
 
     def after(self, key: str, text: str | None = None) -> str:
-        """What the body, or a `text` from it, says after `prompt:` or `question:`, with which it begins."""
+        """What follows `prompt:` or `question:`, with which the body, or a `text` from it, must begin."""
         text = (self.body if text is None else text).strip()
         if not text.startswith(f"{key}:") or not text.removeprefix(f"{key}:").strip():
             raise self.error(f"this {self.directive} must begin with `{key}: ` and what it asks", 1)
         return text.removeprefix(f"{key}:").strip()
 
     def check_attributes(self, required: Iterable[str] = (), optional: Iterable[str] = (), what: str = "") -> None:
+        """That all `required` attributes are there, and no others; `what` is how errors call the block."""
         what = what or self.directive
         known = (*required, *optional)
         for key in required:
@@ -97,7 +88,7 @@ class Fence:
 
 @dataclass(frozen=True)
 class LessonText:
-    """A lesson file, taken apart: its parts are prose and fenced blocks, in order."""
+    """The contents of a lesson file; its parts are prose and fenced blocks, in order."""
 
     file: str
     title: str
@@ -106,7 +97,7 @@ class LessonText:
 
 
 def read_text(file: str, text: str) -> LessonText:
-    """The parts of a lesson file that is called `file`.
+    """The contents of the lesson file called `file`.
 
     >>> read_text("01-hello.md", "---\\ntitle: Hello\\nsummary: A lesson.\\n---\\nWelcome.").parts
     ('Welcome.',)
@@ -114,25 +105,17 @@ def read_text(file: str, text: str) -> LessonText:
     lines = text.splitlines()
     front, first = _front_matter(file, lines)
     parts: list[str | Fence] = []
-    prose: list[str] = []
-
-    def end_prose() -> None:
-        if any(line.strip() for line in prose):
-            parts.append("\n".join(prose).strip("\n"))
-        prose.clear()
-
-    for item in _lines_and_fences(file, lines, first):
-        if isinstance(item, str):
-            prose.append(item)
-        else:
-            end_prose()
-            parts.append(item)
-    end_prose()
+    for is_fence, items in groupby(_lines_and_fences(file, lines, first), lambda item: isinstance(item, Fence)):
+        run = list(items)
+        if is_fence:
+            parts += run
+        elif any(line.strip() for line in run if isinstance(line, str)):
+            parts.append("\n".join(map(str, run)).strip("\n"))
     return LessonText(file, front["title"], front["summary"], tuple(parts))
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names in a sentence.
+    """Names in backquotes, for a sentence.
 
     >>> listed(["a", "b"])
     '`a`, `b`'
@@ -141,7 +124,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def _front_matter(file: str, lines: list[str]) -> tuple[dict[str, str], int]:
-    """Title and summary, and how many lines they take."""
+    """Title and summary, and how many lines they occupy."""
     example = "---⏎title: …⏎summary: …⏎---"
     if not lines or lines[0].strip() != "---":
         found = repr(lines[0][:40]) if lines else "an empty file"
@@ -162,7 +145,7 @@ def _front_matter(file: str, lines: list[str]) -> tuple[dict[str, str], int]:
 
 
 def _lines_and_fences(file: str, lines: list[str], number: int) -> Iterator[str | Fence]:
-    """Lines of prose, and blocks that have a directive."""
+    """Lines of prose, and the blocks that have a directive."""
     while number < len(lines):
         line = lines[number]
         number += 1
@@ -190,7 +173,7 @@ def _end_of_fence(file: str, lines: list[str], number: int, fence: str) -> int:
 
 
 def _check_language(file: str, number: int, word: str, info: str) -> None:
-    """A code block of the prose names a language at most; anything else is a directive that was misspelt."""
+    """A code block in prose names at most a language; anything else is a misspelled directive."""
     close = difflib.get_close_matches(word, DIRECTIVES, 1, 0.75)
     if close or "=" in info:
         meant = f"did you mean {close[0]!r}?" if close else f"write one of {listed(DIRECTIVES)}"

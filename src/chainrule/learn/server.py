@@ -1,12 +1,12 @@
-"""`chainrule learn`: the course's site, served to this computer only.
+"""`chainrule learn`: serves the course's site to this computer only.
 
 The site is a folder of files that any web host can serve. This server adds what hosts often lack: the MIME types that
 browsers insist on, and the two headers that let the page share memory with its Python, so that code can be interrupted.
-With a folder of lessons, `course.json` is made from them at every request: reload the page to see a change.
+With a folder of lessons, every request for `course.json` reads them again: reload the page to see a change.
 
-What is not one of the site's files, by its very name, is not found: no path of a request ever reaches the file system.
-A request and its answer have a deadline, and there are only so many connections at a time, so that nobody can keep the
-server busy for ever or use up its descriptors.
+Only the site's files are found, looked up by name: no path of a request ever reaches the file system. A request and its
+answer have a deadline, and the number of connections is limited, so that no client can keep the server busy for ever or
+exhaust its descriptors.
 """
 
 from __future__ import annotations
@@ -28,20 +28,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
+from chainrule.learn.grading import course_json
 from chainrule.learn.lesson_files import load_course
 from chainrule.learn.lesson_text import LessonError
 
 ADDRESS = "127.0.0.1"
-TYPES = {
-    ".css": "text/css; charset=utf-8",
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".json": "application/json; charset=utf-8",
-    ".mjs": "text/javascript; charset=utf-8",
-    ".wasm": "application/wasm",
-    ".woff2": "font/woff2",
-    ".zip": "application/zip",
-}
+TEXT_TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".mjs": "text/javascript"}
+TYPES = {suffix: f"{kind}; charset=utf-8" for suffix, kind in {**TEXT_TYPES, ".json": "application/json"}.items()}
+TYPES |= {".wasm": "application/wasm", ".woff2": "font/woff2", ".zip": "application/zip"}
 HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Embedder-Policy": "require-corp",
@@ -50,7 +44,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 MOST_CONNECTIONS = 100
-RESERVED = 32  # file descriptors that are not for connections, each of which needs two: for itself and for a file
+RESERVED = 32  # file descriptors not for connections; a connection needs two: for itself and for a file
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 NOT_BUILT = (
     "the lessons are not built: in a checkout, run `make lessons` (it needs Node.js), "
@@ -59,7 +53,7 @@ NOT_BUILT = (
 
 
 def site_folder() -> Path:
-    """Where the built site is; an error that says what to do if there is none."""
+    """The folder of the built site, or an error that says how to build it."""
     with as_file(files("chainrule.learn") / "site") as folder:
         if not (folder / "index.html").is_file():
             raise FileNotFoundError(NOT_BUILT)
@@ -67,8 +61,8 @@ def site_folder() -> Path:
 
 
 def site_files(folder: Path) -> dict[str, str]:
-    """The files that are served, by the path that a browser asks for; links that lead out of the site are none."""
-    inside = (folder / "index.html").resolve().parent  # an installer may have made a link of every file
+    """The served files, by the path that a browser requests; links out of the site are left out."""
+    inside = (folder / "index.html").resolve().parent  # an installer may have made every file a link
     found = {
         f"/{file.relative_to(folder).as_posix()}": str(file)
         for file in folder.rglob("*")
@@ -78,11 +72,11 @@ def site_files(folder: Path) -> dict[str, str]:
 
 
 def make_server(lessons: str | Path | None = None, port: int = 0) -> Server:
-    """A server of the site on this computer, not yet running, on a free port unless `port` is given."""
+    """A server for the site, not yet running, on a free port unless `port` is given."""
     site = site_files(site_folder())
     course: Callable[[], bytes] | None = None
     if lessons is not None:
-        load_course(lessons)  # what is wrong with the folder is best said before the browser opens
+        load_course(lessons)  # report mistakes in the folder before the browser opens
         course = functools.partial(course_text, lessons)
     handler = functools.partial(Handler, site=site, course=course)
     try:
@@ -91,34 +85,34 @@ def make_server(lessons: str | Path | None = None, port: int = 0) -> Server:
         raise OSError(f"port {port} cannot be used ({error.strerror}): choose another, or leave `--port` out") from None
 
 
-_ONE_AT_A_TIME = threading.Lock()  # making a course runs its wrong answers, with standard output elsewhere
+_ONE_AT_A_TIME = threading.Lock()  # `course_json` runs wrong answers, which redirects standard output
 
 
 def course_text(lessons: str | Path) -> bytes:
-    """The course in a folder, as the page reads it; what is wrong with a file of it, in the same form."""
+    """The course in a folder as JSON for the page; a mistake in one of its files, too."""
     try:
         with _ONE_AT_A_TIME:
-            return load_course(lessons).to_json().encode()
+            return course_json(load_course(lessons)).encode()
     except (LessonError, OSError) as error:
         return json.dumps({"error": str(error)}).encode()
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Ends at once: requests that are under way are not waited for.
+    """Stops at once, without waiting for requests under way.
 
-    When there are as many connections as may be, the one that has been silent for longest makes room for the next; if
-    all are busy, the next waits in the system's queue.
+    When the number of connections is at its limit, the one that has been silent longest is closed for the next one. If
+    all are busy, the next one waits in the system's queue.
     """
 
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128  # a page asks for many files at once
-    pause = 0.2  # seconds until it is tried again to accept a connection, unless another ends before
+    pause = 0.2  # seconds before accepting is tried again, unless a connection ends earlier
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.most_connections = _most_connections()
         self.connections = 0
-        self.silent: dict[socket.socket, None] = {}  # those that wait for a request, the longest first
+        self.silent: dict[socket.socket, None] = {}  # those waiting for a request, the longest first
         self.changed = threading.Condition()
         super().__init__(*arguments, **options)
 
@@ -127,11 +121,11 @@ class Server(http.server.ThreadingHTTPServer):
             self.close_the_most_silent()
             self.wait_for_room()
             if self.connections >= self.most_connections:
-                raise BlockingIOError("all connections are busy")  # to the loop, which asks again
+                raise BlockingIOError("all connections are busy")  # the server's loop tries again
         try:
             request, address = super().get_request()
         except OSError as error:
-            if error.errno in EXHAUSTED:  # the queue is not empty, so the loop would come back at once
+            if error.errno in EXHAUSTED:  # the queue is not empty, so the loop would spin
                 self.wait_for_room()
             raise
         with self.changed:
@@ -139,17 +133,17 @@ class Server(http.server.ThreadingHTTPServer):
         return request, address
 
     def wait_for_room(self) -> None:
-        """Until a connection has ended, or for a moment."""
+        """Wait until a connection ends, or for a moment."""
         with self.changed:
             self.changed.wait(self.pause)
 
     def close_the_most_silent(self) -> None:
-        """Its thread sees that, and ends."""
+        """Shut down the connection that has been silent longest, so that its thread ends."""
         with self.changed:
             connection = next(iter(self.silent), None)
             if connection is not None:
                 del self.silent[connection]
-                with suppress(OSError):  # it has ended by itself
+                with suppress(OSError):  # it has already ended
                     connection.shutdown(socket.SHUT_RDWR)
 
     def close_request(self, request: Any) -> None:
@@ -159,7 +153,7 @@ class Server(http.server.ThreadingHTTPServer):
             self.changed.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that has left before a file was sent is no error."""
+        """A browser that leaves before a file was sent is not an error."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -174,14 +168,14 @@ def _most_connections() -> int:
 
 
 class Punctual(io.RawIOBase):
-    """A connection on which everything that is read and written has to be done by a time that was set beforehand."""
+    """A connection whose reads and writes must finish by a deadline."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.end = 0.0
 
     def set_deadline(self, seconds: float) -> None:
-        """All that follows must be done within `seconds` from here; a TimeoutError ends what is not."""
+        """Everything that follows must finish within `seconds`, or raises a TimeoutError."""
         self.end = time.monotonic() + seconds
 
     def readable(self) -> bool:
@@ -206,12 +200,12 @@ class Punctual(io.RawIOBase):
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Files of the site, with the headers that Python in a page needs."""
+    """Sends the site's files, with the headers that Python in a page needs."""
 
     server: Server
     extensions_map = {**http.server.SimpleHTTPRequestHandler.extensions_map, **TYPES}  # noqa: RUF012  # as the base has it
     protocol_version = "HTTP/1.1"
-    silence = 30.0  # seconds without a word, after which a connection is closed
+    silence = 30.0  # seconds after which a silent connection is closed
     deadline = 60.0  # seconds from the first byte of a request to the last of its answer
 
     def __init__(
@@ -222,7 +216,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         super().__init__(*arguments, **options)
 
     def setup(self) -> None:
-        """In place of the base's, whose timeout begins again at every byte."""
+        """Replaces the base class's, whose timeout starts again at every byte."""
         self.connection = self.request
         self.stream = Punctual(self.connection)
         self.rfile = self.heard = io.BufferedReader(self.stream)
@@ -247,18 +241,18 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             with self.server.changed:
                 self.server.silent.pop(self.connection, None)
 
-    def send_head(self) -> BinaryIO | None:  # of GET and HEAD, which the base has
+    def send_head(self) -> BinaryIO | None:  # for GET and HEAD, which the base class handles
         if not self._is_for_us():
             self.send_error(HTTPStatus.FORBIDDEN, "This server answers to its own address only")
             return None
         if self.course is not None and self._path() == "/course.json":
             text = self.course()
-            self.stream.set_deadline(self.deadline)  # that took time, and not the browser's
+            self.stream.set_deadline(self.deadline)  # making the course took time that is not the browser's
             return self._send_course(text)
         return super().send_head()
 
     def _is_for_us(self) -> bool:
-        """A page elsewhere whose name was made to lead here must not read anything: it gives another name."""
+        """Guards against DNS rebinding: a page elsewhere whose host name resolves to here sends that name."""
         hosts = self.headers.get_all("Host", [])
         return len(hosts) == 1 and hosts[0].rsplit(":", 1)[0].lower() in (ADDRESS, "localhost")
 
@@ -281,4 +275,4 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002  # as the base calls it
-        """Requests are nobody's business."""
+        """Requests are not logged."""

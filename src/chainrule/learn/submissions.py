@@ -1,12 +1,12 @@
-"""A learner's file, graded in a process of its own with limits.
+"""Grades a learner's file. Each answer runs in its own process, with limits.
 
-A submission is a Python file. A line `# exercise: NAME` says whose answer follows; answers that passed take the
-place of the solutions in the exercises after them.
+A submission is a Python file. A line `# exercise: NAME` says which exercise the code below it answers. Answers that
+passed replace the solutions in the exercises after them.
 
 Each answer runs in a new Python in a scratch folder, within the limits of `confinement`. That Python is this module,
-run with `-m`: a task as JSON on standard input, a transcript on standard output. The answer can do as it likes with
-all that is in its process, so nothing there decides anything: it is not told what is expected, and the numbers that
-come back are compared here, with what the solution's own run expected.
+run with `-m`: it reads a task as JSON from standard input and writes a transcript to standard output. The answer
+controls everything in its process, so nothing is decided there: it is not told what is expected, and what comes back
+is compared here with what the solution's own run expected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -31,21 +31,22 @@ from chainrule.learn.course import Course, Exercise
 from chainrule.learn.explaining import Error
 from chainrule.learn.grading import Report, judge, reference_of, task_for, without_answers
 from chainrule.learn.kernel import out_of_reach
-from chainrule.learn.running import Task, Transcript, run
+from chainrule.learn.running import run
+from chainrule.learn.transcripts import Task, Transcript
 
 MARKER = re.compile(r"#\s*exercise:\s*(\S*)\s*$")
-STARTING = 5.0  # seconds that a new Python may take on a busy machine
-STOPPED = 124  # exit status of a process that took too long, as of timeout(1)
-CUT_OFF = 125  # of one whose report finds no way out
-GRACE = 1.0  # seconds in which stopped code may be reported before its process is ended
-TICK = 0.1  # seconds between two looks at the scratch folder
+STARTING = 5.0  # seconds for Python to start on a busy machine
+STOPPED = 124  # exit status of a process that took too long, as from timeout(1)
+CUT_OFF = 125  # exit status of a process that could not write its report
+GRACE = 1.0  # seconds that stopped code has to be reported before its process is killed
+TICK = 0.1  # seconds between checks of the scratch folder
 MOST_REPLY = 1 << 22  # bytes
 FILLED = Error("Files", "Your code filled its folder, so it is not checked: does it write without end?")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The code for one exercise, and the line of the file at which it begins."""
+    """The code for one exercise, and the line of the file where it begins."""
 
     name: str
     code: str
@@ -53,42 +54,39 @@ class Answer:
 
 
 def read_answers(text: str, name: str = "") -> list[Answer]:
-    """The answers in a file. `name` says whose answer a file without markers is.
+    """The answers in a file. `name` is the exercise that a file without markers answers.
 
     >>> read_answers("# exercise: add\\npass\\n# exercise: mul\\nx = 1\\n")
     [Answer(name='add', code='pass\\n', line=2), Answer(name='mul', code='x = 1\\n', line=4)]
     """
-    lines = text.split("\n")
+    lines = re.split(r"(?<=\n)", text)
     marked = [(number, match[1]) for number, line in enumerate(lines) if (match := MARKER.match(line))]
-    if name and marked:
-        raise ValueError(
-            f"line {marked[0][0] + 1} says `{lines[marked[0][0]].strip()}`, and `--exercise` says {name}: "
-            "leave out the one or the other"
-        )
-    if name:
+    if name and not marked:
         return [Answer(name, text, 1)]
-    if not marked:
-        raise ValueError(
-            "it does not say which exercise it answers: begin it with `# exercise: NAME`, or give --exercise"
-        )
-    for number, line in enumerate(lines[: marked[0][0]]):
-        if line.strip() and not line.lstrip().startswith("#"):
-            raise ValueError(f"line {number + 1} stands before the first `# exercise: NAME`: move it below")
+    _check_markers(lines, marked, name)
     ends = [number for number, _ in marked[1:]] + [len(lines)]
-    answers = [
-        Answer(
-            name, "\n".join([*lines[number + 1 : end], ""] if end < len(lines) else lines[number + 1 : end]), number + 2
-        )
-        for (number, name), end in zip(marked, ends, strict=True)
-    ]
-    for k, answer in enumerate(answers):
-        if any(answer.name == other.name for other in answers[:k]):
-            raise ValueError(f"line {answer.line - 1} is a second answer to {answer.name!r}: keep one of the two")
-    return answers
+    spans = zip(marked, ends, strict=True)
+    return [Answer(own, "".join(lines[number + 1 : end]), number + 2) for (number, own), end in spans]
+
+
+def _check_markers(lines: Sequence[str], marked: Sequence[tuple[int, str]], name: str) -> None:
+    if not marked:
+        remedy = "begin it with `# exercise: NAME`, or give --exercise"
+        raise ValueError(f"it does not say which exercise it answers: {remedy}")
+    first = marked[0][0]
+    if name:
+        both = f"line {first + 1} says `{lines[first].strip()}`, and `--exercise` says {name}"
+        raise ValueError(f"{both}: leave out the one or the other")
+    for number, line in enumerate(lines[:first], 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            raise ValueError(f"line {number} stands before the first `# exercise: NAME`: move it below")
+    for k, (number, exercise) in enumerate(marked):
+        if any(exercise == other for _, other in marked[:k]):
+            raise ValueError(f"line {number + 1} is a second answer to {exercise!r}: keep one of the two")
 
 
 def grade_answers(course: Course, answers: list[Answer], limits: Limits | None = None) -> Iterator[dict[str, Any]]:
-    """The report on each answer, as data for JSON; lines in it are lines of the file."""
+    """One report per answer, as data for JSON; line numbers refer to the file."""
     codes: dict[str, str] = {}
     for answer in answers:
         exercise = course.exercises[answer.name]
@@ -103,7 +101,7 @@ def grade_answers(course: Course, answers: list[Answer], limits: Limits | None =
 def grade_apart(
     exercise: Exercise, code: str, codes: Mapping[str, str] | None = None, limits: Limits | None = None
 ) -> dict[str, Any]:
-    """`grading.grade` of an answer that runs in a process of its own; the report as data, without graphs."""
+    """Like `grading.grade`, with the answer in its own process; returns the report as data, without graphs."""
     if sys.platform == "win32":
         raise OSError("grading in a process with limits needs Linux or macOS: this system has no resource limits")
     limits = limits or Limits()
@@ -118,9 +116,9 @@ def grade_apart(
 
 
 def _run_apart(task: Task, limits: Limits) -> Transcript | Error:
-    """What a process of its own says of the task, or why it says nothing that could be judged."""
+    """The transcript from a new process, or why there is none that can be judged."""
     with scratch_folder() as scratch, out_of_reach(), tempfile.TemporaryFile() as request:
-        request.write(json.dumps({"task": task.data(), "limits": asdict(limits)}).encode())
+        request.write(json.dumps({"task": asdict(task), "limits": asdict(limits)}).encode())
         request.seek(0)
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "chainrule.learn.submissions"],
@@ -135,18 +133,18 @@ def _run_apart(task: Task, limits: Limits) -> Transcript | Error:
             reply = _reply(process, limits, scratch)
         finally:
             _end_group(process)
-        if overfull(scratch, limits):  # an answer can be through before anybody looks
+        if overfull(scratch, limits):  # an answer can finish between two checks
             return FILLED
     if isinstance(reply, Error):
         return reply
     try:
         return Transcript.from_data(json.loads(reply))
-    except (ValueError, RecursionError):  # it was cut off, or somebody else wrote it
+    except (ValueError, RecursionError):  # it was cut off, or the answer wrote it
         return Error("Report", "Your code wrote where only the report of its check is written, so nothing was checked.")
 
 
 def _reply(process: subprocess.Popen[bytes], limits: Limits, scratch: str) -> bytes | Error:
-    """What the process says, up to the first end of a line; or why it says nothing."""
+    """What the process writes, up to the first newline; or why it writes nothing."""
     deadline = time.monotonic() + limits.seconds + GRACE + STARTING
     reply, pipe = b"", process.stdout
     assert pipe is not None
@@ -164,7 +162,7 @@ def _reply(process: subprocess.Popen[bytes], limits: Limits, scratch: str) -> by
                     return reply
                 if not piece:
                     selector.unregister(pipe)
-            else:  # nobody can write there any more
+            else:  # nothing can write to it any more
                 with suppress(subprocess.TimeoutExpired):
                     status = process.wait(TICK)
                     return reply or _ended(status, limits)
@@ -186,7 +184,7 @@ def _ended(status: int, limits: Limits) -> Error:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Whatever the answer started and left running."""
+    """Kill the process and whatever it left running."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     if process.stdout:
@@ -211,7 +209,12 @@ def _serve() -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
-    dumps, write, leave, set_timer = json.dumps, os.write, os._exit, signal.setitimer  # before they can be patched
+    dumps, write, leave, set_timer = (
+        json.dumps,
+        os.write,
+        os._exit,
+        signal.setitimer,
+    )  # before they can be patched
     confine(limits, _out_of_time)
     try:
         transcript = run(task)
@@ -224,12 +227,12 @@ def _serve() -> None:
             left = left[write(reply, left) :]
     except OSError:
         leave(CUT_OFF)
-    leave(0)  # whatever the answer registered to run at the end does not run
+    leave(0)  # atexit functions of the answer do not run
 
 
 def _out_of_time() -> None:
     leave = os._exit
-    signal.signal(signal.SIGALRM, lambda *_: leave(STOPPED))  # for code that catches what comes now
+    signal.signal(signal.SIGALRM, lambda *_: leave(STOPPED))  # for code that catches the exception below
     signal.setitimer(signal.ITIMER_REAL, GRACE)
     raise KeyboardInterrupt
 

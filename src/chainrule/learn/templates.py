@@ -1,11 +1,10 @@
-"""The code around a learner's: templates, with lines in them that stand for something else.
+"""Templates: the code around a learner's, with placeholder lines.
 
     # --- your code ---         what the learner writes for this exercise
-    # --- code of NAME ---      what they wrote for another one (its solution, as long as they have not)
-    # --- template NAME ---     a template that was written once, under this name
+    # --- code of NAME ---      what they wrote for another exercise (its solution until they have)
+    # --- template NAME ---     a template defined elsewhere under this name
 
-Templates are resolved when lessons are read: `Exercise.template` has no third kind of line left. `fill` puts code in
-the places of the first two.
+Reading the lessons replaces the third kind, so `Exercise.template` has only the first two. `fill` replaces those.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ SLOT = re.compile(r"^([ \t]*)# --- (your code|code of ([\w-]+)|template ([\w-]+)
 
 @dataclass(frozen=True)
 class Source:
-    """A template with everything in its place, and where in it the learner's own lines are."""
+    """A filled template, and where the learner's own lines are in it."""
 
     text: str
     first: int  # line of the learner's first line, from 1
@@ -30,7 +29,7 @@ class Source:
 
 
 def fill(template: str, code: str, codes: Mapping[str, str]) -> Source:
-    """`template` with `code` where the learner's goes, and `codes` by the names of their exercises.
+    """`template` with the learner's `code` in its place, and `codes` of other exercises, by name, in theirs.
 
     >>> fill("def f():\\n    # --- your code ---", "return 1", {})
     Source(text='def f():\\n    return 1', first=2, count=1, indent=4)
@@ -50,7 +49,7 @@ def fill(template: str, code: str, codes: Mapping[str, str]) -> Source:
 
 
 def clean(code: str) -> str:
-    """With Unix's ends of lines, and without an indentation that all lines share: code is pasted as it was found.
+    """The code with Unix line endings and without common indentation, since learners paste code as they find it.
 
     >>> clean("    x = 1\\r\\n    y = 2")
     'x = 1\\ny = 2'
@@ -59,5 +58,5 @@ def clean(code: str) -> str:
 
 
 def exercises_in(template: str) -> list[str]:
-    """The names of the exercises whose code goes into a template."""
+    """The names of the exercises whose code a template contains."""
     return list(dict.fromkeys(slot[3] for slot in SLOT.finditer(template) if slot[3]))

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from chainrule import Value, ops
-from chainrule.cli.formula_parser import MOST_CHARACTERS, ExpressionError, Formula, Instruction, parse
+from chainrule.cli.formula_parser import MOST_CHARACTERS, Formula, FormulaError, Instruction, parse
 from hostile_texts import ATTACKS, formula_is_read, hostile_formulas
 
 NAMES = {"a": 0.7, "b": -1.3, "c": 2.5, "x_1": 10.0}
@@ -138,7 +138,7 @@ WRONG = {
 @pytest.mark.parametrize("text", WRONG, ids=lambda text: text[:20])
 def test_a_mistake_is_pointed_at(text):
     column, message = WRONG[text]
-    with pytest.raises(ExpressionError) as caught:
+    with pytest.raises(FormulaError) as caught:
         parse(text)
     source, pointer = str(caught.value).split("\n")
     assert text.startswith(source)
@@ -147,7 +147,7 @@ def test_a_mistake_is_pointed_at(text):
 
 
 def test_a_mistake_far_along_a_long_line_is_shown_with_its_surroundings():
-    with pytest.raises(ExpressionError) as caught:
+    with pytest.raises(FormulaError) as caught:
         parse("a + " * 100 + "foo(b)")
     source, pointer = str(caught.value).split("\n")
     assert len(source) < 110
@@ -169,7 +169,7 @@ def test_a_mistake_far_along_a_long_line_is_shown_with_its_surroundings():
     ids=lambda text: text[:10],
 )
 def test_hostile_input_is_refused(text, message):
-    with pytest.raises(ExpressionError, match=message):
+    with pytest.raises(FormulaError, match=message):
         parse(text)
 
 
@@ -204,7 +204,7 @@ def evaluated(text):
     try:
         eval(text, {"__builtins__": {}, "tanh": math.tanh}, dict.fromkeys("abx", 0.5))
     except Exception as error:
-        raise ExpressionError(f"the formula is wrong: {type(error).__name__}") from None
+        raise FormulaError(f"the formula is wrong: {type(error).__name__}") from None
     return parse(text)
 
 
@@ -241,11 +241,11 @@ def test_a_file_with_the_name_that_python_gives_to_texts_is_not_looked_into(tmp_
 
 def test_the_caret_is_under_the_place_whatever_characters_are_before_it():
     for space in ("\x0c", "\t", " "):
-        with pytest.raises(ExpressionError) as caught:
+        with pytest.raises(FormulaError) as caught:
             parse(f"a{space}+ foo(b)")
         assert str(caught.value).split("\n")[0] == "a + foo(b)"
         assert str(caught.value).split("\n")[1].startswith("    ^^^ there is no function `foo`")
-    with pytest.raises(ExpressionError) as caught:
+    with pytest.raises(FormulaError) as caught:
         parse("e = a\r\ne + \x1b[31mfoo(b)")
     assert "\x1b" not in str(caught.value)
 
