@@ -15,34 +15,41 @@ from workloads import GRAPHS, NODES
 
 TIE = 1.5  # shared machines do not tell smaller ratios apart
 QUIET = 1.0  # of load: installing just before leaves as much in the average of a minute
-SHOWN = "moons"  # the workload of which the README says more
+SHOWN = "moons"  # the workload whose code length and compile time the summary states
+ROWS = 7  # of the README's table: it is read in a minute
+PEERS = ("micrograd (managed)", "PyTorch", "JAX", "C by hand")  # its columns, after ours
 BEGIN, END = "<!-- benchmarks/scoreboard.py writes from here -->", "<!-- to here -->"
 
+PICTURE = (
+    '<img src="../docs/pictures/scoreboard.svg" alt="Time per step by contestant and workload, on logarithmic scales; '
+    'the table below has the same figures">',
+)
+
 HOW = (
-    "Contestants take turns in one process, pinned to one core, on one thread unless said; best and median of the "
-    'turns, each of as many steps as fit into 20 ms. "× ours" compares best times: above 1, ours is faster; less than '
-    f"{TIE} × either way is a tie.",
-    "Double precision unless said. Before timing, everybody agreed with ours on the loss and on all gradients or "
-    "parameters, after one step and after three, to 1e-12 of the greatest (float32: 1e-5; microgpt, after steps of "
-    "Adam: 1e-10 and 1e-4).",
-    "A step is loss, gradient and update; a gradient is loss and gradient. Compiling is not in it: it is what the "
-    "first step takes longer than the next, in a process of its own, with its packages imported and no cache. Memory "
-    "is how far that process grows meanwhile, compilers that it starts aside.",
-    "Times with a ~ are those for few examples, times how many more there would be. microgpt's batches have 512 names "
-    "a step; the time is a name's.",
-    "Lines are of code: the file in the workload's folder, and the loop around it in `peers`; imports, comments, "
-    "docstrings and empty lines aside.",
+    "Contestants take turns in one process, pinned to one core, on one thread unless stated otherwise. The tables"
+    ' give the best and the median of the turns; a turn runs as many steps as fit into 20 ms. "× ours" compares '
+    f"best times: above 1, ours is faster; a ratio below {TIE} × either way is a tie.",
+    "Double precision unless stated otherwise. Before timing, every contestant agreed with ours on the loss and "
+    "on all gradients or parameters, after one step and after three, to 1e-12 of the largest (float32: 1e-5; "
+    "microgpt, after steps of Adam: 1e-10 and 1e-4).",
+    "A step is loss, gradient and update; a gradient is loss and gradient. Compile time is not included. It is "
+    "how much longer the first step takes than the next, in a process of its own, with packages imported and no "
+    "cache. Memory is how much that process grows meanwhile, not counting compilers that it starts.",
+    "Times with a ~ were measured on fewer examples and scaled up. microgpt's batches have 512 names per step; "
+    "the time is per name.",
+    "Lines are lines of code: the file in the workload's folder and the loop around it in `peers`, without "
+    "imports, comments, docstrings and empty lines.",
     "chainrule is given the scalar code that micrograd's readers write, and compiles it: to the steps that "
-    '`fit(..., compiled=True)` takes, or for `batch_value_and_grad`. "→ JAX" is `backend="jax"`. "Your own loop" calls '
-    'a compiled program and an optimizer from Python. "Eager" is without the compiler, on the native engine unless '
-    "said.",
-    "micrograd is its package, with tanh, exp and log added as its own ops are written. Most of its time goes to "
-    "Python's garbage collector, so it also runs managed: collector off, and one collection a step, timed. microgpt's "
-    "Value is its algorithm, in our words.",
-    "PyTorch, JAX and NumPy are given the tensors, NumPy and C the derivatives too. JAX jits the whole training, or "
-    "the gradient over blocks of 1,000 examples, which is faster than all at once. CasADi maps the expression of one "
-    "example over all. C is plain loops with `gcc -O3 -march=native`; tuned C is written in the processor's vectors, "
-    "numba with `fastmath`.",
+    '`fit(..., compiled=True)` takes, or for `batch_value_and_grad`. "→ JAX" is `backend="jax"`. "Your own loop" '
+    'calls a compiled program and an optimizer from Python. "Eager" runs without the compiler, on the native '
+    "engine unless stated otherwise.",
+    "micrograd is the published package, with tanh, exp and log added in the style of its own ops. Most of its "
+    "time goes to Python's garbage collector, so it also runs managed: collector off, and one timed collection "
+    "per step. microgpt's Value is microgpt's algorithm in our own code.",
+    "PyTorch, JAX and NumPy are given tensors; NumPy and C are given the derivatives too. JAX jits the whole "
+    "training, or the gradient over blocks of 1,000 examples, which is faster than all at once. CasADi maps the "
+    "expression of one example over all. C is plain loops with `gcc -O3 -march=native`; tuned C is written with "
+    "vector intrinsics, and numba uses `fastmath`.",
 )
 
 
@@ -76,7 +83,9 @@ class Board:
 
     def results(self) -> str:
         """The page results.md."""
-        parts = ["# Scoreboard", "", *self.summary(), ""]
+        imports = f"`import chainrule` takes {figure(self.import_time)} ms and loads no other package."
+        said = [*self._standing(), *self._writing(), *self._measured()]
+        parts = ["# Scoreboard", "", *PICTURE, "", *self._overview(), "", *said, "", *self._graph(), "", imports, ""]
         for score in self.scores:
             workload = score.contest.workload
             parts += [f"## {workload.name}: {workload.title}", "", *_details(score), ""]
@@ -84,10 +93,14 @@ class Board:
         return "\n".join([*parts, "## How it is measured", "", *how, ""])
 
     def summary(self) -> list[str]:
-        """The README's part."""
-        imports = f"`import chainrule` takes {figure(self.import_time)} ms and loads no other package."
-        said = [*self._standing(), *self._writing(), *self._measured()]
-        return [*self._overview(), "", *said, "", *self._graph(), "", imports]
+        """The README's part: one row per workload, with the fastest of all other contestants in the last column."""
+        rows = []
+        for task in self.tasks[:ROWS]:
+            others = [name for name in task.times if not name.startswith(OURS)]
+            fastest = f"{cell(task, first)}, {first}" if (first := min(others, key=task.best, default="")) else ""
+            shown = [_bold(OURS, cell(task, OURS)), *(cell(task, name) for name in PEERS), fastest]
+            rows.append([f"**{task.workload.name}**: {task.workload.title}", *shown])
+        return [*table(["", OURS, *PEERS, "fastest other"], rows), "", *self._standing(), *self._measured()]
 
     def _measured(self) -> list[str]:
         lines = _item(f"{self.date}, on {self.machine}. The load was {self.load:.1f} before the run.")
@@ -99,7 +112,7 @@ class Board:
         return lines
 
     def _overview(self) -> list[str]:
-        """A row a contestant, a column a workload."""
+        """One row per contestant, one column per workload."""
         names = in_order({name for task in self.tasks for name in (*task.times, *task.left_out)})
         rows = [[_bold(name, name), *(_bold(name, cell(task, name)) for task in self.tasks)] for name in names]
         return table(["", *(task.workload.name for task in self.tasks)], rows)
@@ -132,7 +145,7 @@ class Board:
         return _item(f"What users write and wait for before the first step of the {SHOWN}: {'; '.join(parts)}.")
 
     def _graph(self) -> list[str]:
-        """What a node costs: a column a contestant."""
+        """What a node costs: one column per contestant."""
         if not self.graphs:
             return []
         names = in_order({name for score in self.graphs for name in score.contest.times})

@@ -14,29 +14,44 @@ settings.load_profile("ci")  # the same examples every time, however long they t
 # Tests interrupt themselves and what they start; a job in a shell's background would not hear it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Modules whose tests take both engines in turn, or none: there is no need to run them again on the Python one.
+# Modules that do not depend on the engine (texts, files, pages, what the compiler makes of a trace), or that take both
+# engines in turn: there is no need to run them again on the Python one. A test marked `both` is run again nevertheless.
 ONCE = [
     "benchmarks",
+    "c_header",
+    "cli",
     "course",
     "csv",
+    "data",
     "demonstrations",
+    "drawing",
+    "dtype_and_threads",
     "edges",
     "examples",
+    "explanations",
     "expression_parser",
+    "fusion",
     "grade_command",
     "grade_forgeries",
     "grading",
     "hardening",
     "kernels",
+    "lanes",
+    "layers",
     "learn_server",
     "lessons_page",
     "microgpt",
     "notebooks",
     "package",
     "plot",
+    "ragged_sums",
+    "readme",
+    "recurrence",
     "sharding",
     "site",
+    "stepper",
     "stepper_page",
+    "thread_safety",
     "torture",
     "uses",
     "witness",
@@ -46,7 +61,9 @@ ONCE = [
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if item.path.stem.removeprefix("test_") in ONCE:
+        on_each_engine = {"Value", "AnyValue"} & {*getattr(item, "fixturenames", ())}
+        in_once = item.path.stem.removeprefix("test_") in ONCE and not item.get_closest_marker("both")
+        if on_each_engine or in_once:
             item.add_marker(pytest.mark.once)
 
 

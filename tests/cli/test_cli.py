@@ -295,6 +295,7 @@ def test_ctrl_c_ends_a_command_with_130(folder):
 # grad
 
 
+@pytest.mark.both
 def test_grad_prints_the_value_and_every_derivative(run):
     a = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
     b = torch.tensor(-3.0, dtype=torch.float64, requires_grad=True)
@@ -309,6 +310,7 @@ def test_grad_prints_the_value_and_every_derivative(run):
     assert float(lines[3].split()[2]) == pytest.approx(b.grad.item(), rel=1e-11)
 
 
+@pytest.mark.both
 def test_grad_in_json_is_exact_and_names_the_steps(run):
     code, out, err = run("grad", "e = a*b; d = e + c; L = d*f", "--at", "a=2,b=-3", "--at", "c=10, f=-2", "--json")
     answer = json.loads(out)
@@ -439,6 +441,7 @@ def test_step_opens_the_page_if_no_file_is_named(run, refused, monkeypatch):
 # train, predict
 
 
+@pytest.mark.both
 @pytest.mark.parametrize("name", ["xor", "four-points", "moons", "circles", "spirals"])
 def test_train_learns_every_data_set(run, monkeypatch, name):
     monkeypatch.setattr("chainrule.training.plan.MANY", 20)  # of few examples and of many, each in its way

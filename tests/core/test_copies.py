@@ -179,6 +179,7 @@ def test_a_computed_value_is_not_copied_without_its_graph_nor_pickled(Value, way
     assert way(Value(node.data)).data == 100_001.0
 
 
+@pytest.mark.slow
 def test_deepcopy_copies_a_graph_of_any_depth(Value):
     x, y = Value(0.5, label="x"), Value(1.5)
     y.requires_grad = False
@@ -278,6 +279,7 @@ def test_a_hand_written_op_is_refused(Value, way):
         copy.deepcopy(node * 2.0)
 
 
+@pytest.mark.slow
 @deep_ways
 def test_many_leaves_are_no_depth(Value, way):
     leaves = way([Value(float(k)) for k in range(100_000)])

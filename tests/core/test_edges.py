@@ -71,8 +71,9 @@ BACKENDS = {
     "C": in_c,
     "jax": batched(backend="jax"),
 }
+SLOW = ("llvm", "jax")  # to compile
 every_backend = pytest.mark.parametrize(
-    "backend", [pytest.param(name, marks=[pytest.mark.slow] * (name == "jax")) for name in BACKENDS]
+    "backend", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in BACKENDS]
 )
 
 
@@ -123,7 +124,7 @@ def test_powers_with_a_fixed_exponent(backend, tmp_path):
     assert_equals_eager(powers, [(x,) for x in EDGES], backend, tmp_path)
 
 
-@pytest.mark.parametrize("backend", ["llvm", "interpreter", "C"])
+@pytest.mark.parametrize("backend", [pytest.param("llvm", marks=pytest.mark.slow), "interpreter", "C"])
 @pytest.mark.parametrize("place", [0, 1])
 def test_ops_on_a_number_that_is_fixed(place, backend, tmp_path):
     def fixed(row, number):

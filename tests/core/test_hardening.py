@@ -188,6 +188,7 @@ def test_ten_million_nodes_leave_no_memory_behind():
     assert after < 1.1 * before
 
 
+@pytest.mark.slow
 @pymalloc_only
 def test_compiled_programs_leave_no_memory_behind():
     before, after = in_a_process(

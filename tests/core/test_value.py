@@ -178,6 +178,7 @@ class TestAttributes:
         x.history = []
         assert gc.is_tracked(x)
 
+    @pytest.mark.slow
     def test_chains_of_attributes_are_no_deep_recursion(self, Value):
         x = Value(1.0)
         v, newest = x, Value(2.0)

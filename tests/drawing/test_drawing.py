@@ -646,14 +646,14 @@ def test_mistakes_are_named():
         draw(v, model=model, collapse="layer", depth=3)
 
 
-def test_the_pictures_of_the_readme_are_those_that_are_drawn():
+def test_the_pictures_of_the_pages_are_those_that_are_drawn():
     names = runpy.run_path(str(ROOT / "tools" / "make_pictures.py"))
     pictures, _ = names["moons"]()
     for name in ("worked_expression", "diamond"):
         pictures[name.removeprefix("worked_")] = draw(names[name](), local=True, flow=True)
     pictures["neuron"] = names["neuron"]()
-    readme = (ROOT / "README.md").read_text()
+    pages = "".join((ROOT / page).read_text() for page in ("README.md", "docs/gallery.md"))
     for name, drawing in pictures.items():
-        assert f"docs/pictures/{name}.svg" in readme
+        assert f"pictures/{name}.svg" in pages
         shown = (ROOT / "docs" / "pictures" / f"{name}.svg").read_text()
         assert sorted(texts(shown)) == sorted(texts(drawing.svg)), "run `make pictures`"

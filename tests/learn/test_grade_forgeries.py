@@ -187,9 +187,10 @@ def test_a_check_that_was_not_run_to_its_end_is_told():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXERCISES)
-def test_every_solution_passes_and_every_wrong_answer_is_told_as_in_the_page(name):
+def test_solutions_pass_and_wrong_answers_are_told_as_in_the_page(name):
+    """Every solution, and every third wrong answer: each takes a process."""
     exercise = EXERCISES[name]
-    for code in (exercise.solution, *(wrong.code for wrong in exercise.wrong)):
+    for code in (exercise.solution, *(wrong.code for wrong in exercise.wrong[::3])):
         here, apart = grade(exercise, code), grade_apart(exercise, code)
         assert (apart["passed"], apart["message"]) == (here.passed, here.message)
         assert [row["got"] for row in apart["rows"]] == [row.got for row in here.rows]

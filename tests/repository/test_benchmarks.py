@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +19,7 @@ try:
     from contest import Contest, Contestant, Runner, Workload
     from contestants import CONTESTANTS
     from lines import count, lines_of
-    from pages import BEGIN, END, Board, Score, relative, write_between
+    from pages import BEGIN, END, HOW, ROWS, Board, Score, _item, relative, write_between
     from picture import picture
     from workloads import GRAPHS, WORKLOADS
 finally:
@@ -197,6 +198,38 @@ def test_the_table_replaces_what_stood_between_the_marks(tmp_path):
         write_between(page, [])
 
 
-def test_the_readme_has_the_marks():
+UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
+RESULTS = (BENCHMARKS / "results.md").read_text()
+
+
+def seconds(text):
+    number, unit = text.lstrip("~").replace(",", "").split()
+    return float(number) * UNITS[unit]
+
+
+def published():
+    """The Board that results.md tells of: its best times, to the digits that are printed."""
+    scores = []
+    for workload in WORKLOADS:
+        contest = Contest(workload, workload.contestants(CONTESTANTS))
+        (section,) = re.findall(rf"^## {workload.name}: .*?(?=^## )", RESULTS, re.DOTALL | re.MULTILINE)
+        for name, best in re.findall(r"^\| (\w.*?) \| (~?[\d.,]+ \S+) \|", section, re.MULTILINE):
+            contest.times[name] = [seconds(best)]
+        scores.append(Score(contest, {}, {}))
+    said = re.search(r"^- (\S+), on ([^.].*?)\. The load was (\S+) before", RESULTS.replace("\n  ", " "), re.MULTILINE)
+    return Board(scores, said[2], said[1], float(said[3]), 0.0)
+
+
+def test_the_readme_shows_what_the_results_say_in_at_most_seven_rows():
     text = importlib.import_module("scoreboard").README.read_text()
     assert text.count(BEGIN) == text.count(END) == 1
+    summary = published().summary()
+    assert text.split(f"{BEGIN}\n")[1].split(f"\n{END}")[0] == "\n".join(summary)
+    assert sum(line.startswith("| **") for line in summary) == len(WORKLOADS) <= ROWS == 7
+    assert all(line in RESULTS for line in summary if line.startswith(("- ", "  ")))
+
+
+def test_the_results_say_how_they_are_measured():
+    assert RESULTS.endswith(
+        "\n".join(["## How it is measured", "", *(line for text in HOW for line in _item(text)), ""])
+    )

@@ -5,6 +5,7 @@ Imports inside functions count; those for type checkers alone do not.
 
 import ast
 import re
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
@@ -34,6 +35,7 @@ def imports(tree):
             yield from imports(node)
 
 
+@cache
 def needs():
     """Which modules each module imports; the whole package counts as none, since its `__init__` imports on demand."""
     known = modules()

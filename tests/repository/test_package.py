@@ -125,8 +125,8 @@ def test_a_pure_wheel_runs_everywhere(tmp_path):
     name, engine_name = wheel(tmp_path, CHAINRULE_PURE="1")
     assert name.endswith("-py3-none-any.whl")
     assert engine_name == "python"
-    assert {p.name for p in (ROOT / "src/chainrule/web").iterdir()} == {
-        p.name for p in (tmp_path / "site/chainrule/web").iterdir()
+    assert {p.name for p in (ROOT / "src/chainrule/stepping/web").iterdir()} == {
+        p.name for p in (tmp_path / "site/chainrule/stepping/web").iterdir()
     }
 
 

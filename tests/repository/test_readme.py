@@ -14,6 +14,8 @@ from chainrule import nn
 from chainrule.cli import main
 from project import ROOT
 
+README = (ROOT / "README.md").read_text()
+
 
 def run_blocks(path):
     """Run the Python blocks of a page, one after the other; what they print."""
@@ -28,24 +30,35 @@ def test_the_readme(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = run_blocks("README.md")
     out = capsys.readouterr().out
-    assert "1 of 2 derivatives agree" in out
-    assert "should be 12" in out
-    assert re.search(r"^learning rate too low:.*?  → [^\n]*", (ROOT / "README.md").read_text(), re.S | re.M)[0] in out
-    assert "i<100,j<16: v2[16i+j] = layers[1].neurons[j].b + Σk<16 layers[1].neurons[j].w[k]·v1[16i+k]" in out
-    assert names["grad"](names["energy"])({"k": 3.0, "x": 2.0}) == {"k": 2.0, "x": 6.0}
-    assert names["hessian"](names["energy"])({"k": 3.0, "x": 2.0})["x"] == {"k": 2.0, "x": 3.0}
-    assert names["fast"]({"k": 3.0, "x": 2.0}, {"k": 0.0, "x": 1.0}) == {"k": 2.0, "x": 3.0}
+    shown = re.findall(r"^```text\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    assert len(shown) == 4
+    assert all(line in out for block in shown for line in block.splitlines() if line != "...")
+    assert names["product"]({"k": 3.0, "x": 2.0}, {"k": 0.0, "x": 1.0}) == {"k": 2.0, "x": 3.0}
     assert names["history"]["validation_accuracy"][-1] > 0.9
-    assert (tmp_path / "moons.safetensors").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"expression.svg", "steps.html", "moons.safetensors"}
 
 
-def test_the_command_line_in_the_readme(tmp_path, monkeypatch, capsys):
+@pytest.mark.once
+def test_the_readme_is_read_in_three_minutes_and_leads_on():
+    assert len(README.split()) < 1500
+    first = README.partition("## Install")[0]
+    assert "docs/pictures/expression.svg" in first
+    assert len(re.findall(r"```python\n(.*?)```", first, re.DOTALL)[0].replace("\n\n", "\n").splitlines()) <= 10
+    for section in README.split("\n## ")[1:]:
+        assert len(re.findall(r"<img|!\[", section)) <= 1
+    links = re.findall(r"\]\((?!http)([^)#]+)\)|src=\"([^\"]+)\"", README)
+    assert len(links) > 25
+    assert [link for link in map("".join, links) if not (ROOT / link).exists()] == []
+
+
+def test_the_page_on_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     iris = load_iris()
     rows = [[*row, iris.target_names[target]] for row, target in zip(iris.data, iris.target, strict=True)]
     with open("flowers.csv", "w") as file:
         csv.writer(file).writerows([[*[name.removesuffix(" (cm)") for name in iris.feature_names], "species"], *rows])
-    blocks = re.findall(r"^```\n(\$ chainrule .*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    page = (ROOT / "docs/how-to/command-line.md").read_text()
+    blocks = re.findall(r"^```\n(\$ chainrule .*?)^```", page, re.DOTALL | re.MULTILINE)
     assert len(blocks) == 2
     for command, expected in (part.split("\n", 1) for block in blocks for part in block.split("$ chainrule ")[1:]):
         assert main(shlex.split(command)) == 0
@@ -69,7 +82,7 @@ SHORT = sorted(
 
 
 @pytest.mark.parametrize(
-    "path", ["docs/index.md", *SHORT, *(pytest.param(path, marks=pytest.mark.slow) for path in LONG)]
+    "path", ["docs/index.md", "docs/library.md", *SHORT, *(pytest.param(path, marks=pytest.mark.slow) for path in LONG)]
 )
 def test_the_pages(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -84,6 +97,17 @@ def test_the_pages(path, tmp_path, monkeypatch, capsys):
 
 
 ROUNDING = re.compile(r"\d+e-\d+")  # the error of a numerical derivative, which another libm changes
+
+
+def test_the_page_on_gradient_checks_shows_what_is_printed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run_blocks("docs/how-to/check-gradients.md")
+    out = capsys.readouterr().out
+    page = (ROOT / "docs/how-to/check-gradients.md").read_text()
+    (shown,) = re.findall(r"^```\n(input .*?)^```", page, re.DOTALL | re.MULTILINE)
+    table, named = shown.split("The `cube`")
+    assert ROUNDING.sub("", table) in ROUNDING.sub("", out)
+    assert named[named.index("is wrong:") :].partition(",")[0] in out
 
 
 def test_the_page_on_transforms():
