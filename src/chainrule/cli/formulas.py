@@ -19,7 +19,7 @@ from chainrule.cli.console import (
     spell,
 )
 from chainrule.cli.formula_parser import parse
-from chainrule.core.graph import oldest_first
+from chainrule.core.walk import oldest_first
 from chainrule.stepping.steps import MOST_NODES
 from chainrule.stepping.words import explain
 

@@ -15,7 +15,7 @@ import click
 import chainrule
 from chainrule import data, losses, nn, optim
 from chainrule.cli.console import Command, json_option, option, print_json, print_table
-from chainrule.core.graph import oldest_first
+from chainrule.core.walk import oldest_first
 
 OPTIONAL = ("matplotlib", "pygraphviz", "jax", "torch")
 NEEDED = ("click", "llvmlite", "numpy", "rich", "safetensors")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chainrule.core.value import ENGINE, Value
-from chainrule.core.walk import oldest_first as oldest_first
+from chainrule.core.walk import oldest_first
 
 if ENGINE == "native":
     from chainrule import _native

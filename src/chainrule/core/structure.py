@@ -56,20 +56,25 @@ def flatten(thing: Any, leaves: list[Any], accept: Callable[[Any], Any], floats:
     [1.0, 2.5]
     """
     kind = type(thing)
-    if kind is list or kind is tuple or (isinstance(thing, tuple) and hasattr(thing, "_make")):
+    if kind in (list, tuple) or (isinstance(thing, tuple) and hasattr(thing, "_make")):
         if floats and set(map(type, thing)) == {float}:
             leaves.extend(thing)
             return kind, (NUMBER,) * len(thing)
         return kind, tuple([flatten(entry, leaves, accept, floats) for entry in thing])
     if kind is dict or kind is OrderedDict:
         return Keys(tuple(thing), kind), tuple([flatten(entry, leaves, accept, floats) for entry in thing.values()])
+    if is_array(thing):
+        numbers = thing.reshape(-1).tolist()
+        leaves.extend(numbers if floats and thing.dtype.kind in "fiub" and thing.ndim else map(accept, numbers))
+        return (ARRAY, thing.shape) if thing.ndim else NUMBER
+    leaves.append(accept(thing))
+    return NUMBER
+
+
+def is_array(thing: Any) -> bool:
+    """Whether it is a NumPy array; NumPy is not imported to find out."""
     numpy = sys.modules.get("numpy")
-    if numpy is None or not isinstance(thing, numpy.ndarray):
-        leaves.append(accept(thing))
-        return NUMBER
-    numbers = thing.reshape(-1).tolist()
-    leaves.extend(numbers if floats and thing.dtype.kind in "fiub" and thing.ndim else map(accept, numbers))
-    return (ARRAY, thing.shape) if thing.ndim else NUMBER
+    return numpy is not None and isinstance(thing, numpy.ndarray)
 
 
 def build(structure: Structure, leaves: Iterator[Any], dtype: Any = object) -> Any:

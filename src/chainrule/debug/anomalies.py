@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from math import inf, isfinite
 
 from chainrule.core.gradients import unchanged
-from chainrule.core.graph import is_hand_written
+from chainrule.core.graph import is_hand_written, receivers
 from chainrule.core.observation import Observer, observed
 from chainrule.core.value import Value
 from chainrule.core.value_like import graph_below
+from chainrule.core.walk import oldest_first
 from chainrule.debug.code_lines import is_ours, quoted_line
 from chainrule.debug.rules import backward_of, push
 from chainrule.nn import Module
@@ -161,7 +162,7 @@ def first_bad_push(root: Value) -> Value | None:
     >>> first_bad_push(out)._op
     'sqrt'
     """
-    nodes: list[Value] = sorted(graph_below(root), key=lambda node: -int(node._serial))
+    nodes: list[Value] = oldest_first(root, operands_of=receivers)[::-1]
     if all(isfinite(node.grad) for node in nodes if node.requires_grad):
         return None
     for node in nodes:

@@ -92,19 +92,7 @@ def engine_header(table: Iterable[Any], checksum: int) -> str:
     lines += [f"static const unsigned char silent_operands[] = {{{', '.join(map(str, silent))}}};", ""]
     for op in rows:
         lines += _forward_function(op)
-    lines += ["static double builtin_forward(int op, const double *operand)", "{", "    switch (op) {"]
-    for op in rows:
-        arguments = ", ".join(f"operand[{k}]" for k in range(op.arity))
-        lines += [f"    case OP_{op.name}: return forward_{op.name}({arguments});"]
-    lines += ["    default: return NAN;", "    }", "}", ""]
-    lines += ["static void builtin_forwards(int op, int count, double *const *operand, double *out)", "{"]
-    lines += ["    switch (op) {"]
-    for op in rows:
-        arguments = ", ".join(f"operand[{k}][i]" for k in range(op.arity))
-        lines += [
-            f"    case OP_{op.name}: for (int i = 0; i < count; i++) out[i] = forward_{op.name}({arguments}); return;"
-        ]
-    lines += ["    default: return;", "    }", "}", ""]
+    lines += _forward_switches(rows)
     lines += ["static void builtin_backward(Node *node)", "{", "    const double out = node->data, grad = node->grad;"]
     lines += ["    Node *const *operand = operands_of(node);", "    (void)out;", "    switch (node->op) {"]
     for op in rows:
@@ -116,6 +104,22 @@ def engine_header(table: Iterable[Any], checksum: int) -> str:
         for name in (op.name, *op.aliases):
             lines += [f"    OP_METHOD({name}, {op.name}, {_quote(op.__doc__)}) \\"]
     return "\n".join([*lines, "    /* the end */", ""])
+
+
+def _forward_switches(rows: list[Any]) -> list[str]:
+    """Functions that compute any op by its code: once, or for columns of operands."""
+    one, many = [], []
+    for op in rows:
+        operands = [f"operand[{k}]" for k in range(op.arity)]
+        one += [f"    case OP_{op.name}: return forward_{op.name}({', '.join(operands)});"]
+        call = f"forward_{op.name}({', '.join(f'{operand}[i]' for operand in operands)})"
+        many += [f"    case OP_{op.name}: for (int i = 0; i < count; i++) out[i] = {call}; return;"]
+    return [
+        *["static double builtin_forward(int op, const double *operand)", "{", "    switch (op) {", *one],
+        *["    default: return NAN;", "    }", "}", ""],
+        *["static void builtin_forwards(int op, int count, double *const *operand, double *out)", "{"],
+        *["    switch (op) {", *many, "    default: return;", "    }", "}", ""],
+    ]
 
 
 def _forward_function(op: Any) -> list[str]:

@@ -21,8 +21,9 @@ from itertools import count
 from typing import Any
 
 from chainrule import engine
-from chainrule.core.graph import is_hand_written, number_of, oldest_first
+from chainrule.core.graph import is_hand_written, number_of, receivers
 from chainrule.core.value import Value
+from chainrule.core.walk import below, oldest_first
 from chainrule.ops import Rule, as_float
 from chainrule.stepping.formula_text import FormulaText, formula, show
 from chainrule.stepping.page import Page, page
@@ -114,7 +115,10 @@ class _Backward:
         root = self.index[self.root]
         self.grads[root] = self.seed
         yield {"kind": "seed", "node": root, "after": _number(self.seed)}
+        reached = set(below(self.root, operands_of=receivers))
         for i in reversed(range(len(self.nodes))):  # newest first, as the engine does
+            if self.nodes[i] not in reached:
+                continue
             if is_hand_written(self.nodes[i]):
                 yield from self._handwritten(i)
             elif self.nodes[i]._rule is not None:

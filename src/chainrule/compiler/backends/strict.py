@@ -14,9 +14,10 @@ import numpy as np
 from chainrule.compiler.backends.pool import Pool
 from chainrule.compiler.trace.graph import KINDS, Graph
 from chainrule.core.bulk import read_data, read_grad, replay, write_data, write_grad
-from chainrule.core.graph import number_of
+from chainrule.core.graph import number_of, receivers
 from chainrule.core.recording import recording
 from chainrule.core.value import Value
+from chainrule.core.walk import below
 
 
 class StrictCode(Pool["StrictMachine"]):
@@ -66,6 +67,7 @@ class StrictMachine:
             self._make_nodes(iter(inputs), since)
         wanted = [len(graph) - 1] if results is None else results
         self.results = [Value(node) if type(node) is float else node for node in (self._seen(k, since) for k in wanted)]
+        self._passing = self._reached_surroundings() if gradient and self.surroundings else []
         self.output = np.empty(len(self.results))
         self.gradient = np.zeros(len(self.leaves["parameter"]))
         self._zeros = np.zeros_like(self.gradient)
@@ -146,6 +148,13 @@ class StrictMachine:
             return self._made[place]
         return self._stand_ins.setdefault(place, Value(number_of(self._made[place])))
 
+    def _reached_surroundings(self) -> list[Value]:
+        """The surroundings that a gradient reaches, newest first."""
+        reached = set(below(*self.results, operands_of=receivers))
+        starts = [self._made[place] for place, stand_in in self._stand_ins.items() if stand_in in reached]
+        passing = set(below(*starts, operands_of=receivers))
+        return [node for node in reversed(self.surroundings) if node in passing]
+
     def _start(self) -> None:
         replay(self.surroundings)
         for place, stand_in in self._stand_ins.items():
@@ -169,6 +178,6 @@ class StrictMachine:
             node.grad = 0.0
         for place, stand_in in self._stand_ins.items():
             self._made[place].grad = stand_in.grad
-        for node in reversed(self.surroundings):
+        for node in self._passing:
             node._push()
         read_grad(self.leaves["parameter"], self.gradient)
