@@ -275,3 +275,10 @@ def test_the_search_in_a_finished_graph():
     healthy = x * 2.0
     healthy.backward()
     assert first_bad_push(healthy) is None
+
+
+def test_what_no_gradient_reaches_is_no_anomaly():
+    with detect_anomaly():
+        x = Value(0.0)
+        (x.sqrt().rint() + 3.0 * x).backward()
+    assert x.grad == 3.0
