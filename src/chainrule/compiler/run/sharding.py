@@ -56,8 +56,8 @@ class ShardedFunction:
     >>> from chainrule import compile
     >>> w = Value(3.0)
     >>> program = compile(lambda x: w * x, backend="jax").shard("all")
-    >>> program.batch([1.0, 2.0, 6.0]), w.grad
-    (9.0, 3.0)
+    >>> program.batch([1.0, 2.0, 6.0]), w.grad, program.batch_value_and_grad([1.0, 5.0])
+    (9.0, 3.0, (9.0, array([3.])))
     """
 
     def __init__(self, traces: Traces, mesh: Any) -> None:
@@ -70,10 +70,6 @@ class ShardedFunction:
         """The mean or sum of the results for many examples; adds its gradient to `wrt` as `backward()` would.
 
         With `reduce=None`: the result for each example, and no gradient.
-
-        >>> from chainrule import compile
-        >>> compile(lambda x: 2.0 * x, backend="jax").shard("all").batch([1.0, 2.0, 6.0], reduce=None)
-        array([ 2.,  4., 12.])
         """
         if reduce is None:
             return self._results(arrays)
@@ -82,13 +78,7 @@ class ShardedFunction:
         return value
 
     def batch_value_and_grad(self, *arrays: Any, reduce: str = "mean") -> tuple[float, np.ndarray]:
-        """As `batch`: the mean or sum of the results, and its gradient with respect to `wrt`; no Value is changed.
-
-        >>> from chainrule import compile
-        >>> w = Value(3.0)
-        >>> compile(lambda x: w * x, backend="jax").shard("all").batch_value_and_grad([1.0, 5.0])
-        (9.0, array([3.]))
-        """
+        """As `batch`: the mean or sum of the results, and its gradient with respect to `wrt`; changes no Value."""
         return self._value_and_grad(arrays, reduce)[1:]
 
     def __repr__(self) -> str:
