@@ -10,6 +10,7 @@ import re
 import textwrap
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -775,15 +776,25 @@ expect("double(4)", double(4), 8)
 """
 
 
-def test_a_teachers_own_lesson_is_served_and_reread(open_page, tmp_path):
-    lesson = tmp_path / "01-mine.md"
-    lesson.write_text(OWN_LESSON)
-    server = make_server(tmp_path)
+@contextmanager
+def served(lessons):
+    """The address of a site with these lessons."""
+    server = make_server(lessons)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_teachers_own_lesson_is_served_and_reread(open_page, tmp_path):
+    lesson = tmp_path / "01-mine.md"
+    lesson.write_text(OWN_LESSON)
+    with served(tmp_path) as address:
         page = open_page()
-        address = f"http://127.0.0.1:{server.server_port}/"
         page.goto(f"{address}#/01-mine")
         wait_for_python(page)
         assert page.locator(".prose code.math").text_content() == "x^2"
@@ -801,7 +812,30 @@ def test_a_teachers_own_lesson_is_served_and_reread(open_page, tmp_path):
         page.wait_for_selector(".notice")
         assert "01-mine.md, line" in page.locator(".notice").text_content()
         page.close()  # before its server goes
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+
+
+HOSTILE_TEXTS = [
+    '<img src="x" onerror="window.hit = 1">',
+    "<script>window.hit = 1</script>",
+    "[words](javascript:window.hit=1)",
+    "[words](data:text/html,<script>window.hit=1</script>)",
+    "<https://example.org>",
+    "&lt;b&gt;",
+]
+
+
+def test_html_in_a_lesson_stays_text(open_page, tmp_path):
+    texts = [*HOSTILE_TEXTS, "![far](https://example.org/far.png)", "$<b onclick=1>$", "`<i>`", "```\n</code><i>\n```"]
+    front = "---\ntitle: Hostile\nsummary: A lesson.\n---\n"
+    (tmp_path / "01-hostile.md").write_text(front + "\n\n".join(texts) + "\n")
+    with served(tmp_path) as address:
+        page = open_page()
+        page.goto(f"{address}#/01-hostile")
+        page.wait_for_selector(".prose")
+        shown = page.locator(".prose")
+        assert [text for text in HOSTILE_TEXTS if text not in shown.text_content()] == []
+        assert shown.locator("img, script, b, i").count() == 0
+        links = shown.locator("a").evaluate_all("links => links.map(({href, rel}) => [href, rel])")
+        assert links == [["https://example.org/far.png", "noreferrer"]]  # no picture is asked for
+        assert page.evaluate("window.hit") is None
+        page.close()  # before its server goes
