@@ -120,8 +120,9 @@ class TestRaces:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*compiled over and over:RuntimeWarning")
 @pytest.mark.parametrize(("case", "way"), racing.cases(), ids=name_of)
-def test_ten_thousand_results(case, way):
-    calls = -(-10_000 // len(racing.cases()) // racing.THREADS)
+def test_a_thousand_results(case, way):
+    """`make races` compares ten thousand."""
+    calls = -(-1000 // len(racing.cases()) // racing.THREADS)
     assert racing.wrong_results(case, way, calls) == (0, [])
 
 
