@@ -195,6 +195,7 @@ class TestEquality:
         for backend in BACKENDS:
             assert_equals_eager(nodes[-1], leaves, backend, tolerance=1e-12 * max(1.0, reach))
 
+    @pytest.mark.slow
     @given(
         sizes=st.lists(st.integers(1, 9), min_size=2, max_size=4),
         examples=st.integers(1, 40),

@@ -72,12 +72,16 @@ def runner_of(way):
     return {"interpreter": Interpreted, "strict": StrictMachine}.get(way, Native)
 
 
+def small_network():
+    return nn.MLP(2, [4, 1], activation="tanh", rng=5)
+
+
 class TestRaces:
     @pytest.fixture(autouse=True)
     def small(self, monkeypatch):
         monkeypatch.setattr(racing, "TRAINED", 10)
         monkeypatch.setattr(racing, "LARGE", dict.fromkeys(racing.WAYS, 100) | {"strict": 10, "interpreter": 20})
-        monkeypatch.setattr(racing, "network", lambda: nn.MLP(2, [4, 1], activation="tanh", rng=5))
+        monkeypatch.setattr(racing, "network", small_network)
 
     @pytest.mark.filterwarnings("ignore:.*compiled over and over:RuntimeWarning")
     @pytest.mark.parametrize(
@@ -121,8 +125,10 @@ class TestRaces:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*compiled over and over:RuntimeWarning")
 @pytest.mark.parametrize(("case", "way"), racing.cases(), ids=name_of)
-def test_ten_thousand_results(case, way):
-    calls = -(-10_000 // len(racing.cases()) // racing.THREADS)
+def test_a_thousand_results(case, way, monkeypatch):
+    """`make races` compares ten thousand, of a larger network."""
+    monkeypatch.setattr(racing, "network", small_network)
+    calls = -(-1000 // len(racing.cases()) // racing.THREADS)
     assert racing.wrong_results(case, way, calls) == (0, [])
 
 

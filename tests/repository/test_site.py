@@ -17,7 +17,8 @@ from chainrule.debug import gradient_check as checks
 from project import ROOT
 
 LOADED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("link", "href"), ("source", "src")}
-ALIASES = {  # the reference has them where they are imported from
+ALIASES = {  # the reference has them where they are imported from, or defined
+    "chainrule.AnomalyError": "chainrule.debug.anomalies.AnomalyError",
     "chainrule.compiler.trace.symbols.TracingError": "chainrule.compiler.TracingError",
     "chainrule.drawing.rendering.Drawing": "chainrule.drawing.Drawing",
     "chainrule.drawing.picture.TooLargeError": "chainrule.drawing.TooLargeError",
