@@ -12,7 +12,7 @@ from operator import methodcaller
 from typing import Any
 
 from chainrule import ops
-from chainrule.core.arguments import whole_number
+from chainrule.core.arguments import generator, whole_number
 from chainrule.core.display import shown
 from chainrule.core.quoting import listed, quoted
 from chainrule.core.value import Value
@@ -320,10 +320,4 @@ def _initialiser(init: Initialiser) -> Callable[[random.Random, int, int], float
 
 def _generator(rng: Rng) -> Any:
     """The generator to draw from; by default Python's global one, which `random.seed` seeds."""
-    if rng is None:
-        return random
-    if isinstance(rng, random.Random) or rng is random:
-        return rng
-    if isinstance(rng, int):
-        return random.Random(rng)
-    raise TypeError(f"`rng` must be a random.Random or an integer seed, got {type(rng).__name__}")
+    return random if rng is random else generator(rng) or random

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
+from chainrule.core.gradients import same_gradients
 from chainrule.core.graph import is_node, lay_flat, number_of
 from chainrule.core.value import ENGINE
 
@@ -157,13 +158,9 @@ def _called(node: Any, places: Sequence[int], adjoint: float, as_graph: bool) ->
     if as_graph:
         raise TypeError(f"{node!r} (`_op` {node._op!r}) {BY_HAND}")
     operands = list(dict.fromkeys(node._operands))
-    before = [(other, other.grad) for other in (node, *operands)]
-    try:
+    with same_gradients([node, *operands]):
         for operand in operands:
             operand.grad = 0.0
         node.grad = adjoint
         node._backward()
         return [(place, operand.grad) for place, operand in zip(dict.fromkeys(places), operands, strict=True)]
-    finally:
-        for other, gradient in before:
-            other.grad = gradient

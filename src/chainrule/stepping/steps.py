@@ -21,6 +21,7 @@ from itertools import count
 from typing import Any
 
 from chainrule import engine
+from chainrule.core.gradients import unchanged
 from chainrule.core.graph import is_hand_written, number_of, receivers
 from chainrule.core.value import Value
 from chainrule.core.walk import below, oldest_first
@@ -173,15 +174,11 @@ class _Backward:
 
     def _after_calling(self, i: int) -> list[float]:
         """All gradients after a hand-written `_backward`, which runs on the Values; these are then restored."""
-        kept = [(number_of(node), node.grad) for node in self.nodes]
-        try:
+        with unchanged(self.nodes):
             for node, grad in zip(self.nodes, self.grads, strict=True):
                 node.grad = grad
             self.nodes[i]._backward()
             return [node.grad for node in self.nodes]
-        finally:
-            for node, (data, grad) in zip(self.nodes, kept, strict=True):
-                node.data, node.grad = data, grad
 
 
 def _names(nodes: list[Value], variables: Mapping[str, Any]) -> list[str]:
