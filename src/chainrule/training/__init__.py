@@ -14,3 +14,6 @@ from chainrule.training.history import History
 from chainrule.training.loop import fit
 
 __all__ = ["EarlyStopping", "History", "Training", "fit"]
+
+for _public in (EarlyStopping, History, Training, fit):
+    _public.__module__ = __name__  # where users know them: in tracebacks, pickles and the reference
