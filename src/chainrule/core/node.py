@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chainrule import ops
 from chainrule.core.copies import attributes_of, deepcopy, hang
@@ -77,23 +77,20 @@ def forgets() -> bool:
     return hooks.threads_without_graph > 0 and not _this_thread.records
 
 
-class Looks:
-    """Who has read a node's number, and when. Most nodes have none of this, and no `Looks` object.
+class Looks(NamedTuple):
+    """Who has read a node's number, and when. Most nodes have none of this, and many share one.
 
     What a program does after reading a number may depend on it: with other numbers it might build another graph from
     the same leaves. So a graph of nodes that follow a look is valid for these numbers only, and must not be compiled.
     """
 
-    __slots__ = ("compared", "follows_read", "read_at", "written_at")
-
-    def __init__(self, follows_read: bool = False) -> None:
-        self.follows_read = follows_read  # made of operands that had been read, or of such nodes
-        self.compared = False  # read by `<` or `if`: it may have been chosen among others
-        self.read_at: int | None = None  # the serial number that was due when it, or something made of it, was read
-        self.written_at: int | None = None  # the serial number that was due when `.data` was last assigned
+    follows_read: bool = False  # made of operands that had been read, or of such nodes
+    compared: bool = False  # read by `<` or `if`: it may have been chosen among others
+    read_at: int | None = None  # the serial number that was due when it, or something made of it, was read
+    written_at: int | None = None  # the serial number that was due when `.data` was last assigned
 
 
-FOLLOWS = Looks(follows_read=True)  # shared by all nodes of which nothing else is known
+FOLLOWS = Looks(follows_read=True)
 NOBODY = Looks()
 
 
@@ -141,8 +138,8 @@ class Node:
     @data.setter
     def data(self, number: Any) -> None:
         self._data = as_float(number, "data")
-        looks = own_looks(self)
-        looks.read_at, looks.written_at = None, next(serial_numbers)  # nobody has read this number yet
+        looks = self._looks or NOBODY
+        self._looks = Looks(looks.follows_read, looks.compared, None, next(serial_numbers))  # nobody has read it yet
 
     @property
     def grad(self) -> float:
@@ -227,8 +224,7 @@ class Node:
     def __bool__(self) -> bool:
         if hooks.watcher:
             hooks.watcher("branches on a Value")
-        own_looks(self).compared = True
-        read(self)
+        read(self, compared=True)
         return self._data != 0.0
 
     def __eq__(self, other: Any) -> bool:
@@ -294,29 +290,33 @@ class Node:
         twin._looks = FOLLOWS if self._follows_read else None  # nobody has read the copy
 
 
-def read(number: Node) -> None:
+def read(number: Node, compared: bool = False) -> None:
     """Note that somebody reads this number, and so learns of everything that it was made of.
 
     A leaf that was assigned after the number was computed has another number by now, of which nothing was learnt.
     """
+    if compared and not number._compared:
+        number._looks = (number._looks or NOBODY)._replace(compared=True)
     if number._read_at is not None:
         return
     now = next(serial_numbers)
     computed = number._serial if number._operands and number._written_at is None else now
+    looks_of_most, looks_of_followers = Looks(read_at=now), Looks(follows_read=True, read_at=now)
     pending = [number]
     while pending:
         node = pending.pop()
-        is_newer = not node._operands and (node._written_at or 0) > computed
-        if node._read_at is None and not (node._constant or is_newer):
-            own_looks(node).read_at = now
-            pending += node._operands
-
-
-def own_looks(node: Node) -> Looks:
-    """The node's own Looks, to be changed."""
-    if node._looks is None or node._looks is FOLLOWS:
-        node._looks = Looks(follows_read=node._looks is FOLLOWS)
-    return node._looks
+        looks = node._looks
+        if node._constant:
+            continue
+        if looks is None:
+            node._looks = looks_of_most
+        elif looks is FOLLOWS:
+            node._looks = looks_of_followers
+        elif looks.read_at is not None or (not node._operands and (looks.written_at or 0) > computed):
+            continue
+        else:
+            node._looks = looks._replace(read_at=now)
+        pending += node._operands
 
 
 def _compare(rule: Op, left: Node, right: Any) -> bool:
@@ -332,8 +332,7 @@ def _compare(rule: Op, left: Node, right: Any) -> bool:
         number = math.nan
     for node in (left, right):
         if isinstance(node, Node):
-            own_looks(node).compared = True
-            read(node)
+            read(node, compared=True)
     return bool(rule.forward(left._data, number))
 
 
