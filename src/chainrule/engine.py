@@ -97,10 +97,11 @@ class Value(Node, OpMethods):
     # The backward pass.
 
     def backward(self, seed: float = 1.0) -> None:
-        """Set `grad` of every node below to the derivative of this one with respect to it, times `seed`.
+        """Set `grad` of every node that the gradient reaches to the derivative of this one, times `seed`.
 
         Leaves accumulate: the new gradient is added to what they hold, until someone sets it to zero. The nodes in
-        between start again from zero, so a second call is right too.
+        between start again from zero, so a second call is right too. What no gradient reaches, such as the operands of
+        a comparison, is left alone.
 
         >>> x = Value(3.0)
         >>> (x * x).backward()

@@ -379,6 +379,13 @@ class TestBackward:
             (silent(x.sqrt()) + 3.0 * x).backward()
             assert x.grad == 3.0
 
+    def test_what_no_gradient_reaches_keeps_the_one_it_had(self, Value):
+        x = Value(4.0)
+        root = x.sqrt()
+        (2.0 * root).backward()
+        (ops.gt(root, 1.0) * x).backward()
+        assert (root.grad, x.grad) == (2.0, 0.5 + 1.0)
+
     def test_a_users_op_may_have_operands_without_a_gradient(self, Value):
         row = ops.Op("second", lambda a, b: b, (None, lambda out, a, b: 1.0))
         x = Value(0.0)

@@ -30,7 +30,7 @@
 
 static PyMethodDef value_methods[] = {
     {"backward", (PyCFunction)(void (*)(void))value_backward, METH_VARARGS | METH_KEYWORDS,
-     PyDoc_STR("Set `grad` of every node below to the derivative of this one, times `seed` (1.0).\n\n"
+     PyDoc_STR("Set `grad` of every node that the gradient reaches to the derivative of this one, times `seed` (1.0).\n\n"
                ">>> x = Value(3.0)\n>>> (x * x).backward()\n>>> x.grad\n6.0\n")},
     {"_push", value_push, METH_NOARGS, PyDoc_STR("Push this node's gradient into its operands.")},
     {"_apply", (PyCFunction)(void (*)(void))value_apply, METH_FASTCALL | METH_STATIC, PyDoc_STR("The node `rule(*operands)`.")},
