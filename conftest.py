@@ -11,7 +11,7 @@ import pytest
 import chainrule
 from chainrule import engine, ops
 
-NEED_JAX = ["src/chainrule/compiler/xla.py", "src/chainrule/compiler/sharding.py"]
+NEED_JAX = ["src/chainrule/compiler/backends/xla", "src/chainrule/compiler/run/sharding.py"]
 collect_ignore = [] if find_spec("jax") else NEED_JAX
 
 os.environ.setdefault("MPLBACKEND", "agg")  # pictures without a screen

@@ -163,3 +163,13 @@ print(chainrule.cubed.code < len(chainrule.ops.TABLE), "cubed" in dir(chainrule.
         code, env={**os.environ, "PYTHONPATH": str(tmp_path / "src"), "CHAINRULE_ENGINE": "native"}, cwd=tmp_path
     )
     assert out == "24.0 27.0 cubed cubed\n24.0 27.0 cubed cubed\nTrue True\n"
+
+
+def test_what_needs_jax_is_left_out_where_there_is_none():
+    """The paths in conftest.py are those of all modules that import jax."""
+    source = (ROOT / "conftest.py").read_text()
+    left_out = [ROOT / path for path in re.findall(r'"(src/chainrule/[^"]+)"', source)]
+    for path in (ROOT / "src").rglob("*.py"):
+        if re.search(r"^(?:import|from) jax", path.read_text(), flags=re.MULTILINE):
+            assert any(path.is_relative_to(part) for part in left_out), path
+    assert all(part.exists() for part in left_out)
