@@ -11,10 +11,11 @@ demo: $(VENV)/installed
 # The whole test suite, on the native engine, and what depends on the engine again on the Python one. A module's tests stay
 # in one process, so that what they share (a browser page, the built site) is made once.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
-test: $(VENV)/tests-installed lint lessons
+test: $(VENV)/tests-installed
+	$(MAKE) -j 2 -O lint lessons
 	CHAINRULE_ENGINE=native $(PYTEST) --doctest-modules src tests
 	CHAINRULE_ENGINE=python $(PYTEST) -q -m "not slow and not once" tests
-	$(MAKE) torture SEED=hour
+	$(MAKE) -j 2 -O half-a-minute-of-hours half-a-minute-of-days
 
 # What to run before every commit, in about a minute: lint, types, the engines, the public library, the compiler's core.
 CHECKED := tests/core tests/users tests/compiler/test_compiler.py tests/repository/test_layers.py
@@ -31,6 +32,9 @@ lint: $(VENV)/tests-installed
 SECONDS ?= 60
 torture: $(VENV)/tests-installed
 	$(BIN)/python tests/support/torture.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(FAMILIES),--families $(FAMILIES))
+
+half-a-minute-of-%: $(VENV)/tests-installed
+	$(BIN)/python tests/support/torture.py --seconds 30 --seed $*
 
 # Hostile model files, CSV files and formulas, and a training run that is killed again and again: make fuzz INPUTS=1000
 INPUTS ?= 100000

@@ -1,7 +1,7 @@
 """For mkdocs: the pages of the site that are made, not written.
 
 - reference/ops.md: every op with its derivative, written by the op table's own rules
-- notebooks/*.md: the notebooks, run here and now, with what their cells show
+- notebooks/*.md, *.ipynb: the notebooks, run here and now, with what their cells show
 - contributing.md and changelog.md: the files of that name in the repository's root
 - pictures/stepper.html: a stepper to play with
 """
@@ -12,12 +12,14 @@ import base64
 import html
 import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import nbformat
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from nbclient import NotebookClient
+from traitlets.config import Config
 
 import chainrule
 from chainrule import Value, ops
@@ -112,8 +114,9 @@ def worked_expression() -> str:
 def notebook(path: Path) -> dict[str, str | bytes]:
     """A notebook, run, as a page and the pictures on it."""
     book = nbformat.read(path, as_version=4)
-    NotebookClient(book, kernel_name="python3", coalesce_streams=True, extra_arguments=QUIET).execute(cwd=path.parent)
-    pieces, made = [], {}
+    execute(book, path.parent)
+    pieces: list[str] = []
+    made: dict[str, str | bytes] = {f"notebooks/{path.name}": nbformat.writes(book)}
     for k, cell in enumerate(book.cells):
         if cell.cell_type == "markdown":
             pieces.append(cell.source.replace("](../docs/", "](../"))
@@ -125,7 +128,16 @@ def notebook(path: Path) -> dict[str, str | bytes]:
             text, files = _shown(output, f"{path.stem}_{k}_{j}")
             pieces.append(text)
             made |= {f"notebooks/{name}": content for name, content in files.items()}
+    pieces.append(f"*[Download this notebook]({path.name}), with what it shows.*")
     return {f"notebooks/{path.stem}.md": "\n\n".join(pieces) + "\n", **made}
+
+
+def execute(book: nbformat.NotebookNode, folder: Path) -> None:
+    """Run a notebook, through sockets that are files: a port that is free when it is chosen may be taken when it is used."""
+    with TemporaryDirectory() as sockets:  # the path of a socket has to be short
+        ways = {"transport": "ipc", "connection_file": f"{sockets}/kernel.json"}
+        options = {"kernel_name": "python3", "timeout": 600, "coalesce_streams": True, "extra_arguments": QUIET}
+        NotebookClient(book, config=Config(KernelManager=ways), **options).execute(cwd=folder)
 
 
 def _shown(output: Any, name: str) -> tuple[str, dict[str, str | bytes]]:

@@ -150,7 +150,7 @@ PLANTED = [
     ("batch", "passes.batch._that_vary", lambda found: dict(list(found.items())[:-1]), "interpreter", ["batches"]),
     ("lay out", "passes.layout._Layout.fits", lambda found: True, "interpreter", list(FAMILIES)),
     ("interpret", "backends.interpret.is_injective", lambda found: True, "interpreter", ["coupled", "scan"]),
-    ("fuse", "passes.fusion.is_same", lambda found: True, "llvm", ["batches"]),
+    ("fuse", "passes.fusion.is_same", lambda found: True, "llvm", ["integrator", "recurrent_net"]),
     ("fuse", "passes.fusion._is_zero", lambda found: True, "llvm", list(FAMILIES)),
     ("lanes", "passes.lanes.is_injective", lambda found: True, "llvm", list(FAMILIES)),
     ("llvm", "backends.llvm.nests._chunks", lambda found: found[:1], "llvm", ["stencil_1d"]),

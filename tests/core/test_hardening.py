@@ -4,7 +4,6 @@ import contextlib
 import copy
 import functools
 import gc
-import itertools
 import json
 import os
 import pickle
@@ -948,8 +947,12 @@ def raises_float(x):
     raise ArithmeticError
 
 
+LEAK = 200  # blocks in 2,000 calls
+
+
 def growth(call):
-    """How many more blocks of memory there are after 2,000 calls: the least of three, for other threads have theirs."""
+    """How many more blocks of memory there are after 2,000 calls: in the first of three trials that finds no leak, for
+    other threads have theirs, or else the least."""
 
     def blocks_after(rounds):
         for _ in range(rounds):
@@ -958,14 +961,18 @@ def growth(call):
         gc.collect()
         return sys.getallocatedblocks()
 
-    counts = [blocks_after(300), *(blocks_after(2000) for _ in range(3))]
-    return min(after - before for before, after in itertools.pairwise(counts))
+    trials, before = [], blocks_after(300)
+    while len(trials) < 3 and min(trials, default=LEAK) >= LEAK:
+        after = blocks_after(2000)
+        trials.append(after - before)
+        before = after
+    return min(trials)
 
 
 @native_only
 @pytest.mark.parametrize("path", paths_through_the_engine())
 def test_no_call_leaves_memory_behind(path):
-    assert growth(paths_through_the_engine()[path]) < 200
+    assert growth(paths_through_the_engine()[path]) < LEAK
 
 
 @pymalloc_only

@@ -1,4 +1,4 @@
-"""The documentation builds without a warning, and what it links to and shows is there."""
+"""The documentation builds without a warning, what it links to and shows is there, and so is what its notebooks show."""
 
 import inspect
 import os
@@ -9,7 +9,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import nbformat
 import pytest
+from site_pages import execute
 
 import chainrule
 from chainrule import compiler, drawing, ops
@@ -157,3 +159,55 @@ def test_the_stepper_on_the_front_page_is_alive(site, open_page, serve):
     frame = page.frame_locator("iframe.stepper")
     frame.get_by_role("button", name="Last step").click()
     assert "grad 6" in frame.locator("g[data-node='0']").get_attribute("aria-label")
+
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+# Forms of output that each must have at least so often, and words that must be printed.
+SHOWN = {
+    "xor": ({"image/png": 2, "image/svg+xml": 1, "text/html": 1}, ["tanh     0.00  1.00  1.00  0.00", "3 of 4"]),
+    "four_points": ({"image/png": 1, "image/svg+xml": 3}, ["41 parameters", "answer"]),
+    "moons": (
+        {"image/png": 4, "image/svg+xml": 1, "text/html": 1},
+        ["here        0.8958441028683222   0.010978370135492717   1.0"],
+    ),
+    "op_by_hand": ({"image/svg+xml": 1, "text/html": 3}, ["overwrites the gradient", "v1[0] = 0 + Σi<3 v0[i]"]),
+    "finding_the_tensors": (
+        {"image/svg+xml": 2},
+        ["65,818 scalar nodes in 28 array statements", "repeat r<", "v9[0] = v7[0]·0.01 + 0.0001·v8[0]"],
+    ),
+}
+
+
+def test_every_notebook_is_known_here():
+    assert {path.stem for path in NOTEBOOKS} == SHOWN.keys()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_are_kept_without_what_they_showed(path):
+    book = nbformat.read(path, as_version=4)
+    nbformat.validate(book)
+    assert all(not cell.outputs and cell.execution_count is None for cell in code_of(book))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHOWN)
+def test_notebooks_run_and_show_what_they_say(site, name):
+    book = nbformat.read(site / "notebooks" / f"{name}.ipynb", as_version=4)  # a cell that fails ends the build
+    outputs = [output for cell in code_of(book) for output in cell.outputs]
+    forms, words = SHOWN[name]
+    for form, least in forms.items():
+        assert sum(form in output.get("data", {}) for output in outputs) >= least, form
+    printed = "".join(output.text for output in outputs if output.output_type == "stream")
+    for word in words:
+        assert word in printed
+
+
+def test_a_cell_that_fails_is_noticed(tmp_path):
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1 / 0")])
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        execute(book, tmp_path)
+
+
+def code_of(book):
+    return [cell for cell in book.cells if cell.cell_type == "code"]

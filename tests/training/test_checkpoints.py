@@ -640,12 +640,8 @@ def contents(tmp_path_factory):
     return valid_files(tmp_path_factory.mktemp("valid"))
 
 
-@pytest.mark.parametrize(
-    "examples",
-    [300, pytest.param(1_500, marks=pytest.mark.slow)],  # `make fuzz` tries as many as you like
-)
-def test_hostile_files_are_refused_in_a_sentence(tmp_path, contents, examples):
-    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+def test_hostile_files_are_refused_in_a_sentence(tmp_path, contents):  # `make fuzz` tries as many as you like
+    @settings(max_examples=500, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(hostile_bytes(contents))
     def attempt(content):
         for read in (load, checkpoints.read, lambda path: load(path, nn.MLP(2, [3, 1], rng=0)), run_goes_on):
