@@ -133,7 +133,7 @@ def notebook(path: Path) -> dict[str, str | bytes]:
 
 
 def execute(book: nbformat.NotebookNode, folder: Path) -> None:
-    """Run a notebook, through sockets that are files: a port that is free when it is chosen may be taken when it is used."""
+    """Run a notebook through sockets that are files, because a free port may be taken before it is used."""
     with TemporaryDirectory() as sockets:  # the path of a socket has to be short
         ways = {"transport": "ipc", "connection_file": f"{sockets}/kernel.json"}
         options = {"kernel_name": "python3", "timeout": 600, "coalesce_streams": True, "extra_arguments": QUIET}

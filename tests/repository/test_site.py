@@ -1,4 +1,4 @@
-"""The documentation builds without a warning, what it links to and shows is there, and so is what its notebooks show."""
+"""The documentation builds without a warning; what it links to and shows is there, and what its notebooks show too."""
 
 import inspect
 import os
