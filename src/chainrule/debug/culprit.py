@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from math import inf, isfinite, nan
+from math import inf, isclose, isfinite, nan
 from typing import TYPE_CHECKING, Any
 
 from chainrule.core.code_lines import definition
@@ -19,16 +20,14 @@ if TYPE_CHECKING:
     from chainrule.debug.gradient_check import Row
 
 MEASURED = 1e-6  # relative error that a number put together from measurements may have
+about = functools.partial(isclose, rel_tol=MEASURED)  # equal as far as a measured number can tell
 
 
 class Diagnosis:
     """Finds the node, or else the walk, that makes the derivative with respect to input `index` wrong."""
 
     def __init__(self, experiment: Experiment, index: int, row: Row, tolerance: float) -> None:
-        self.experiment = experiment
-        self.index = index
-        self.row = row
-        self.input = row.name
+        self.experiment, self.index, self.row, self.input = experiment, index, row, row.name
         self.tolerance = 0.1 * tolerance  # an error at one node may be diluted in the total
         self.other_path = False  # whether f took another path near these inputs, so that nodes could not be compared
         self.sampled = -1
@@ -40,15 +39,8 @@ class Diagnosis:
             self.complete, self.size = self.complete_gradients()
             if not (self.graph.made.serial or self.graph.made.hooked):
                 return f"No op can be singled out, because `{self.experiment.kind.__name__}` is not written in Python."
-            found = (
-                self.outdated()
-                or self.not_finite()
-                or self.wrong_rule()
-                or self.wrong_walk()
-                or self.corner()
-                or self.cut()
-                or self.nothing()
-            )
+            found = self.outdated() or self.not_finite() or self.wrong_rule() or self.wrong_walk()
+            found = found or self.corner() or self.cut() or self.nothing()
         return found[0].upper() + found[1:]
 
     @contextmanager
@@ -89,19 +81,16 @@ class Diagnosis:
             if id(node) not in self.graph.names and not operands_of(node):
                 movement = self.movement(node, self.index)
                 if movement.settled and abs(movement.value) > 10.0 * movement.error:
-                    return (
-                        f"{self.graph.describe(node)} moves with `{self.input}` but has no operands, so the gradient "
-                        "stops there: compute with Values, not their `.data`, and name the operands in `_children`."
-                    )
+                    fault = f"moves with `{self.input}` but has no operands, so the gradient stops there"
+                    remedy = "compute with Values, not their `.data`, and name the operands in `_children`"
+                    return f"{self.graph.describe(node)} {fault}: {remedy}."
         return ""
 
     def corner(self) -> str:
         for node, operands in self.graph.interior():
             if id(node) in self.carriers and self.on_corner(node, operands):
-                return (
-                    f"{self.graph.describe(node)} stands on a corner, where its slope is a choice and the chain rule "
-                    f"need not hold; check with `{self.input}` a little beside."
-                )
+                where = "on a corner, where its slope is a choice and the chain rule need not hold"
+                return f"{self.graph.describe(node)} stands {where}; check with `{self.input}` a little beside."
         return ""
 
     def on_corner(self, node: Any, operands: list[Any]) -> bool:
@@ -116,12 +105,8 @@ class Diagnosis:
         for node, operands in self.graph.interior():
             if id(node) in self.carriers and not _stops_gradients(node):
                 rule = tried_rule(node, operands)
-                fault = (
-                    self.not_accumulating(node, operands, rule)
-                    or _not_proportional(node, rule)
-                    or self.wrong_partial(node, operands, rule.partials)
-                )
-                if fault:
+                fault = self.not_accumulating(node, operands, rule) or _not_proportional(node, rule)
+                if fault := fault or self.wrong_partial(node, operands, rule.partials):
                     return f"{self.graph.describe(node)} is wrong: {fault}."
         return ""
 
@@ -163,10 +148,10 @@ class Diagnosis:
         rate = f"it moves {movement.value:.6g} times as fast as `{self.input}`"
         if not any(part.value for part in parts):
             return f"{rate}, yet none of its operands moves: one is missing from its `_children`"
-        swapped = _combined(partials, (part.value for part in reversed(parts)))
+        swapped = _dot(partials, (part.value for part in reversed(parts)))
         looks_swapped = len(parts) == 2 and not about(*partials) and about(movement.value, swapped)
         hint = " (the partials look swapped)" if looks_swapped else ""
-        found = _combined(partials, (part.left for part in parts))
+        found = _dot(partials, (part.left for part in parts))
         return f"{rate}, but its operands' movements and its {backward_of(node)} make that {found:.6g}{hint}"
 
     def slopes(self, node: Any, operands: list[Any], partials: list[float]) -> list[Derivative]:
@@ -180,10 +165,8 @@ class Diagnosis:
             if all(map(isfinite, equation)):
                 equations.append(equation)
             if solution := _solve(equations, len(unknown)):
-                found = [*partials]
-                for k, slope in zip(unknown, solution, strict=True):
-                    found[k] = slope
-                return [Derivative(slope, MEASURED * abs(slope), slope, slope) for slope in found]
+                found = dict(enumerate(partials)) | dict(zip(unknown, solution, strict=True))
+                return [Derivative(slope, MEASURED * abs(slope), slope, slope) for slope in found.values()]
         return []
 
     def movement(self, node: Any, index: int) -> Derivative:
@@ -238,10 +221,8 @@ class Diagnosis:
             return f"it starts with a gradient of {heard[0]:.6g} at the result, where it should be 1"
         if len(heard) > 1:
             return f"it calls the _backward of {name} {len(heard)} times, where once is right"
-        return (
-            f"{name} passed on a gradient of {heard[0]:.6g} before it was complete, which is {complete:.6g}; "
-            "a node's turn comes after that of every node that uses it"
-        )
+        early = f"{name} passed on a gradient of {heard[0]:.6g} before it was complete, which is {complete:.6g}"
+        return f"{early}; a node's turn comes after that of every node that uses it"
 
 
 def _listen(node: Any, heard: list[float]) -> None:
@@ -261,18 +242,17 @@ def _stops_gradients(node: Any) -> bool:
     return rule is not None and not any(rule.partials)
 
 
-def _combined(partials: list[float], numbers: Iterable[float]) -> float:
+def _dot(partials: Iterable[float], numbers: Iterable[float]) -> float:
     return sum(partial * number for partial, number in zip(partials, numbers, strict=True))
 
 
 def _gap(movement: Derivative, parts: list[Derivative], partials: list[float]) -> float:
     """How far a node's movement is from what the chain rule makes of its operands'; 0 if that cannot be told."""
-    left, right = _combined(partials, (part.left for part in parts)), _combined(partials, (p.right for p in parts))
+    left, right = _dot(partials, (part.left for part in parts)), _dot(partials, (part.right for part in parts))
     gap = min(abs(movement.left - left), abs(movement.right - right))
-    size, doubt = abs(movement.value), movement.error
-    for partial, part in zip(partials, parts, strict=True):
-        size += abs(partial * part.value)
-        doubt += abs(partial) * part.error
+    sizes = [abs(partial) for partial in partials]
+    size = abs(movement.value) + _dot(sizes, (abs(part.value) for part in parts))
+    doubt = movement.error + _dot(sizes, (part.error for part in parts))
     unclear = movement.corner != any(part.corner for part in parts)
     return 0.0 if unclear or not doubt <= 0.01 * size or gap <= MEASURED * size + 16.0 * doubt else gap
 
@@ -328,8 +308,3 @@ def _rule_of(node: Any, operand: Any) -> str:
         return f"its {backward_of(node)}"
     rank = [other is operand for other in node._operands].index(True)
     return f"its rule{definition(rule.partials[rank])}"
-
-
-def about(a: float, b: float) -> bool:
-    """Equal as far as a measured number can tell."""
-    return abs(a - b) <= MEASURED * max(abs(a), abs(b))

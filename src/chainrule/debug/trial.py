@@ -20,12 +20,12 @@ from chainrule.core.observation import observed
 from chainrule.core.value import Value
 from chainrule.core.value_like import graph_below
 from chainrule.data import Dataset
+from chainrule.debug import findings
 from chainrule.debug.anomalies import AnomalyError, detect_anomaly, names_of
-from chainrule.debug.findings import Checkup, Finding
+from chainrule.debug.findings import Checkup, Finding, ends, summary
 from chainrule.debug.gradient_check import gradcheck
 from chainrule.debug.rules import is_users_rule
 from chainrule.debug.supervisor import Supervisor
-from chainrule.debug.symptoms import MISTAKES, STILL, dead_units, ends, mistakes, summary, uneven_layers, unreached
 from chainrule.nn import Module
 from chainrule.optim import Adam, Optimizer
 from chainrule.training.arguments import check_problem
@@ -122,8 +122,8 @@ class _Trial:
         record = supervisor.record
         error = self.born() if record.anomaly else None
         checkup.losses, checkup.passes, checkup.nodes = curve, record.passes, record.nodes
-        checkup.add(*mistakes(record))
-        sound = not MISTAKES & set(checkup.names())
+        checkup.add(*findings.mistakes(record))
+        sound = not findings.MISTAKES & set(checkup.names())
         high, better = self.too_high(curve, error) if sound else (None, self.optimizer)
         if high:
             checkup.add(high)
@@ -135,7 +135,7 @@ class _Trial:
             checkup.add(_not_finite(error, sum(map(math.isfinite, curve))))
         elif sound:
             checkup.add(*self.too_low(curve))
-        checkup.add(*unreached(record), *dead_units(record), *uneven_layers(record))
+        checkup.add(*findings.unreached(record), *findings.dead_units(record), *findings.uneven_layers(record))
         checkup.add(*self.cut_off(checkup))
 
     def born(self) -> AnomalyError | None:
@@ -208,7 +208,7 @@ class _Trial:
     def too_low(self, curve: list[float]) -> Iterator[Finding]:
         """Whether larger steps from the same start get somewhere, where these hardly move."""
         start, end = curve[0], ends(curve)[1]
-        if abs(start - end) >= STILL * abs(start):
+        if abs(start - end) >= findings.STILL * abs(start):
             return
         rate = self.optimizer.rate()
         bold = [LARGE_RATE / rate] if 0.0 < 1e4 * rate < LARGE_RATE else []

@@ -12,10 +12,10 @@ from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from chainrule.drawing import Drawing
 from chainrule.drawing.dot import NEGATIVE, POSITIVE, check_effort
 from chainrule.drawing.networks import picture_of_network
 from chainrule.drawing.picture import Picture, TooLargeError, formatter
-from chainrule.drawing.rendering import Drawing
 from chainrule.drawing.values import picture_of_values
 from chainrule.nn import Module
 
