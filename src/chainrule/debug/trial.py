@@ -10,9 +10,8 @@ from __future__ import annotations
 import copy
 import math
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 from chainrule.core.arguments import whole_number
 from chainrule.core.gradients import unchanged
@@ -36,15 +35,11 @@ FEW = 4  # examples for that
 SMALL_RATE, LARGE_RATE = 0.01, 0.1  # learning rates with which most models learn something
 GAIN = 0.05  # share of the loss by which another learning rate must do better
 
+T = TypeVar("T")
+
 
 def diagnose(
-    model: Module,
-    loss: Loss,
-    data: Dataset,
-    optimizer: Optimizer | None = None,
-    *,
-    steps: int = 30,
-    examples: int = 50,
+    model: Module, loss: Loss, data: Dataset, optimizer: Optimizer | None = None, *, steps: int = 30, examples: int = 50
 ) -> Checkup:
     """Find out why `model` does not learn `data` by `loss`, or that nothing is wrong; nothing is changed.
 
@@ -61,18 +56,25 @@ def diagnose(
     check_problem(model, loss, data, optimizer)
     optimizer = optimizer or Adam(model.parameters(), lr=0.01)
     sample = _sample(data, whole_number(examples, "examples"))
-    trial = _Trial(model, loss, sample, optimizer, steps)
-    checkup = Checkup()
-    with _put_back(model, optimizer):
-        checkup.add(*trial.rules())
-        trial.run(checkup)
-    return checkup
+    return _Trial(model, loss, sample, optimizer, steps).checkup()
 
 
 class _Trial:
     def __init__(self, model: Any, loss: Loss, data: Dataset, optimizer: Optimizer, steps: int) -> None:
         self.model, self.loss, self.data, self.optimizer, self.steps = model, loss, data, optimizer, steps
         self.start, self.memory, self.generator = model.state(), optimizer.state(), random.getstate()
+
+    def checkup(self) -> Checkup:
+        """All that was found; parameters, gradients, the optimizer and Python's random generator are restored."""
+        checkup = Checkup()
+        with unchanged(dict.fromkeys([*self.model.parameters(), *self.optimizer.parameters])):
+            try:
+                checkup.add(*self.rules())
+                self.run(checkup)
+            finally:
+                self.optimizer.load_state(self.memory)
+                random.setstate(self.generator)
+        return checkup
 
     def total(self, data: Dataset | None = None) -> Value:
         data = data or self.data
@@ -109,17 +111,13 @@ class _Trial:
         handmade = [node for node in graph_below(total) if node._operands and is_users_rule(node)]
         below = {id(leaf) for node in handmade for leaf in graph_below(node)}
         affected = [parameter for parameter in self.model.parameters() if id(parameter) in below]
-        chosen = [affected[k * len(affected) // CHECKED] for k in range(CHECKED)] if affected else []
-        return list(dict.fromkeys(chosen))
+        return _spread(affected, CHECKED)
 
     # A few steps, under supervision.
 
     def run(self, checkup: Checkup) -> None:
         """The usual loop, and what the supervisor sees; again with a better learning rate if this one is too high."""
-        supervisor = Supervisor(self.model)
-        with observed(supervisor):
-            curve = self.descend(self.optimizer)
-        record = supervisor.record
+        curve, record = self.supervised(self.optimizer)
         error = self.born() if record.anomaly else None
         checkup.losses, checkup.passes, checkup.nodes = curve, record.passes, record.nodes
         checkup.add(*findings.mistakes(record))
@@ -127,10 +125,7 @@ class _Trial:
         high, better = self.too_high(curve, error) if sound else (None, self.optimizer)
         if high:
             checkup.add(high)
-            supervisor = Supervisor(self.model)
-            with observed(supervisor):
-                self.from_start(better)
-            record = supervisor.record
+            _, record = self.supervised(better)
         elif error:
             checkup.add(_not_finite(error, sum(map(math.isfinite, curve))))
         elif sound:
@@ -147,13 +142,16 @@ class _Trial:
             return error
         return None
 
+    def supervised(self, optimizer: Optimizer) -> tuple[list[float], findings.Record]:
+        supervisor = Supervisor(self.model)
+        with observed(supervisor):
+            return self.from_start(optimizer), supervisor.record
+
     def from_start(self, optimizer: Optimizer) -> list[float]:
+        """The losses of the usual loop."""
         optimizer.load_state(self.memory)
         self.model.load_state(self.start)
         random.setstate(self.generator)
-        return self.descend(optimizer)
-
-    def descend(self, optimizer: Optimizer) -> list[float]:
         curve = []
         for _ in range(self.steps):
             total = self.total()
@@ -251,19 +249,10 @@ def _not_finite(error: AnomalyError, steps: int) -> Finding:
 
 def _sample(data: Dataset, count: int) -> Dataset:
     """Up to `count` examples, evenly spread."""
-    if len(data) <= count:
-        return data
-    places = [k * len(data) // count for k in range(count)]
-    return Dataset([data.inputs[k] for k in places], [data.targets[k] for k in places])
+    return Dataset(_spread(data.inputs, count), _spread(data.targets, count))
 
 
-@contextmanager
-def _put_back(model: Module, optimizer: Optimizer) -> Iterator[None]:
-    """Restore parameters, gradients, the optimizer and Python's random generator at the end."""
-    memory, generator = optimizer.state(), random.getstate()
-    with unchanged(dict.fromkeys([*model.parameters(), *optimizer.parameters])):
-        try:
-            yield
-        finally:
-            optimizer.load_state(memory)
-            random.setstate(generator)
+def _spread(things: Sequence[T], count: int) -> list[T]:
+    """Up to `count` of them, evenly spread."""
+    count = min(count, len(things))
+    return [things[k * len(things) // count] for k in range(count)]
