@@ -55,9 +55,7 @@ class Report:
     """
 
     def __init__(self, rows: Sequence[Row], tolerance: float, diagnosis: str = "") -> None:
-        self.rows = tuple(rows)
-        self.tolerance = tolerance
-        self.diagnosis = diagnosis
+        self.rows, self.tolerance, self.diagnosis = tuple(rows), tolerance, diagnosis
 
     @property
     def ok(self) -> bool:
@@ -89,14 +87,15 @@ class Report:
             "  ".join([name.ljust(widths[0]), *map(str.rjust, numbers, widths[1:5]), verdict]).rstrip()
             for name, *numbers, verdict in table
         ]
-        agreeing = sum(row.ok for row in self.rows)
-        lines.append(f"{agreeing} of {len(self)} derivatives agree to {self.tolerance:g}.")
-        lines += [f"{row.name}: {row.note}." for row in self.rows if row.note]
-        return "\n".join([*lines, self.diagnosis] if self.diagnosis else lines)
+        return "\n".join([*lines, *self._sentences(self.rows)])
 
     __repr__ = __str__
-
     _repr_html_ = shown("html_of_report")
+
+    def _sentences(self, rows: Sequence[Row]) -> list[str]:
+        """What is said below a table of these rows."""
+        agreeing = f"{sum(row.ok for row in self.rows)} of {len(self)} derivatives agree to {self.tolerance:g}."
+        return [agreeing, *(f"{row.name}: {row.note}." for row in rows if row.note), *filter(None, [self.diagnosis])]
 
 
 def gradcheck(f: Callable[..., Any], *inputs: Any, tolerance: float = 1e-7) -> Report:
@@ -118,8 +117,7 @@ def gradcheck(f: Callable[..., Any], *inputs: Any, tolerance: float = 1e-7) -> R
     if not 0.0 < tolerance < 1.0:
         raise ValueError(f"`tolerance` must lie between 0 and 1, got {tolerance!r}: 1e-7 asks for seven digits")
     experiment = Experiment(f, inputs)
-    analytic = experiment.analytic()
-    rows = [_row(experiment, index, slope, tolerance) for index, slope in enumerate(analytic)]
+    rows = [_row(experiment, index, slope, tolerance) for index, slope in enumerate(experiment.analytic())]
     wrong = [index for index, row in enumerate(rows) if not row.ok]
     if not wrong:
         return Report(rows, tolerance)

@@ -33,7 +33,6 @@ DOTS_PER_INCH = 192  # of a PNG, or fewer if it would exceed MOST_PIXELS, which 
 MOST_PIXELS = 3_000_000
 SIZE = re.compile(r'(?:width|height)="([\d.]+)pt"')
 _graphviz = Lock()  # Graphviz is not thread-safe
-GRADIENTS = ("both", "colour", "width", "none")
 
 
 def draw(
@@ -94,9 +93,8 @@ def draw(
         _refuse(given, ("model", "backward"), "a program")
         picture = _program(thing, model, backward, write, limit)
     elif not is_value(thing):
-        raise TypeError(
-            f"`thing` must be a Value, an nn.Module or a program of chainrule.compile, got {type(thing).__name__}"
-        )
+        kind = type(thing).__name__
+        raise TypeError(f"`thing` must be a Value, an nn.Module or a program of chainrule.compile, got {kind}")
     elif collapse is None:
         _refuse(given, ("model", "depth", "local", "flow", "gradient"), "a Value")
         picture = picture_of_values(
@@ -116,7 +114,7 @@ def _check(model: Module | None, collapse: str | None, depth: int | None, gradie
         raise TypeError(f"`model` must be an nn.Module, got {type(model).__name__}")
     if collapse is not None and collapse not in LEVELS:
         raise ValueError(f"`collapse` must be 'neuron', 'layer' or 'module', got {collapse!r}")
-    if gradient not in GRADIENTS:
+    if gradient not in ("both", "colour", "width", "none"):
         raise ValueError(f"`gradient` must be 'both', 'colour', 'width' or 'none', got {gradient!r}")
     if depth is not None:
         whole_number(depth, "depth")
@@ -148,12 +146,9 @@ def _program(program: Any, model: Module | None, backward: bool, write: Number, 
 class Drawing:
     """What `chainrule.draw` returns: a notebook displays it, and it can be saved.
 
-    >>> from chainrule import Value, draw
-    >>> drawing = draw(Value(2.0) * Value(3.0))
-    >>> drawing
-    <Drawing: 3 nodes, 2 edges; see .svg, .png and .dot, or .save("drawing.svg")>
-    >>> print(drawing.dot.splitlines()[0])
-    digraph {
+    >>> from chainrule import Value
+    >>> draw(Value(2.0) * Value(3.0)).dot.splitlines()[0]
+    'digraph {'
     """
 
     def __init__(self, picture: Picture) -> None:
@@ -180,7 +175,7 @@ class Drawing:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the drawing to a file, as SVG, PNG, PDF or DOT by the name's ending, completely or not at all.
 
-        >>> from chainrule import Value, draw
+        >>> from chainrule import Value
         >>> draw(Value(2.0) + 1.0).save("drawing.jpg")
         Traceback (most recent call last):
         ...
@@ -190,12 +185,10 @@ class Drawing:
         suffix = os.path.splitext(name)[1].lower()
         if suffix not in FORMATS:
             raise ValueError(f"`path` must end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}; got {name!r}")
-        if suffix in (".dot", ".gv"):
-            content = self.dot.encode()
-        elif suffix == ".svg":
-            content = self.svg.encode()
-        else:
+        if suffix in (".png", ".pdf"):
             content = self.png if suffix == ".png" else self._render("pdf")
+        else:
+            content = (self.svg if suffix == ".svg" else self.dot).encode()
         write_whole(name, content)
 
     def _repr_svg_(self) -> str:
@@ -206,18 +199,14 @@ class Drawing:
         return f'<Drawing: {nodes} nodes, {edges} edges; see .svg, .png and .dot, or .save("drawing.svg")>'
 
     def _render(self, kind: str, settings: str = "") -> bytes:
-        graph = _pygraphviz().AGraph(self.dot)
+        try:
+            import pygraphviz
+        except ImportError as error:
+            raise ImportError(
+                "Graphviz makes the pictures, through pygraphviz, which is not installed: `pip install pygraphviz` "
+                "brings both. Without it a drawing still has its .dot text, which any Graphviz can render"
+            ) from error
+        graph = pygraphviz.AGraph(self.dot)
         with _graphviz:
             content: bytes = graph.draw(format=kind, prog="neato" if self.picture.network else "dot", args=settings)
         return content
-
-
-def _pygraphviz() -> Any:
-    try:
-        import pygraphviz
-    except ImportError as error:
-        raise ImportError(
-            "Graphviz makes the pictures, through pygraphviz, which is not installed: `pip install pygraphviz` "
-            "brings both. Without it a drawing still has its .dot text, which any Graphviz can render"
-        ) from error
-    return pygraphviz

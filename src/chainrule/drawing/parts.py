@@ -51,11 +51,8 @@ class _Cards:
     """The picture of a graph whose nodes are sorted into parts."""
 
     def __init__(self, root: Any, nodes: Sequence[Any], model: Module, level: str, number: Number) -> None:
-        self.root = root
-        self.nodes = nodes
+        self.root, self.nodes, self.level, self.number = root, nodes, level, number
         self.modules = dict(model.named_modules())
-        self.level = level
-        self.number = number
         self.part = part_of_nodes(nodes, model, level)
         self.members: dict[str, list[Any]] = defaultdict(list)
         for node in nodes:
@@ -73,12 +70,9 @@ class _Cards:
                 f'draw it with collapse="{coarser}", or raise `limit`'
             )
         crossings, outputs = self.crossings()
-        cards = self.inputs()
-        cards += [self.module(path, list(outputs[path].values())) for path in parts]
-        if BETWEEN in self.members:
-            cards.append(self.between())
-        if LOSS in self.members:
-            cards.append(self.loss())
+        cards = [*self.inputs(), *(self.module(path, list(outputs[path].values())) for path in parts)]
+        cards += [self.between()] if BETWEEN in self.members else []
+        cards += [self.loss()] if LOSS in self.members else []
         known = {card.key for card in cards}
         widest = largest([flow for _, flow in crossings.values()])
         edges = []
@@ -89,9 +83,7 @@ class _Cards:
         return Picture(cards, edges)
 
     def crossings(self) -> tuple[dict[tuple[str, str], tuple[int, float]], dict[str, dict[int, Any]]]:
-        """For each pair of cards, how many edges join them and the sum of the |gradients| along these; and the nodes
-        of each part that are used outside it, by id.
-        """
+        """For pairs of cards, how many edges join them and the sum of their |gradients|; for parts, nodes used outside."""
         found: dict[tuple[str, str], tuple[int, float]] = {}
         outputs: dict[str, dict[int, Any]] = defaultdict(dict)
         outputs[self.part[id(self.root)]][id(self.root)] = self.root
@@ -119,10 +111,9 @@ class _Cards:
             return [Node(INPUTS, "leaf", "inputs", rows=[("", f"{sum(not n._operands for n in leaves):,} numbers")])]
         cards = []
         for node in leaves:
-            rows = [("", self.number(number_of(node)))]
-            if not node._constant:
-                rows = [("data", self.number(number_of(node))), ("grad", self.number(node.grad))]
-            cards.append(Node(self.key(node), "constant" if node._constant else "leaf", node.label, rows=rows))
+            data, kind = self.number(number_of(node)), "constant" if node._constant else "leaf"
+            rows = [("", data)] if node._constant else [("data", data), ("grad", self.number(node.grad))]
+            cards.append(Node(self.key(node), kind, node.label, rows=rows))
         return cards
 
     def module(self, path: str, outputs: list[Any]) -> Node:
@@ -191,8 +182,7 @@ class _Call:
     __slots__ = ("joined", "part", "used")
 
     def __init__(self, part: str, used: set[int]) -> None:
-        self.part = part
-        self.used = used
+        self.part, self.used = part, used
         self.joined: _Call | None = None  # the call that this one turned out to be part of
 
     def whole(self) -> _Call:
@@ -228,22 +218,17 @@ class _Operands:
 
     def __init__(self, node: Any, parameters: dict[int, str], origins: dict[int, _Origin]) -> None:
         keys = [id(operand) for operand in node._operands]
-        self.product = node._rule is ops.mul
+        product = node._rule is ops.mul
         self.parameters = {key: parameters[key] for key in keys if key in parameters}
         self.others = [origins[key] for key in keys if key in origins]
         self.calls = [other.call.whole() for other in self.others if other.call]
-        self.numbers: list[int] = []  # constants that are data
-        if self.product and self.parameters:
-            self.numbers = [id(operand) for operand in node._operands if operand._constant]
+        numbers = [id(operand) for operand in node._operands if operand._constant]
+        self.numbers = numbers if product and self.parameters else []  # constants that are data
         self.data = bool(self.numbers) or any(other.data for other in self.others)
-        self.modules = self.modules_used()
-
-    def modules_used(self) -> set[str]:
-        """Those that hold the node's parameters, or in a product the parameters that a factor was computed from."""
-        found = set(self.parameters.values())
-        if self.product:
-            found |= {other.call.part for other in self.others if other.call and not other.data}
-        return found
+        # Modules that hold the node's parameters, or in a product the parameters that a factor was computed from.
+        self.modules = set(self.parameters.values())
+        if product:
+            self.modules |= {other.call.part for other in self.others if other.call and not other.data}
 
     def rule_1(self) -> _Origin | None:
         if len(self.modules) != 1 or any(other.mixed and not other.data for other in self.others):  # a penalty
@@ -257,7 +242,7 @@ class _Operands:
     def rule_2(self) -> _Origin | None:
         if not self.calls or self.modules or len(self.calls) < len(self.others):
             return None
-        if not all(self.calls[0].join(other) for other in self.calls):
+        if not all(map(self.calls[0].join, self.calls)):
             return None
         is_sum = len(set(self.calls)) > 1 and all(other.weighted for other in self.others)
         return _Origin(self.calls[0].whole(), self.data, weighted=is_sum)
@@ -296,10 +281,8 @@ class _Sorting:
             if origin.call is not None:
                 own = id(node) in leading or self.is_activation(node)
                 parts[id(node)] = origin.call.part if own else LOSS
-            elif origin.mixed:
-                parts[id(node)] = BETWEEN if id(node) in leading else LOSS
             else:
-                parts[id(node)] = INPUTS
+                parts[id(node)] = INPUTS if not origin.mixed else BETWEEN if id(node) in leading else LOSS
         return parts
 
     def leading(self) -> set[int]:
