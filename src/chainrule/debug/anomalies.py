@@ -1,8 +1,7 @@
 """Where a NaN or an infinity comes from: `detect_anomaly`, and the search in a finished graph.
 
-An anomaly begins in the forward pass, where an op turns finite numbers into one that is not, or in the backward pass,
-where a finite gradient times a partial derivative is not finite. Everything after that is a consequence, and the error
-names the beginning.
+An anomaly begins where an op turns finite numbers into one that is not, or where a finite gradient times a partial
+derivative is not finite. Everything after that is a consequence, and the error names the beginning.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from math import inf, isfinite
 
 from chainrule.core.code_lines import is_ours, quoted_line
@@ -143,8 +143,7 @@ class _Places:
 def first_bad_node(root: Value) -> Value | None:
     """The oldest node below `root` that is not finite.
 
-    >>> x = Value(0.0)
-    >>> first_bad_node(x.log() + 1.0)._op
+    >>> first_bad_node(Value(0.0).log() + 1.0)._op
     'log'
     """
     bad = [node for node in graph_below(root) if not isfinite(node._data) and (node._operands or not node._constant)]
@@ -154,8 +153,7 @@ def first_bad_node(root: Value) -> Value | None:
 def first_bad_push(root: Value) -> Value | None:
     """After a backward pass from `root`, the first node that turned a finite gradient into one that is not.
 
-    >>> x = Value(0.0)
-    >>> out = x.sqrt() * 2.0
+    >>> out = Value(0.0).sqrt() * 2.0
     >>> out.backward()
     >>> first_bad_push(out)._op
     'sqrt'
@@ -163,13 +161,9 @@ def first_bad_push(root: Value) -> Value | None:
     nodes: list[Value] = oldest_first(root, operands_of=receivers)[::-1]
     if all(isfinite(node.grad) for node in nodes if node.requires_grad):
         return None
-    for node in nodes:
-        if not all(map(isfinite, contributions(node))):
-            return node
-    for node in nodes:  # each contribution is finite, but not their sum
-        if _overflowed(node):
-            return node
-    return root  # the seed was not finite
+    broken = (node for node in nodes if not all(map(isfinite, contributions(node))))
+    summed = filter(_overflowed, nodes)  # each contribution is finite, but not their sum
+    return next(chain(broken, summed), root)  # the root, if the seed was not finite
 
 
 def contributions(node: Value) -> list[float]:
@@ -218,10 +212,8 @@ def backward_anomaly(root: Value, node: Value, names: Mapping[int, str], place: 
         k = [isfinite(number) for number in passed].index(False)
         operand = node._operands[k]
         slope = f"times the slope {passed[k] / node.grad}" if node.grad else "times a slope that is not finite"
-        fault = (
-            f"{_call(node, names)}, which is {node._data}, passes on a gradient of {passed[k]}: its own, {node.grad}"
-        )
-        fault += f", {slope}"
+        made_of = f"{_call(node, names)}, which is {node._data}"
+        fault = f"{made_of}, passes on a gradient of {passed[k]}: its own, {node.grad}, {slope}"
     path.append(_name(operand, names))
     made = f" It was made at {place}." if place else ""
     message = f"backward: {fault}.{made} The way there: {_arrows(path)}. {_remedy(node)}."

@@ -253,23 +253,30 @@ def uneven_layers(record: Record) -> Iterator[Finding]:
             (table,),
             "Look for a factor 0, a relu or a clip that cuts them off, or weights that began equal at 0.",
         )
-    order = list(sizes)
-    peak = max(order, key=lambda name: sizes[name])
-    faint = {name for name in order if 0.0 < sizes[name] * FAR < sizes[peak]}
-    if vanishing := [name for name in order[: order.index(peak)] if name in faint]:
+    peak, vanishing, exploding = _far_from_the_largest(sizes)
+    if vanishing:
         yield Finding(
             "vanishing gradients",
             f"Those of {', '.join(vanishing)} are more than {FAR:,.0f} times smaller than the largest.",
             (table,),
             "Use relu or fewer layers, smaller weights (init='xavier'), or inputs scaled to about 1.",
         )
-    if exploding := [name for name in order[order.index(peak) :] if name in faint]:
+    if exploding:
         yield Finding(
             "exploding gradients",
             f"Going back to {peak}, they grow {FAR:,.0f}-fold and more over {', '.join(exploding)}.",
             (table,),
             "Use smaller weights (init='xavier' or 'he'), or optim.clip_grad_norm before each step.",
         )
+
+
+def _far_from_the_largest(sizes: dict[str, float]) -> tuple[str, list[str], list[str]]:
+    """The layer with the largest gradient, and those before and after it whose gradients are far smaller."""
+    order = list(sizes)
+    peak = max(order, key=lambda name: sizes[name])
+    faint = {name for name in order if 0.0 < sizes[name] * FAR < sizes[peak]}
+    place = order.index(peak)
+    return peak, [name for name in order[:place] if name in faint], [name for name in order[place:] if name in faint]
 
 
 # What the curve of the loss says; only where it is clear.

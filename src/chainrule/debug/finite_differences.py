@@ -1,10 +1,9 @@
 """Numerical derivatives: central differences, extrapolated to a step of zero.
 
-Over a large step the curve bends; over a small one its movement drowns in rounding. Ridders' method takes a
-falling series of steps, removes the error's known powers of the step one by one (Neville's tableau) and keeps
-the entry on which its neighbours agree best; their disagreement is the error estimate. Here the series is begun
-at several sizes, because no one first step suits `x**2` at 1e8, `log` at 1e-8 and `sin(1e6 * x)` at 0. The same
-samples tell a corner from a smooth point.
+Over a large step the curve bends; over a small one its movement drowns in rounding. Ridders' method takes a falling
+series of steps, removes the error's known powers of the step one by one (Neville's tableau) and keeps the entry on
+which its neighbours agree best; their disagreement is the error estimate. Here the series is begun at several sizes,
+because no one first step suits `x**2` at 1e8, `log` at 1e-8 and `sin(1e6 * x)` at 0. The same samples tell a corner.
 """
 
 from __future__ import annotations

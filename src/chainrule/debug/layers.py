@@ -157,7 +157,9 @@ def gradients_by_layer(model: Module) -> dict[str, np.ndarray]:
         groups = {f"layer {k}": [p.grad for p in layer.parameters()] for k, layer in enumerate(layers, 1)}
     else:
         for name, parameter in model.named_parameters():
-            groups.setdefault(_part(name), []).append(parameter.grad)
+            path = name.split(".")
+            part = ".".join(path[:2]) if len(path) > 2 and path[1].isdigit() else path[0]  # with its place in a list
+            groups.setdefault(part, []).append(parameter.grad)
     if not any(groups.values()):
         raise ValueError(f"`model` has no parameters, and so no gradients: {model!r}")
     return {name: np.array(numbers) for name, numbers in groups.items() if numbers}
@@ -186,13 +188,6 @@ def _activation(layer: Any) -> str:
     neuron = getattr(layer, "neurons", [layer])[0]
     name = getattr(neuron, "activation", "")
     return name if isinstance(name, str) and name else getattr(name, "__name__", type(layer).__name__)
-
-
-def _part(name: str) -> str:
-    """The attribute that a parameter's path begins with, with an index if that is a list."""
-    first, _, rest = name.partition(".")
-    index = rest.partition(".")[0]
-    return f"{first}.{index}" if index.isdigit() and "." in rest else first
 
 
 def _gradients_of(loss: Any, model: Any, inputs: Any, targets: Any) -> dict[str, np.ndarray]:

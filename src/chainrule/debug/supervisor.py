@@ -1,9 +1,8 @@
 """`supervise`: a training loop of the user's own, watched from backward pass to backward pass for the classic mistakes.
 
-Before a pass, the parameters' gradients and the graph are as the user's code left them; after it, they are as the
-engine left them. There the supervisor sees gradients that were not zeroed, outdated graphs, rules written by hand, dead
-units and layers without gradient. How the loss and the parameters move tells of the learning rate. It notes all that in
-a `Record`, of which `findings` are made.
+Before a pass, the parameters' gradients and the graph are as the user's code left them; after it, as the engine did.
+There it sees gradients that were not zeroed, outdated graphs, rules written by hand, dead units and layers without
+gradient; how loss and parameters move tells of the learning rate. Of its `Record`, `findings` are made.
 """
 
 from __future__ import annotations

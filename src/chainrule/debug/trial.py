@@ -95,10 +95,8 @@ class _Trial:
         names = names_of(self.model)
         wrong = [(names[id(p)], row) for p, row in zip(chosen, report.rows, strict=True) if not row.ok]
         if wrong:
-            evidence = [
-                f"d loss/d {parameter}: backward() says {row.analytic:.6g}, the numbers say {row.numerical:.6g}"
-                for parameter, row in wrong[:3]
-            ]
+            said = "d loss/d {}: backward() says {:.6g}, the numbers say {:.6g}"
+            evidence = [said.format(name, row.analytic, row.numerical) for name, row in wrong[:3]]
             yield Finding(
                 "_backward overwrites" if "overwrites" in report.diagnosis else "_backward is wrong",
                 f"{len(wrong)} of {len(chosen)} derivatives that were measured are wrong.",
@@ -127,7 +125,10 @@ class _Trial:
             checkup.add(high)
             _, record = self.supervised(better)
         elif error:
-            checkup.add(_not_finite(error, sum(map(math.isfinite, curve))))
+            steps = sum(map(math.isfinite, curve))
+            seen = f"A number became infinite or NaN {f'after {steps} steps' if steps else 'in the first step'}."
+            advice = "Fix the op that it began in; everything after that is a consequence."
+            checkup.add(Finding("number not finite", seen, (str(error),), advice))
         elif sound:
             checkup.add(*self.too_low(curve))
         checkup.add(*findings.unreached(record), *findings.dead_units(record), *findings.uneven_layers(record))
@@ -235,16 +236,6 @@ class _Trial:
         end = ends(curve)[1]
         other.load_state(self.memory)
         return curve, end if math.isfinite(end) and len(curve) == self.steps else math.inf, other
-
-
-def _not_finite(error: AnomalyError, steps: int) -> Finding:
-    when = "in the first step" if not steps else f"after {steps} steps"
-    return Finding(
-        "number not finite",
-        f"A number became infinite or NaN {when}.",
-        (str(error),),
-        "Fix the op that it began in; everything after that is a consequence.",
-    )
 
 
 def _sample(data: Dataset, count: int) -> Dataset:

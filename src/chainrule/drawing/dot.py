@@ -1,9 +1,8 @@
 """How it looks: a Picture as DOT text, the language of Graphviz.
 
-Text and frames are dark on white cards, and everything between cards is a mid-tone on a transparent background, so that
-a drawing is legible on light and on dark pages. Signs are blue and orange, which people with any kind of colour vision
-can tell apart, and nothing relies on colour alone: kinds of node differ in shape, signs are written out, negative
-weights are dashed.
+Cards are white, and what lies between them is a mid-tone on a transparent background, so that a drawing is legible on
+light and on dark pages. Signs are blue and orange, which people with any kind of colour vision can tell apart, and
+nothing relies on colour alone: kinds of node differ in shape, signs are written out, negative weights are dashed.
 """
 
 from __future__ import annotations

@@ -57,8 +57,10 @@ def _neurons_and_weights(layers: Layers, number: Number) -> Picture:
     tallest = max(len(layers[0][1][0].w), *(len(neurons) for _, neurons in layers))
     across = 0.6 + max(1.0, 0.12 * tallest)  # between columns, in inches
     before = [f"x{k}" for k in range(len(layers[0][1][0].w))]
-    column = [_place(0.0, k, len(before)) for k in range(len(before))]
-    nodes = [Node(f"x{k}", "leaf", f"x[{k}]", hint=f"input {k}", place=place) for k, place in enumerate(column)]
+    nodes = [
+        Node(key, "leaf", f"x[{k}]", hint=f"input {k}", place=_place(0.0, k, len(before)))
+        for k, key in enumerate(before)
+    ]
     edges: list[Edge] = []
     for depth, (path, neurons) in enumerate(layers):
         keys = [f"h{depth}_{k}" for k in range(len(neurons))]

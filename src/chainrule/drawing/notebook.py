@@ -1,7 +1,7 @@
 """What notebooks show, without being asked, of a Value, a network, a program, a training run or a gradient check.
 
-It must be quick and must not fail. What is too large, or needs a Graphviz that is not installed, returns None, and the
-notebook shows the plain `repr` instead.
+It must be quick and must not fail: for what is too large, or needs a Graphviz that is not installed, None makes the
+notebook show the plain `repr`.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ def _curves(columns: Sequence[Sequence[float]]) -> str:
     if len(finite) < 2:
         return ""
     logarithmic = min(finite) > 0.0
-    low, high = (math.log(x) if logarithmic else x for x in (min(finite), max(finite)))
+    scale = math.log if logarithmic else float
+    low, high = scale(min(finite)), scale(max(finite))
 
     def height(number: float) -> float:
-        share = ((math.log(number) if logarithmic else number) - low) / ((high - low) or 1.0)
-        return HEIGHT - 4 - share * (HEIGHT - 8)
+        return HEIGHT - 4 - (scale(number) - low) / ((high - low) or 1.0) * (HEIGHT - 8)
 
     lines = []
     for column, colour, dashes in zip(columns, (POSITIVE, NEGATIVE), ("", ' stroke-dasharray="4 3"'), strict=False):

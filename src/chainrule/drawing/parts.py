@@ -83,7 +83,7 @@ class _Cards:
         return Picture(cards, edges)
 
     def crossings(self) -> tuple[dict[tuple[str, str], tuple[int, float]], dict[str, dict[int, Any]]]:
-        """For pairs of cards, how many edges join them and the sum of their |gradients|; for parts, nodes used outside."""
+        """For pairs of cards, their edges' count and sum of |gradients|; for parts, the nodes that are used outside."""
         found: dict[tuple[str, str], tuple[int, float]] = {}
         outputs: dict[str, dict[int, Any]] = defaultdict(dict)
         outputs[self.part[id(self.root)]][id(self.root)] = self.root
@@ -225,10 +225,12 @@ class _Operands:
         numbers = [id(operand) for operand in node._operands if operand._constant]
         self.numbers = numbers if product and self.parameters else []  # constants that are data
         self.data = bool(self.numbers) or any(other.data for other in self.others)
-        # Modules that hold the node's parameters, or in a product the parameters that a factor was computed from.
-        self.modules = set(self.parameters.values())
-        if product:
-            self.modules |= {other.call.part for other in self.others if other.call and not other.data}
+        self.modules = self.modules_used() if product else set(self.parameters.values())
+
+    def modules_used(self) -> set[str]:
+        """By a product: those that hold its parameters, or the parameters that a factor was computed from."""
+        computed = {other.call.part for other in self.others if other.call and not other.data}
+        return computed.union(self.parameters.values())
 
     def rule_1(self) -> _Origin | None:
         if len(self.modules) != 1 or any(other.mixed and not other.data for other in self.others):  # a penalty

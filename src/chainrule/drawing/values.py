@@ -92,15 +92,9 @@ def picture_of_values(
     """A card for each of the nodes below `root`, at most `depth` steps away and at most `limit` of them."""
     nodes = nodes_below(root, limit, depth)
     if nodes is None:
-        nearer = f"depth={depth - 1} or less" if depth else "depth=3, the nodes near the result"
-        raise TooLargeError(
-            f"the graph has more than {limit} nodes, too many to read: draw {nearer}; or one card for each part of a "
-            'network, with model=model and collapse="neuron", "layer" or "module"; or the array program, '
-            f"draw(chainrule.compile(value)); or raise `limit`, to {MOST:,} at most"
-        )
+        raise TooLargeError(_too_large(limit, depth))
     found = [link for node in nodes for link in links(node, ask)]
-    named = model.named_parameters() if model is not None else []
-    names = {id(parameter): as_code(path) for path, parameter in named}
+    names = _parameter_names(model) if model is not None else {}
     most = largest([node.grad for node in nodes]) if gradient in ("colour", "both") else 0.0
     widest = largest([link.flow for link in found]) if gradient in ("width", "both") else 0.0
     keys = {id(node): f"n{k}" for k, node in enumerate(nodes)}
@@ -119,6 +113,11 @@ def picture_of_values(
         cards.append(Node(f"{key}_more", "more", "⋯", hint=f"{count} operands and what they depend on are not drawn"))
         edges.append(Edge(f"{key}_more", key, passes=False))
     return Picture(cards, edges)
+
+
+def _parameter_names(model: Module) -> dict[int, str]:
+    """What a model calls its parameters, by id, as code would: `layers[0].neurons[3].w[1]`."""
+    return {id(parameter): as_code(path) for path, parameter in model.named_parameters()}
 
 
 def as_code(path: str) -> str:
@@ -150,3 +149,12 @@ def _texts(link: Link, names: dict[int, str], number: Number, local: bool, flow:
         yield f"∂{result}/∂{operand} = {number(link.partial)}" if short else f"∂ = {number(link.partial)}"
     if flow:
         yield f"← {number(link.flow)}"
+
+
+def _too_large(limit: int, depth: int | None) -> str:
+    nearer = f"depth={depth - 1} or less" if depth else "depth=3, the nodes near the result"
+    return (
+        f"the graph has more than {limit} nodes, too many to read: draw {nearer}; or one card for each part of a "
+        'network, with model=model and collapse="neuron", "layer" or "module"; or the array program, '
+        f"draw(chainrule.compile(value)); or raise `limit`, to {MOST:,} at most"
+    )

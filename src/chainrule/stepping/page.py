@@ -1,8 +1,7 @@
 """Pages in one file: a component of `web/`, its style and its data, all inlined so that the file works offline.
 
 The scripts in `web/` are ES modules, for bundlers. Browsers refuse modules in a page that is opened as a file, so here
-they become one classic script: `import` lines and the word `export` are removed, and a function around the whole keeps
-their names out of the page's.
+they become one classic script: without `import` and `export`, in a function that keeps their names out of the page's.
 """
 
 from __future__ import annotations
