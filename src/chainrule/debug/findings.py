@@ -27,20 +27,24 @@ STEEP = 1.0  # relative change of the loss by that of the parameters, from which
 # These alone can spoil a loss, whatever the learning rate.
 MISTAKES = {"gradients not zeroed", "graph older than its leaves", "_backward overwrites", "_backward is wrong"}
 
-# Names in the order in which findings are reported: causes before their possible consequences.
-LOOKED_FOR = (
-    "gradients not zeroed",
-    "graph older than its leaves",
-    "_backward overwrites",
-    "_backward is wrong",
-    "learning rate too high",
-    "number not finite",
-    "parameters without gradient",
-    "dead units",
-    "vanishing gradients",
-    "exploding gradients",
-    "learning rate too low",
-)
+# Findings in the order in which they are reported, causes before their possible consequences, with the usual advice.
+LOOKED_FOR = {
+    "gradients not zeroed": "Call optimizer.zero_grad() in every step, before loss.backward().",
+    "graph older than its leaves": (
+        "Compute the loss again in every step, after the parameters were changed and before loss.backward()."
+    ),
+    "_backward overwrites": "Write `operand.grad += ...`, not `=`.",
+    "_backward is wrong": "Check it with chainrule.gradcheck, which says what it should give.",
+    "learning rate too high": "Divide the learning rate by 10, and look again.",
+    "number not finite": "Wrap the loop in `with chainrule.detect_anomaly(model):` for the line of your code.",
+    "parameters without gradient": (
+        "Use them in the model, or take them out; where `.data` is read on the way, the gradient ends."
+    ),
+    "dead units": "Use a smaller learning rate, or leaky_relu, or another initialisation (init='he').",
+    "vanishing gradients": "Use relu or fewer layers, smaller weights (init='xavier'), or inputs scaled to about 1.",
+    "exploding gradients": "Use smaller weights (init='xavier' or 'he'), or optim.clip_grad_norm before each step.",
+    "learning rate too low": "Multiply the learning rate by 10, and look again.",
+}
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class Checkup:
         ['gradients not zeroed', 'dead units']
         """
         known = {finding.name: finding for finding in reversed([*self.findings, *findings])}
-        self.findings = sorted(known.values(), key=lambda finding: LOOKED_FOR.index(finding.name))
+        self.findings = [known[name] for name in LOOKED_FOR if name in known]
 
     def check(self) -> Checkup:
         """Return this report if all is well; otherwise raise an AssertionError that shows it."""
@@ -170,23 +174,14 @@ def mistakes(record: Record) -> Iterator[Finding]:
     """Gradients that were not zeroed, outdated graphs and wrong rules."""
     if record.held:
         ends = [record.held[0], record.held[-1]][: len(record.held)]
-        yield Finding(
-            "gradients not zeroed",
-            f"{len(record.held)} of {record.passes} backward passes added to gradients that a step had used already.",
-            tuple(f"pass {number} began with `{name}`.grad at {grad:.6g}" for number, name, grad in ends),
-            "Call optimizer.zero_grad() in every step, before loss.backward().",
-        )
+        used = f"{len(record.held)} of {record.passes} backward passes added to gradients that a step had used already."
+        evidence = [f"pass {number} began with `{name}`.grad at {grad:.6g}" for number, name, grad in ends]
+        yield _usual("gradients not zeroed", used, *evidence)
     if record.outdated:
-        yield Finding(
-            "graph older than its leaves",
-            f"{record.outdated_passes} of the graphs that were examined were built before their leaves changed.",
-            (record.outdated,),
-            "Compute the loss again in every step, after the parameters were changed and before loss.backward().",
-        )
+        older = f"{record.outdated_passes} of the graphs that were examined were built before their leaves changed."
+        yield _usual("graph older than its leaves", older, record.outdated)
     for name, fault in record.faults.items():
-        check = "Check it with chainrule.gradcheck, which says what it should give."
-        remedy = "Write `operand.grad += ...`, not `=`." if name == "_backward overwrites" else check
-        yield Finding(name, "A rule written by hand breaks the chain rule.", (fault,), remedy)
+        yield _usual(name, "A rule written by hand breaks the chain rule.", fault)
 
 
 # What state the network is in.
@@ -195,30 +190,22 @@ def mistakes(record: Record) -> Iterator[Finding]:
 def not_finite(record: Record) -> Iterator[Finding]:
     """A NaN or an infinity."""
     if record.anomaly:
-        where = "Wrap the loop in `with chainrule.detect_anomaly(model):` for the line of your code."
-        yield Finding("number not finite", "A number became infinite or NaN.", (record.anomaly,), where)
+        yield _usual("number not finite", "A number became infinite or NaN.", record.anomaly)
 
 
 def unreached(record: Record) -> Iterator[Finding]:
     """Parameters that the loss does not depend on."""
     if record.nodes and (names := record.unreached):
-        yield Finding(
-            "parameters without gradient",
-            f"The loss does not depend on {len(names)} of {len(record.parameters)} parameters.",
-            (_some(names),),
-            "Use them in the model, or take them out; where `.data` is read on the way, the gradient ends.",
-        )
+        share = f"The loss does not depend on {len(names)} of {len(record.parameters)} parameters."
+        yield _usual("parameters without gradient", share, _some(names))
 
 
 def dead_units(record: Record) -> Iterator[Finding]:
     """Layers with too many units whose relu is always 0."""
     if dead := _dead_units(record):
-        yield Finding(
-            "dead units",
-            "The relu of some units is 0 for every input: no gradient reaches their weights, so they stay dead.",
-            tuple(f"{len(units)} of {count} in {layer}: {_some(units)}" for layer, (units, count) in dead.items()),
-            "Use a smaller learning rate, or leaky_relu, or another initialisation (init='he').",
-        )
+        lost = "The relu of some units is 0 for every input: no gradient reaches their weights, so they stay dead."
+        evidence = [f"{len(units)} of {count} in {layer}: {_some(units)}" for layer, (units, count) in dead.items()]
+        yield _usual("dead units", lost, *evidence)
 
 
 def _dead_units(record: Record) -> dict[str, tuple[list[str], int]]:
@@ -255,19 +242,11 @@ def uneven_layers(record: Record) -> Iterator[Finding]:
         )
     peak, vanishing, exploding = _far_from_the_largest(sizes)
     if vanishing:
-        yield Finding(
-            "vanishing gradients",
-            f"Those of {', '.join(vanishing)} are more than {FAR:,.0f} times smaller than the largest.",
-            (table,),
-            "Use relu or fewer layers, smaller weights (init='xavier'), or inputs scaled to about 1.",
-        )
+        smaller = f"Those of {', '.join(vanishing)} are more than {FAR:,.0f} times smaller than the largest."
+        yield _usual("vanishing gradients", smaller, table)
     if exploding:
-        yield Finding(
-            "exploding gradients",
-            f"Going back to {peak}, they grow {FAR:,.0f}-fold and more over {', '.join(exploding)}.",
-            (table,),
-            "Use smaller weights (init='xavier' or 'he'), or optim.clip_grad_norm before each step.",
-        )
+        growing = f"Going back to {peak}, they grow {FAR:,.0f}-fold and more over {', '.join(exploding)}."
+        yield _usual("exploding gradients", growing, table)
 
 
 def _far_from_the_largest(sizes: dict[str, float]) -> tuple[str, list[str], list[str]]:
@@ -293,19 +272,11 @@ def learning_rate(record: Record) -> Iterator[Finding]:
     seen = f"loss {summary(record.losses)}", moved
     exploded = overflowed and max(map(abs, curve)) > OVERFLOW * abs(curve[0])
     if exploded or bouncing or end > start + RISE * abs(start):
-        yield Finding(
-            "learning rate too high",
-            "The loss jumps up and down." if bouncing and not overflowed else "The loss rises.",
-            seen,
-            "Divide the learning rate by 10, and look again.",
-        )
+        shape = "The loss jumps up and down." if bouncing and not overflowed else "The loss rises."
+        yield _usual("learning rate too high", shape, *seen)
     elif end > start - STILL * abs(start) and step < SMALL_STEP and min(record.slopes, default=0.0) > STEEP:
-        yield Finding(
-            "learning rate too low",
-            "The loss hardly moves, and its slope says that it could.",
-            (*seen, f"moving them by 1 % could change the loss by {min(record.slopes):.2g} % or more"),
-            "Multiply the learning rate by 10, and look again.",
-        )
+        slope = f"moving them by 1 % could change the loss by {min(record.slopes):.2g} % or more"
+        yield _usual("learning rate too low", "The loss hardly moves, and its slope says that it could.", *seen, slope)
 
 
 def _bounces(curve: Sequence[float]) -> bool:
@@ -334,6 +305,10 @@ def summary(curve: Sequence[float]) -> str:
     """
     places = sorted({round(k * (len(curve) - 1) / 4) for k in range(5)})
     return f"{' → '.join(f'{curve[k]:.4g}' for k in places)} in {len(curve)} steps"
+
+
+def _usual(name: str, summary: str, *evidence: str) -> Finding:
+    return Finding(name, summary, evidence, LOOKED_FOR[name])
 
 
 def _some(names: Sequence[str]) -> str:

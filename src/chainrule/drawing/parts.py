@@ -152,7 +152,6 @@ def part_of_nodes(nodes: Sequence[Any], model: Module, level: str) -> dict[int, 
     around it, "module" the next one out, up to the model itself.
 
     >>> from chainrule import Value, nn
-    >>> from chainrule.drawing.values import nodes_below
     >>> neuron, x = nn.Neuron(1, activation="tanh"), Value(1.0)
     >>> loss = (neuron([x]) - 1.0) ** 2
     >>> parts = part_of_nodes(nodes_below(loss, 100), neuron, "neuron")
