@@ -181,9 +181,8 @@ def gradients(model: Module, *, bins: int = 60, ax: Axes | None = None) -> Axes:
         raise ValueError("`model` holds no gradient other than 0: call backward() on a loss first")
     notes = []
     for name, numbers in layers.items():
-        rms = f"rms {np.sqrt(np.mean(numbers**2)):.1e}"
         lost = 1.0 - len(sizes[name]) / len(numbers)
-        notes.append(f"{rms}\n{lost:.0%} are 0" if lost else rms)
+        notes.append(f"rms {np.sqrt(np.mean(numbers**2)):.1e}" + (f"\n{lost:.0%} are 0" if lost else ""))
     low, high = np.log10(everything.min()) - 0.2, np.log10(everything.max()) + 0.2
     edges = np.logspace(low, high, whole_number(bins, "bins") + 1)
     return _ridges(ax, sizes, edges, notes, GREEN, xscale="log", xlabel="|gradient|")
@@ -244,10 +243,9 @@ def _axes(ax: Axes | None, rows: int = 0) -> Axes:
 def _curves(runs: Sequence[Any], labels: Sequence[str]) -> dict[str, np.ndarray]:
     """The losses to draw, by label."""
     named = _named(runs, labels)
-    if len(named) == 1:
-        (run,) = named.values()
-        if isinstance(run, History) and "validation_loss" in run.columns:
-            named = {"training": run.loss, "validation": run["validation_loss"]}
+    first, *others = named.values()
+    if not others and isinstance(first, History) and "validation_loss" in first.columns:
+        named = {"training": first.loss, "validation": first["validation_loss"]}
     return {name: _losses(run, name) for name, run in named.items()}
 
 

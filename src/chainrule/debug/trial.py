@@ -196,13 +196,9 @@ class _Trial:
         best, lower, optimizer = self.best_of(0.1, 0.01, 0.001, *([SMALL_RATE / rate] if rate > 1.0 else []))
         if not lower < start - GAIN * abs(start):
             return None, self.optimizer
-        evidence = self.compared(curve, best, optimizer)
-        return Finding(
-            "learning rate too high",
-            "From the same start, smaller steps go down where these do not.",
-            (*evidence, str(error)) if error else evidence,
-            f"Use a learning rate of about {optimizer.rate():.1g}.",
-        ), optimizer
+        seen = "From the same start, smaller steps go down where these do not."
+        more = [str(error)] if error else []
+        return self.compared("learning rate too high", seen, curve, best, optimizer, *more), optimizer
 
     def too_low(self, curve: list[float]) -> Iterator[Finding]:
         """Whether larger steps from the same start get somewhere, where these hardly move."""
@@ -213,19 +209,18 @@ class _Trial:
         bold = [LARGE_RATE / rate] if 0.0 < 1e4 * rate < LARGE_RATE else []
         best, lower, optimizer = self.best_of(10.0, 100.0, 1e3, 1e4, *bold)
         if lower < start - max(GAIN * abs(start), 10.0 * (start - end)):
-            yield Finding(
-                "learning rate too low",
-                f"In {len(curve)} steps the loss fell by {(start - end) / abs(start):.1g} of itself.",
-                self.compared(curve, best, optimizer),
-                f"Use a learning rate of about {optimizer.rate():.1g}.",
-            )
+            seen = f"In {len(curve)} steps the loss fell by {(start - end) / abs(start):.1g} of itself."
+            yield self.compared("learning rate too low", seen, curve, best, optimizer)
 
     def best_of(self, *factors: float) -> tuple[list[float], float, Optimizer]:
         return min(map(self.with_rate, factors), key=lambda other: other[1])
 
-    def compared(self, curve: list[float], better: list[float], optimizer: Optimizer) -> tuple[str, str]:
-        given = f"with lr {self.optimizer.rate():.3g}: loss {summary(curve)}"
-        return given, f"with lr {optimizer.rate():.3g}: loss {summary(better)}"
+    def compared(
+        self, name: str, seen: str, curve: list[float], better: list[float], optimizer: Optimizer, *more: str
+    ) -> Finding:
+        tried = (self.optimizer.rate(), curve), (optimizer.rate(), better)
+        evidence = [f"with lr {rate:.3g}: loss {summary(losses)}" for rate, losses in tried]
+        return Finding(name, seen, (*evidence, *more), f"Use a learning rate of about {optimizer.rate():.1g}.")
 
     def with_rate(self, factor: float) -> tuple[list[float], float, Optimizer]:
         """The curve with another learning rate from the same start, its end (infinite if it breaks), the optimizer."""
