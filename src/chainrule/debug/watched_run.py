@@ -184,9 +184,8 @@ class Run:
         self.names = dict(zip(map(id, leaves), experiment.names, strict=True))
         below = {id(node): node for node in (*leaves, *graph_below(out))}
         others = [node for key, node in below.items() if key not in self.names]
-        before = sorted((node for node in others if made.number(node) <= 0), key=id)
-        since = sorted((node for node in others if made.number(node) > 0), key=made.number)
-        self.nodes = [*{id(leaf): leaf for leaf in leaves}.values(), *before, *since]
+        others.sort(key=lambda node: (max(0, made.number(node)), id(node)))
+        self.nodes = [*{id(leaf): leaf for leaf in leaves}.values(), *others]
         self.position = {id(node): k for k, node in enumerate(self.nodes)}
 
     def operands(self, node: Any) -> list[Any]:
