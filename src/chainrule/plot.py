@@ -82,8 +82,7 @@ def loss(
         ax.set_yscale("log", nonpositive="clip")
         if reaches_zero:  # a loss of 0 is below any logarithmic axis
             ax.set_ylim(bottom=lowest / 2.0)
-    ax.set_xlabel("epoch")
-    ax.set_ylabel("loss" if not weight else f"loss, and its moving average ({weight:g})")
+    ax.set(xlabel="epoch", ylabel="loss" if not weight else f"loss, and its moving average ({weight:g})")
     ax.margins(x=0.02)
     ax.grid(True, which="major", color=PALE, alpha=0.4, linewidth=0.6)
     if len(curves) > 1:
@@ -131,15 +130,15 @@ def boundary(
     points, labels = _points(inputs, targets)
     across, up, scores = _grid(model, points, resolution)
     ax = _axes(ax)
-    if scores.ndim == 2:
-        _two_sides(ax, across, up, scores - threshold)
-    else:
-        _regions(ax, across, up, scores)
+    picture, leads = _two_sides(scores - threshold) if scores.ndim == 2 else _regions(scores)
+    width, height = (across[0], across[-1]), (up[0], up[-1])
+    ax.imshow(picture, extent=(*width, *height), origin="lower", interpolation="bilinear", zorder=0)
+    for lead in map(np.ma.masked_invalid, leads):
+        if lead.count() and lead.min() < 0.0 < lead.max():
+            ax.contour(across, up, lead, [0.0], colors=[INK], linewidths=1.5, zorder=1)
     _scatter(ax, points, labels, classes)
-    width, height = np.ptp(across), np.ptp(up)
-    ax.set_aspect("equal" if 1 / 3 < width / height < 3 else "auto")  # a table's columns may differ in units
-    ax.set_xlim(across[0], across[-1])
-    ax.set_ylim(up[0], up[-1])
+    similar = 1 / 3 < np.ptp(across) / np.ptp(up) < 3  # a table's columns may differ in units
+    ax.set(aspect="equal" if similar else "auto", xlim=width, ylim=height)
     return ax
 
 
@@ -157,12 +156,10 @@ def activations(model: Module, inputs: Any, *, bins: int = 60, ax: Axes | None =
     if not len(everything):
         raise ValueError("`model` returns no finite number for these inputs: look at its parameters")
     notes = [_about(kind, outputs) for kind, outputs in layers.values()]
-    ax = _axes(ax, len(layers))
     low, high = float(everything.min()), float(everything.max())
     margin = 0.05 * (high - low) or 0.5
-    _ridges(ax, numbers, np.linspace(low - margin, high + margin, whole_number(bins, "bins") + 1), notes, BLUE)
-    ax.set_xlabel("activation")
-    return ax
+    edges = np.linspace(low - margin, high + margin, whole_number(bins, "bins") + 1)
+    return _ridges(ax, numbers, edges, notes, BLUE, xlabel="activation")
 
 
 def gradients(model: Module, *, bins: int = 60, ax: Axes | None = None) -> Axes:
@@ -184,15 +181,11 @@ def gradients(model: Module, *, bins: int = 60, ax: Axes | None = None) -> Axes:
         raise ValueError("`model` holds no gradient other than 0: call backward() on a loss first")
     notes = []
     for name, numbers in layers.items():
-        rms = f"rms {np.sqrt(np.mean(numbers**2)):.1e}"
         lost = 1.0 - len(sizes[name]) / len(numbers)
-        notes.append(f"{rms}\n{lost:.0%} are 0" if lost else rms)
-    ax = _axes(ax, len(layers))
-    ax.set_xscale("log")
+        notes.append(f"rms {np.sqrt(np.mean(numbers**2)):.1e}" + (f"\n{lost:.0%} are 0" if lost else ""))
     low, high = np.log10(everything.min()) - 0.2, np.log10(everything.max()) + 0.2
-    _ridges(ax, sizes, np.logspace(low, high, whole_number(bins, "bins") + 1), notes, GREEN)
-    ax.set_xlabel("|gradient|")
-    return ax
+    edges = np.logspace(low, high, whole_number(bins, "bins") + 1)
+    return _ridges(ax, sizes, edges, notes, GREEN, xscale="log", xlabel="|gradient|")
 
 
 def health(
@@ -214,23 +207,20 @@ def health(
     """
     found = report(model, inputs, targets, loss)
     ax = _axes(ax, len(found.rows))
-    rows = range(len(found.rows))
-    dead = np.array([row.dead for row in found.rows])
-    saturated = np.array([row.saturated for row in found.rows])
+    dead, saturated = np.array([(row.dead, row.saturated) for row in found.rows]).T
     for label, colour, left, width in (
         ("dead units", VERMILION, 0.0 * dead, dead),
         ("saturated outputs", ORANGE, dead, saturated),
         ("at work", SKY, dead + saturated, 1.0 - dead - saturated),
     ):
-        ax.barh(rows, width, left=left, color=colour, height=0.55, label=label)
+        ax.barh(range(len(dead)), width, left=left, color=colour, height=0.55, label=label)
     for place, row in enumerate(found.rows):
         small = row.relative < 1.0 / FAR
         note = f"gradient {row.gradient:.1e}" + (", vanishing" if small else "")
         ax.text(1.02, place, note, va="center", fontsize=8, color=VERMILION if small else INK)
     _name_rows(ax, [f"{row.name}, {row.activation}" for row in found.rows])
-    ax.set_xlim(0.0, 1.0)
     ax.set_xticks([0.0, 0.25, 0.5, 0.75, 1.0], ["0", "25%", "50%", "75%", "100%"])
-    ax.set_xlabel("share of the layer")
+    ax.set(xlim=(0.0, 1.0), xlabel="share of the layer")
     _legend_above(ax)
     below: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (0, -42), "textcoords": "offset points"}
     text = "\n".join(fill(finding, 88) for finding in found.findings) or "nothing wrong"
@@ -246,18 +236,16 @@ def _axes(ax: Axes | None, rows: int = 0) -> Axes:
         _, ax = plt.subplots(figsize=(6.4, max(4.8, 1.5 + 0.55 * rows)), layout="constrained")
     elif not hasattr(ax, "plot") or not hasattr(ax, "figure"):
         raise TypeError(f"`ax` must be matplotlib Axes, such as plt.subplots() returns, got {type(ax).__name__}")
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
+    ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 
 def _curves(runs: Sequence[Any], labels: Sequence[str]) -> dict[str, np.ndarray]:
     """The losses to draw, by label."""
     named = _named(runs, labels)
-    if len(named) == 1:
-        (run,) = named.values()
-        if isinstance(run, History) and "validation_loss" in run.columns:
-            named = {"training": run.loss, "validation": run["validation_loss"]}
+    first, *others = named.values()
+    if not others and isinstance(first, History) and "validation_loss" in first.columns:
+        named = {"training": first.loss, "validation": first["validation_loss"]}
     return {name: _losses(run, name) for name, run in named.items()}
 
 
@@ -324,40 +312,24 @@ def _grid(model: Any, points: np.ndarray, resolution: int | None) -> tuple[np.nd
     return across, up, np.moveaxis(scores.reshape(size, size, *scores.shape[1:]), (0, 1), (-2, -1))
 
 
-def _two_sides(ax: Axes, across: np.ndarray, up: np.ndarray, scores: np.ndarray) -> None:
-    known = np.ma.masked_invalid(scores)
-    sizes = np.abs(known.compressed())
+def _two_sides(scores: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The colours of the plane, and what is 0 on the line that divides it."""
+    sizes = np.abs(scores[np.isfinite(scores)])
     span = (float(np.quantile(sizes, 0.95)) if len(sizes) else 0.0) or 1.0
     colours = np.array(DIVERGING(0.5 + 0.5 * np.nan_to_num(scores / span)))[..., :3]
-    _paint(ax, across, up, 1.0 - 0.6 * (1.0 - colours))
-    _divide(ax, across, up, known)
+    return 1.0 - 0.6 * (1.0 - colours), [scores]
 
 
-def _regions(ax: Axes, across: np.ndarray, up: np.ndarray, scores: np.ndarray) -> None:
-    best = scores.argmax(axis=0)
+def _regions(scores: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The same for several classes: a class leads where its score is above that of every other."""
     with np.errstate(invalid="ignore"):
         exponentials = np.exp(scores - scores.max(axis=0))
         sureness = exponentials.max(axis=0) / exponentials.sum(axis=0)
+        leads = [scores[k] - np.delete(scores, k, axis=0).max(axis=0) for k in range(len(scores))]
     least = 1.0 / len(scores)
     strength = 0.1 + 0.4 * np.nan_to_num((sureness - least) / (1.0 - least))
     colours = np.array([to_rgb(COLOURS[k % len(COLOURS)]) for k in range(len(scores))])
-    picture = 1.0 - strength[..., None] * (1.0 - colours[best])
-    _paint(ax, across, up, picture)
-    for k in range(len(scores)):
-        with np.errstate(invalid="ignore"):
-            lead = scores[k] - np.delete(scores, k, axis=0).max(axis=0)
-        _divide(ax, across, up, np.ma.masked_invalid(lead))
-
-
-def _paint(ax: Axes, across: np.ndarray, up: np.ndarray, picture: np.ndarray) -> None:
-    extent = (across[0], across[-1], up[0], up[-1])
-    ax.imshow(picture, extent=extent, origin="lower", interpolation="bilinear", zorder=0)
-
-
-def _divide(ax: Axes, across: np.ndarray, up: np.ndarray, scores: np.ma.MaskedArray[Any, Any]) -> None:
-    """The line where the scores cross 0, if they do."""
-    if scores.count() and scores.min() < 0.0 < scores.max():
-        ax.contour(across, up, scores, [0.0], colors=[INK], linewidths=1.5, zorder=1)
+    return 1.0 - strength[..., None] * (1.0 - colours[scores.argmax(axis=0)]), leads
 
 
 def _scatter(ax: Axes, points: np.ndarray, labels: list[Any] | None, names: Sequence[str]) -> None:
@@ -383,28 +355,29 @@ def _legend_above(ax: Axes) -> None:
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=10, **style)
 
 
-def _ridges(ax: Axes, layers: Mapping[str, np.ndarray], edges: np.ndarray, notes: Sequence[str], colour: str) -> None:
+def _ridges(
+    ax: Axes | None, layers: Mapping[str, np.ndarray], edges: np.ndarray, notes: list[str], colour: str, **axis: str
+) -> Axes:
     """A row for each layer, with its histogram standing on the row's line, scaled to its own peak."""
+    ax = _axes(ax, len(layers))
+    ax.set(**axis)
     for row, (numbers, note) in enumerate(zip(layers.values(), notes, strict=True)):
         counts, _ = np.histogram(numbers, edges)
         heights = 0.85 * counts / max(counts.max(), 1)
         ax.stairs(row - heights, edges, baseline=row, fill=True, color=colour, alpha=0.45)
         ax.stairs(row - heights, edges, baseline=None, color=colour, linewidth=1.2)
         ax.annotate(note, (1.02, row), xycoords=("axes fraction", "data"), fontsize=8, color=INK, va="bottom")
-    ax.set_xlim(edges[0], edges[-1])
-    _name_rows(ax, list(layers))
-    for label in ax.get_yticklabels():
-        label.set_verticalalignment("bottom")
-    ax.set_ylim(len(layers) - 0.8, -1.0)
+    _name_rows(ax, list(layers), verticalalignment="bottom")
+    ax.set(xlim=(edges[0], edges[-1]), ylim=(len(layers) - 0.8, -1.0))
     ax.grid(True, axis="x", color=PALE, alpha=0.4, linewidth=0.6)
+    return ax
 
 
-def _name_rows(ax: Axes, names: list[str]) -> None:
-    ax.set_yticks(range(len(names)), names)
+def _name_rows(ax: Axes, names: list[str], **style: Any) -> None:
+    ax.set_yticks(range(len(names)), names, **style)
     ax.tick_params(axis="y", length=0)
     ax.invert_yaxis()
-    for side in ("left", "top", "right"):
-        ax.spines[side].set_visible(False)
+    ax.spines["left"].set_visible(False)
 
 
 def _about(activation: str, outputs: np.ndarray) -> str:

@@ -515,3 +515,19 @@ def test_supervision_and_detect_anomaly_together():
 def test_wrong_arguments(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_every_run_of_a_trial_draws_the_same_random_numbers():
+    random.seed(5)
+    *_, thirty_first = [random.random() for _ in range(31)]
+
+    class Noisy(nn.Module):
+        def __init__(self):
+            self.w = Value(1.0)
+
+        def __call__(self, x):
+            return self.w * (math.inf if random.random() == thirty_first else x[0])
+
+    random.seed(5)
+    model = Noisy()
+    assert diagnose(model, losses.mean_square, Dataset([[1.0]], [0.5]), optim.SGD([model.w], lr=0.1), steps=30).ok

@@ -16,7 +16,7 @@ import pytest
 import chainrule
 import torch_ops
 from chainrule import closures, data, draw, gradcheck, losses, nn, ops
-from chainrule.drawing import TooLargeError, collapse, values
+from chainrule.drawing import TooLargeError, parts, values
 from chainrule.drawing.dot import CURVED, MOST_EFFORT, effort
 from chainrule.drawing.parts import INPUTS, LOSS, part_of_nodes
 from chainrule.training import History
@@ -217,7 +217,7 @@ class TestNeverAHang:
         assert Value is not chainrule.Value or v._repr_svg_() is None
 
     def test_a_graph_too_large_to_sort_into_parts_is_refused(self, monkeypatch):
-        monkeypatch.setattr(collapse, "MOST_WALKED", 50)
+        monkeypatch.setattr(parts, "MOST_WALKED", 50)
         model = nn.MLP(2, [4, 1], rng=1)
         with pytest.raises(TooLargeError, match=r"more than 50 nodes.* fewer examples.*draw\(model\)"):
             draw(model([1.0, 2.0]), model=model, collapse="layer")

@@ -22,7 +22,6 @@ LOADED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("link", "href")
 ALIASES = {  # the reference has them where they are imported from, or defined
     "chainrule.AnomalyError": "chainrule.debug.anomalies.AnomalyError",
     "chainrule.compiler.trace.symbols.TracingError": "chainrule.compiler.TracingError",
-    "chainrule.drawing.rendering.Drawing": "chainrule.drawing.Drawing",
     "chainrule.drawing.picture.TooLargeError": "chainrule.drawing.TooLargeError",
 }
 

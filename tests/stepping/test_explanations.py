@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 import expressions
 from chainrule import Value
 from chainrule.cli.formula_parser import parse
-from chainrule.stepping.words import explain
+from chainrule.stepping.steps import explain
 
 
 def test_the_worked_example_of_the_lecture():

@@ -339,7 +339,7 @@ def test_modules_become_one_classic_script():
     assert "</" not in re.sub(r"^\s*//.*", "", script, flags=re.MULTILINE)  # nothing that could end the script element
     names = re.findall(r"^(?:async )?(?:function|class|const|let) (\w+)", script, flags=re.MULTILINE)
     assert len(names) == len(set(names)), "modules share one scope there"
-    assert SCRIPTS[-1] == "page.js"
+    assert SCRIPTS[-1] == "page"
 
 
 def test_labels_cannot_leave_the_data():

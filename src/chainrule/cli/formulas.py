@@ -20,8 +20,7 @@ from chainrule.cli.console import (
 )
 from chainrule.cli.formula_parser import parse
 from chainrule.core.walk import oldest_first
-from chainrule.stepping.steps import MOST_NODES
-from chainrule.stepping.words import explain
+from chainrule.stepping.steps import MOST_NODES, explain
 
 
 class FormulaCommand(Command):

@@ -1,8 +1,7 @@
 """Where a NaN or an infinity comes from: `detect_anomaly`, and the search in a finished graph.
 
-An anomaly begins in the forward pass, where an op turns finite numbers into one that is not, or in the backward pass,
-where a finite gradient times a partial derivative is not finite. Everything after that is a consequence, and the error
-names the beginning.
+An anomaly begins where an op turns finite numbers into one that is not, or where a finite gradient times a partial
+derivative is not finite. Everything after that is a consequence, and the error names the beginning.
 """
 
 from __future__ import annotations
@@ -11,15 +10,16 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from math import inf, isfinite
 
+from chainrule.core.code_lines import is_ours, quoted_line
 from chainrule.core.gradients import unchanged
 from chainrule.core.graph import is_hand_written, receivers
 from chainrule.core.observation import Observer, observed
 from chainrule.core.value import Value
 from chainrule.core.value_like import graph_below
 from chainrule.core.walk import oldest_first
-from chainrule.debug.code_lines import is_ours, quoted_line
 from chainrule.debug.rules import backward_of, push
 from chainrule.nn import Module
 
@@ -32,6 +32,7 @@ REMEDIES = {  # by the name of the op that an anomaly began in
 }
 REMEDY = "look at the numbers that went in: a smaller learning rate, or inputs scaled to about 1, keep them small"
 LONGEST_PATH = 9  # steps that are shown; longer paths lose their middle
+MOST_LINES = 1 << 20  # that are remembered
 
 
 class AnomalyError(FloatingPointError):
@@ -51,8 +52,7 @@ class AnomalyError(FloatingPointError):
         self, message: str, phase: str, op: str, operands: Sequence[float], place: str, path: Sequence[str]
     ) -> None:
         super().__init__(message)
-        self.phase = phase  # "forward" or "backward"
-        self.op = op
+        self.phase, self.op = phase, op  # the phase is "forward" or "backward"
         self.operands = tuple(operands)  # their data
         self.place = place  # where the user's code made the node; empty if unknown
         self.path = tuple(path)  # of labels, or ops where there are none
@@ -116,8 +116,6 @@ class _Detector(Observer):
 class _Places:
     """Which line of the user's code made which node: noted by the serial number of the first node of a line."""
 
-    most = 1 << 20  # lines that are remembered
-
     def __init__(self) -> None:
         self.serials: list[int] = []
         self.lines: list[tuple[str, int]] = []
@@ -130,8 +128,8 @@ class _Places:
         if not self.lines or self.lines[-1] != line:
             self.serials.append(serial)
             self.lines.append(line)
-        if len(self.lines) > self.most:
-            del self.serials[: self.most // 2], self.lines[: self.most // 2]
+        if len(self.lines) > MOST_LINES:
+            del self.serials[: MOST_LINES // 2], self.lines[: MOST_LINES // 2]
 
     def of(self, node: Value) -> str:
         k = bisect_right(self.serials, node._serial)
@@ -145,8 +143,7 @@ class _Places:
 def first_bad_node(root: Value) -> Value | None:
     """The oldest node below `root` that is not finite.
 
-    >>> x = Value(0.0)
-    >>> first_bad_node(x.log() + 1.0)._op
+    >>> first_bad_node(Value(0.0).log() + 1.0)._op
     'log'
     """
     bad = [node for node in graph_below(root) if not isfinite(node._data) and (node._operands or not node._constant)]
@@ -156,8 +153,7 @@ def first_bad_node(root: Value) -> Value | None:
 def first_bad_push(root: Value) -> Value | None:
     """After a backward pass from `root`, the first node that turned a finite gradient into one that is not.
 
-    >>> x = Value(0.0)
-    >>> out = x.sqrt() * 2.0
+    >>> out = Value(0.0).sqrt() * 2.0
     >>> out.backward()
     >>> first_bad_push(out)._op
     'sqrt'
@@ -165,26 +161,26 @@ def first_bad_push(root: Value) -> Value | None:
     nodes: list[Value] = oldest_first(root, operands_of=receivers)[::-1]
     if all(isfinite(node.grad) for node in nodes if node.requires_grad):
         return None
-    for node in nodes:
-        if not all(map(isfinite, contributions(node))):
-            return node
-    for node in nodes:  # each contribution is finite, but not their sum
-        if any(not isfinite(operand.grad) for operand in node._operands if operand.requires_grad):
-            return node
-    return root  # the seed was not finite
+    broken = (node for node in nodes if not all(map(isfinite, contributions(node))))
+    summed = filter(_overflowed, nodes)  # each contribution is finite, but not their sum
+    return next(chain(broken, summed), root)  # the root, if the seed was not finite
 
 
 def contributions(node: Value) -> list[float]:
     """What the node adds to each operand's gradient, given its own; 0.0 for operands that take none."""
-    rule = None if is_hand_written(node) else node._rule
-    if rule is None:
+    if node._rule is None or is_hand_written(node):
         with unchanged([node, *node._operands]):
             return push(node, node._operands, grad=node.grad)
     numbers = [operand._data for operand in node._operands]
     return [
         node.grad * partial(node._data, *numbers) if partial and operand.requires_grad else 0.0
-        for operand, partial in zip(node._operands, rule.partials, strict=True)
+        for operand, partial in zip(node._operands, node._rule.partials, strict=True)
     ]
+
+
+def _overflowed(node: Value) -> list[Value]:
+    """The operands whose gradients are not finite."""
+    return [operand for operand in node._operands if operand.requires_grad and not isfinite(operand.grad)]
 
 
 # Words.
@@ -195,44 +191,40 @@ def forward_anomaly(node: Value, names: Mapping[int, str], place: str = "") -> A
     path = _path_to(node, names)
     if not node._operands:
         message = f"forward: {_name(node, names)} is {node._data} before any op touched it; look where it is set"
-        return AnomalyError(message, "forward", node._op, [], place, path)
-    sentence = f"forward: {_call(node, names)} gave {node._data}{f', at {place}' if place else ''}."
-    given = [k for k, operand in enumerate(node._operands, 1) if not isfinite(operand._data)]
-    advice = f"Operand {given[0]} was not finite before: look where it is set or read" if given else _remedy(node)
-    message = f"{sentence} The way there: {_arrows(path)}. {advice}."
+    else:
+        given = [k for k, operand in enumerate(node._operands, 1) if not isfinite(operand._data)]
+        advice = f"Operand {given[0]} was not finite before: look where it is set or read" if given else _remedy(node)
+        found = f"{_call(node, names)} gave {node._data}{f', at {place}' if place else ''}"
+        message = f"forward: {found}. The way there: {_arrows(path)}. {advice}."
     return AnomalyError(message, "forward", node._op, [o._data for o in node._operands], place, path)
 
 
 def backward_anomaly(root: Value, node: Value, names: Mapping[int, str], place: str = "") -> AnomalyError:
     """The error for a node that passed on a gradient which is not finite."""
-    passed = contributions(node)
-    path = _path_back(root, node, names)
-    made = f" It was made at {place}." if place else ""
+    passed, path = contributions(node), _path_back(root, node, names)
     if not isfinite(node.grad):
         message = f"backward: it starts with a gradient of {node.grad} at {_name(node, names)}: give a finite `seed`."
         return AnomalyError(message, "backward", node._op, [], place, path)
     if all(map(isfinite, passed)):
-        operand = next(o for o in node._operands if o.requires_grad and not isfinite(o.grad))
-        fault = f"backward: the contributions to the gradient of {_name(operand, names)} add up to {operand.grad}."
-        path = [*path, _name(operand, names)]
+        operand = _overflowed(node)[0]
+        fault = f"the contributions to the gradient of {_name(operand, names)} add up to {operand.grad}"
     else:
         k = [isfinite(number) for number in passed].index(False)
+        operand = node._operands[k]
         slope = f"times the slope {passed[k] / node.grad}" if node.grad else "times a slope that is not finite"
-        fault = (
-            f"backward: {_call(node, names)}, which is {node._data}, passes on a gradient of {passed[k]}: "
-            f"its own, {node.grad}, {slope}."
-        )
-        path = [*path, _name(node._operands[k], names)]
-    message = f"{fault}{made} The way there: {_arrows(path)}. {_remedy(node)}."
+        made_of = f"{_call(node, names)}, which is {node._data}"
+        fault = f"{made_of}, passes on a gradient of {passed[k]}: its own, {node.grad}, {slope}"
+    path.append(_name(operand, names))
+    made = f" It was made at {place}." if place else ""
+    message = f"backward: {fault}.{made} The way there: {_arrows(path)}. {_remedy(node)}."
     return AnomalyError(message, "backward", node._op, [o._data for o in node._operands], place, path)
 
 
 def _path_to(node: Value, names: Mapping[int, str]) -> list[str]:
     """From a leaf up to the node, through the operands that mattered most."""
     path = [node]
-    while path[-1]._operands:
-        weights = [_weight(path[-1], k) for k in range(len(path[-1]._operands))]
-        path.append(path[-1]._operands[weights.index(max(weights))])
+    while operands := path[-1]._operands:
+        path.append(operands[max(range(len(operands)), key=lambda k: _weight(path[-1], k))])
     return [_name(step, names) for step in reversed(path)]
 
 
@@ -261,16 +253,13 @@ def _path_back(root: Value, node: Value, names: Mapping[int, str]) -> list[str]:
 
 
 def _name(node: Value, names: Mapping[int, str]) -> str:
-    name = names.get(id(node)) or node.label
-    return name or (f"`{node._op}`" if node._op else repr(node._data))
+    return names.get(id(node)) or node.label or (f"`{node._op}`" if node._op else repr(node._data))
 
 
 def _call(node: Value, names: Mapping[int, str]) -> str:
     """A node by its op and operands, as "`*` of 2.0 (`a`) and 3.0"."""
-    operands = []
-    for operand in node._operands:
-        name = names.get(id(operand)) or operand.label
-        operands.append(f"{operand._data!r}" + (f" (`{name}`)" if name else ""))
+    named = [(operand._data, names.get(id(operand)) or operand.label) for operand in node._operands]
+    operands = [f"{number!r} (`{name}`)" if name else repr(number) for number, name in named]
     return f"`{node._op or 'node'}` of {' and '.join(operands)}"
 
 

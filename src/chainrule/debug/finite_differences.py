@@ -1,10 +1,9 @@
 """Numerical derivatives: central differences, extrapolated to a step of zero.
 
-Over a large step the curve bends; over a small one its movement drowns in rounding. Ridders' method takes a
-falling series of steps, removes the error's known powers of the step one by one (Neville's tableau) and keeps
-the entry on which its neighbours agree best; their disagreement is the error estimate. Here the series is begun
-at several sizes, because no one first step suits `x**2` at 1e8, `log` at 1e-8 and `sin(1e6 * x)` at 0. The same
-samples tell a corner from a smooth point.
+Over a large step the curve bends; over a small one its movement drowns in rounding. Ridders' method takes a falling
+series of steps, removes the error's known powers of the step one by one (Neville's tableau) and keeps the entry on
+which its neighbours agree best; their disagreement is the error estimate. Here the series is begun at several sizes,
+because no one first step suits `x**2` at 1e8, `log` at 1e-8 and `sin(1e6 * x)` at 0. The same samples tell a corner.
 """
 
 from __future__ import annotations
@@ -22,11 +21,7 @@ GOAL = 1e-10  # relative error at which no smaller first step is tried
 
 
 class Derivative(NamedTuple):
-    """A slope with its estimated error; `left` and `right` differ where the function has a corner.
-
-    >>> derivative(abs, 0.0).right
-    1.0
-    """
+    """A slope with its estimated error; `left` and `right` differ where the function has a corner."""
 
     value: float
     error: float
@@ -100,8 +95,7 @@ def _first_steps(x: float) -> list[float]:
 
     A few only: steps far below 1 see the rounding of whatever of size 1 takes part in `f`.
     """
-    scale = 0.11 * max(1.0, abs(x))
-    steps = [scale / 64**k for k in range(SERIES)]
+    steps = [0.11 * max(1.0, abs(x)) / 64**k for k in range(SERIES)]
     if 0.0 < abs(x) < 0.1:
         steps[1:1] = [0.11 * abs(x) / 64**k for k in range(3)]
     return steps
@@ -150,9 +144,7 @@ def _series(f: Callable[[float], float], x: float, here: float, first_step: floa
     return best, wobble <= 1e-10 * extent < inf or (some_digits and wobble <= 64.0 * EPSILON)
 
 
-def _read(
-    left: Sequence[float], right: Sequence[float], central: Sequence[float], noise: Sequence[float]
-) -> Derivative:
+def _read(left: list[float], right: list[float], central: list[float], noise: list[float]) -> Derivative:
     """What difference quotients say: of both sides where there are both, else of the one."""
     if not all(map(isfinite, central)):
         side = right if all(map(isfinite, right)) else left

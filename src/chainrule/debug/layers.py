@@ -93,12 +93,15 @@ def report(
         inputs, targets = inputs.inputs, inputs.targets if targets is None else targets
     outputs = outputs_by_layer(model, inputs)
     gradients = gradients_by_layer(model) if loss is None else _gradients_of(loss, model, inputs, targets)
-    sizes = [_rms(gradients.get(name, np.zeros(0))) for name in outputs]
-    largest = max(sizes)
-    rows = [
-        _row(name, kind, numbers, size, size / largest if largest else 0.0)
-        for (name, (kind, numbers)), size in zip(outputs.items(), sizes, strict=True)
-    ]
+    squares = {name: np.mean(np.square(gradients.get(name, 0.0))) for name in outputs}
+    sizes = {name: float(np.sqrt(square)) for name, square in squares.items()}
+    largest = max(sizes.values())
+    rows = []
+    for name, (kind, numbers) in outputs.items():
+        dead = float((numbers <= 0.0).all(axis=0).mean()) if kind == "relu" else 0.0
+        relative = sizes[name] / largest if largest else 0.0
+        share = saturation(kind, numbers)
+        rows.append(LayerRow(name, kind, numbers.shape[1], dead, share, sizes[name], relative))
     return LayerReport(tuple(rows), tuple(_findings(rows, largest)))
 
 
@@ -112,25 +115,21 @@ def outputs_by_layer(model: Module, inputs: Any) -> dict[str, tuple[str, np.ndar
     if not rows:
         raise ValueError("`inputs` is empty; give at least one")
     steps = list(chain(model))
-    sizes: list[int] = []
+    ends: list[int] = []  # of each layer, among the outputs of all
 
     def outputs(x: Any) -> list[Any]:
-        sizes.clear()
+        ends.clear()
         found: list[Any] = []
         for step in steps:
             x = step(x)
             if isinstance(step, Module):
                 found += x if isinstance(x, (list, tuple)) else [x]
-                sizes.append(len(found))
+                ends.append(len(found))
         return found
 
-    numbers = answers(outputs, rows)
+    numbers = np.split(answers(outputs, rows), ends, axis=1)
     layers = [step for step in steps if isinstance(step, Module)]
-    starts = [0, *sizes[:-1]]
-    return {
-        f"layer {k}": (_activation(layer), numbers[:, start:end])
-        for k, (layer, start, end) in enumerate(zip(layers, starts, sizes, strict=True), 1)
-    }
+    return {f"layer {k}": (_activation(layer), numbers[k - 1]) for k, layer in enumerate(layers, 1)}
 
 
 def saturation(activation: str, outputs: np.ndarray) -> float:
@@ -154,11 +153,13 @@ def gradients_by_layer(model: Module) -> dict[str, np.ndarray]:
         raise TypeError(f"`model` must be an nn.Module, got {type(model).__name__}")
     groups: dict[str, list[float]] = {}
     if _can_be_chained(model):
-        layers: list[Module] = [step for step in chain(model) if isinstance(step, Module)]
+        layers = [step for step in chain(model) if isinstance(step, Module)]
         groups = {f"layer {k}": [p.grad for p in layer.parameters()] for k, layer in enumerate(layers, 1)}
     else:
         for name, parameter in model.named_parameters():
-            groups.setdefault(_part(name), []).append(parameter.grad)
+            path = name.split(".")
+            part = ".".join(path[:2]) if len(path) > 2 and path[1].isdigit() else path[0]  # with its place in a list
+            groups.setdefault(part, []).append(parameter.grad)
     if not any(groups.values()):
         raise ValueError(f"`model` has no parameters, and so no gradients: {model!r}")
     return {name: np.array(numbers) for name, numbers in groups.items() if numbers}
@@ -171,34 +172,22 @@ def chain(model: Any) -> Iterator[Any]:
     [Layer(2, 3, activation='relu'), Layer(3, 1, activation='linear')]
     """
     if not _can_be_chained(model):
-        raise TypeError(
-            f"`model` must be an nn.MLP, Layer, Neuron or Sequential, whose layers can be called one by one; "
-            f"got {type(model).__name__}: give its layers as nn.Sequential(*layers)"
-        )
+        wanted = "an nn.MLP, Layer, Neuron or Sequential, whose layers can be called one by one"
+        given = f"{type(model).__name__}: give its layers as nn.Sequential(*layers)"
+        raise TypeError(f"`model` must be {wanted}; got {given}")
     for step in getattr(model, "layers", None) or getattr(model, "steps", None) or [model]:
-        if step is not model and _can_be_chained(step):
-            yield from chain(step)
-        else:
-            yield step
+        yield from chain(step) if step is not model and _can_be_chained(step) else [step]
 
 
 def _can_be_chained(model: Any) -> bool:
-    return any(
-        isinstance(model, kind) and type(model).__call__ is kind.__call__ for kind in (MLP, Layer, Sequential, Neuron)
-    )
+    kinds = (MLP, Layer, Sequential, Neuron)
+    return any(isinstance(model, kind) and type(model).__call__ is kind.__call__ for kind in kinds)
 
 
 def _activation(layer: Any) -> str:
     neuron = getattr(layer, "neurons", [layer])[0]
     name = getattr(neuron, "activation", "")
     return name if isinstance(name, str) and name else getattr(name, "__name__", type(layer).__name__)
-
-
-def _part(name: str) -> str:
-    """The attribute that a parameter's path begins with, with an index if that is a list."""
-    first, _, rest = name.partition(".")
-    index = rest.partition(".")[0]
-    return f"{first}.{index}" if index.isdigit() and "." in rest else first
 
 
 def _gradients_of(loss: Any, model: Any, inputs: Any, targets: Any) -> dict[str, np.ndarray]:
@@ -210,15 +199,9 @@ def _gradients_of(loss: Any, model: Any, inputs: Any, targets: Any) -> dict[str,
         return gradients_by_layer(model)
 
 
-def _row(name: str, activation: str, outputs: np.ndarray, gradient: float, relative: float) -> LayerRow:
-    dead = float((outputs <= 0.0).all(axis=0).mean()) if activation == "relu" else 0.0
-    return LayerRow(name, activation, outputs.shape[1], dead, saturation(activation, outputs), gradient, relative)
-
-
 def _findings(rows: list[LayerRow], largest: float) -> Iterator[str]:
-    if dead := [f"{round(row.dead * row.units)} of {row.units} in {row.name}" for row in rows if row.dead]:
-        remedy = "try a smaller learning rate, or leaky_relu"
-        yield f"dead units: {', '.join(dead)}; their relu is 0 for every input; {remedy}"
+    if dead := ", ".join(f"{round(row.dead * row.units)} of {row.units} in {row.name}" for row in rows if row.dead):
+        yield f"dead units: {dead}; their relu is 0 for every input; try a smaller learning rate, or leaky_relu"
     if flat := [f"{row.saturated:.0%} in {row.name}" for row in rows if row.saturated > 0.5]:
         yield f"saturated outputs: {', '.join(flat)}; try smaller weights, or inputs scaled to about 1"
     if not largest:
@@ -230,7 +213,3 @@ def _findings(rows: list[LayerRow], largest: float) -> Iterator[str]:
         size = f"{least.gradient:.1e} in {least.name}, {least.relative:.0e} of the largest"
         names = ", ".join(row.name for row in faint)
         yield f"vanishing gradients: {names}; {size}; try relu, fewer layers, or init='xavier'"
-
-
-def _rms(numbers: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(np.square(numbers)))) if len(numbers) else 0.0

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
+from chainrule.core.code_lines import definition, is_ours
 from chainrule.core.graph import is_hand_written, number_of
 from chainrule.core.value import Value
-from chainrule.debug.code_lines import definition, is_ours
 from chainrule.debug.finite_differences import Derivative, derivative
 
 

@@ -1,14 +1,14 @@
 """`supervise`: a training loop of the user's own, watched from backward pass to backward pass for the classic mistakes.
 
-Before a pass, the parameters' gradients and the graph are as the user's code left them; after it, they are as the
-engine left them. There the supervisor sees gradients that were not zeroed, outdated graphs, rules written by hand, dead
-units and layers without gradient. How the loss and the parameters move tells of the learning rate. It notes all that in
-a `Record`; `symptoms` makes findings of it.
+Before a pass, the parameters' gradients and the graph are as the user's code left them; after it, as the engine did.
+There it sees gradients that were not zeroed, outdated graphs, rules written by hand, dead units and layers without
+gradient; how loss and parameters move tells of the learning rate. Of its `Record`, `findings` are made.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
@@ -18,16 +18,15 @@ import numpy as np
 
 from chainrule.core.arguments import whole_number
 from chainrule.core.bulk import read_data, replay, write_data
+from chainrule.core.code_lines import is_ours
 from chainrule.core.gradients import unchanged
 from chainrule.core.graph import is_hand_written, lay_flat
 from chainrule.core.observation import Observer, observed
 from chainrule.core.value import Value
 from chainrule.debug.anomalies import backward_anomaly, first_bad_node, first_bad_push, forward_anomaly, names_of
-from chainrule.debug.code_lines import is_ours
-from chainrule.debug.findings import Checkup
+from chainrule.debug.findings import Checkup, Record, findings
 from chainrule.debug.layers import gradients_by_layer
 from chainrule.debug.rules import backward_of, close, local_slope, tried_rule
-from chainrule.debug.symptoms import Record, findings
 from chainrule.nn import Module
 from chainrule.ops import relu
 
@@ -71,18 +70,16 @@ class Supervisor(Observer):
 
     def __init__(self, model: Module, every: int = 10) -> None:
         self.model, self.every = model, every
-        self.parameters = model.parameters()
-        self.names = names_of(model)
+        self.parameters, self.names = model.parameters(), names_of(model)
         self.record = Record(list(self.names.values()))
         self.data: list[float] = []  # of the parameters, at the previous pass
         self.graph: list[Value] = []  # of the current pass, oldest first, if it is examined
 
     def before_backward(self, root: Value) -> None:
-        record = self.record
+        record, self.graph = self.record, []
         record.passes += 1
         record.losses.append(root._data)
         self.note_movement()
-        self.graph = []
         is_due = record.passes <= FIRST or record.passes % self.every == 0 or not math.isfinite(root._data)
         if is_due and not record.anomaly:
             self.graph, rules, _ = lay_flat(root)
@@ -91,19 +88,17 @@ class Supervisor(Observer):
 
     def note_movement(self) -> None:
         """How far the parameters moved since the previous pass, and whether they kept their gradients."""
-        data, before = [parameter._data for parameter in self.parameters], self.data
-        self.data = data
-        if not before or data == before:
+        before, self.data = self.data, [parameter._data for parameter in self.parameters]
+        if not before or self.data == before:
             return
-        size = math.hypot(*data)
-        self.record.moves.append(math.dist(data, before) / size if size else 0.0)
+        size = math.hypot(*self.data)
+        self.record.moves.append(math.dist(self.data, before) / size if size else 0.0)
         if any(parameter.grad for parameter in self.parameters):
             largest = max(self.parameters, key=lambda parameter: abs(parameter.grad))
             self.record.held.append((self.record.passes, self.names[id(largest)], largest.grad))
 
     def after_backward(self, root: Value) -> None:
-        examined, self.graph = bool(self.graph), []
-        record = self.record
+        record, examined, self.graph = self.record, bool(self.graph), []
         grads = [parameter.grad for parameter in self.parameters]
         if not all(map(math.isfinite, grads)):
             if not record.anomaly and (node := first_bad_push(root)) is not None:
@@ -116,7 +111,7 @@ class Supervisor(Observer):
     def examine(self, root: Value, rules: list[Any]) -> None:
         """Go through a graph; `rules` are those of its nodes, None for leaves and what is written by hand."""
         record = self.record
-        record.unreached -= {self.names[id(node)] for node in self.graph if id(node) in self.names}
+        record.reached |= {self.names[id(node)] for node in self.graph if id(node) in self.names}
         if not math.isfinite(root._data) and (bad := first_bad_node(root)) is not None:
             record.anomaly = f"pass {record.passes}, {forward_anomaly(bad, self.names)}"
             return
@@ -141,22 +136,21 @@ class Supervisor(Observer):
         """For each unit that ends in a relu, whether it was anything but 0 for any input."""
         firing: dict[str, bool] = {}
         for node, rule in zip(self.graph, rules, strict=True):
-            if rule is relu:
-                met = [self.names[id(leaf)] for leaf in _summed(node._operands[0]) if id(leaf) in self.names]
-                if met:
-                    unit = _common(met)
-                    firing[unit] = firing.get(unit, False) or node._data > 0.0
+            leaves = _summed(node._operands[0]) if rule is relu else ()
+            if met := [self.names[id(leaf)] for leaf in leaves if id(leaf) in self.names]:
+                unit = _common(met)
+                firing[unit] = firing.get(unit, False) or node._data > 0.0
         return firing
 
 
 def users_rules(graph: list[Value], rules: list[Any]) -> Iterator[Value]:
     """The nodes whose rules the user wrote, a few of each definition."""
-    tried: dict[Any, int] = {}
+    tried: Counter[Any] = Counter()
     ours = {None, *(rule for rule in set(rules) if rule and is_ours(rule.forward.__code__))}
     for node, rule in zip(graph, rules, strict=True):
         if rule not in ours or (rule is None and node._operands and is_hand_written(node)):
             key = rule or getattr(node._backward, "__code__", node._rule)
-            tried[key] = tried.get(key, 0) + 1
+            tried[key] += 1
             if tried[key] <= ALIKE:
                 yield node
 
@@ -166,19 +160,13 @@ def rule_faults(node: Value) -> Iterator[tuple[str, str]]:
     operands = list(dict.fromkeys(node._operands))
     with unchanged([node, *operands]):
         rule = tried_rule(node, operands)
-    partials, held = rule.partials, rule.held
+    partials, held, name = rule.partials, rule.held, f"{backward_of(node)} of `{node._op}`"
     if not rule.accumulates:
-        yield (
-            "_backward overwrites",
-            f"{backward_of(node)} of `{node._op}`: an operand that held {held:.6g} should come to "
-            f"{held + partials[0]:.6g}, and has {rule.totals[0]:.6g}",
-        )
+        total = f"should come to {held + partials[0]:.6g}, and has {rule.totals[0]:.6g}"
+        yield "_backward overwrites", f"{name}: an operand that held {held:.6g} {total}"
     elif not rule.is_proportional:
-        yield (
-            "_backward is wrong",
-            f"{backward_of(node)} of `{node._op}` passes on {partials[0]:.6g} for a gradient of 1 and "
-            f"{rule.doubled[0]:.6g} for one of 2: it should be multiplied by `out.grad`, once",
-        )
+        passed = f"{partials[0]:.6g} for a gradient of 1 and {rule.doubled[0]:.6g} for one of 2"
+        yield "_backward is wrong", f"{name} passes on {passed}: it should be multiplied by `out.grad`, once"
     elif node._rule is not None and not is_hand_written(node):
         for operand, partial in zip(operands, partials, strict=True):
             slope = local_slope(node, operand)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import copy
 import math
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 from chainrule.core.arguments import whole_number
 from chainrule.core.gradients import unchanged
@@ -20,12 +19,12 @@ from chainrule.core.observation import observed
 from chainrule.core.value import Value
 from chainrule.core.value_like import graph_below
 from chainrule.data import Dataset
+from chainrule.debug import findings
 from chainrule.debug.anomalies import AnomalyError, detect_anomaly, names_of
-from chainrule.debug.findings import Checkup, Finding
+from chainrule.debug.findings import Checkup, Finding, ends, summary
 from chainrule.debug.gradient_check import gradcheck
 from chainrule.debug.rules import is_users_rule
 from chainrule.debug.supervisor import Supervisor
-from chainrule.debug.symptoms import MISTAKES, STILL, dead_units, ends, mistakes, summary, uneven_layers, unreached
 from chainrule.nn import Module
 from chainrule.optim import Adam, Optimizer
 from chainrule.training.arguments import check_problem
@@ -36,15 +35,11 @@ FEW = 4  # examples for that
 SMALL_RATE, LARGE_RATE = 0.01, 0.1  # learning rates with which most models learn something
 GAIN = 0.05  # share of the loss by which another learning rate must do better
 
+T = TypeVar("T")
+
 
 def diagnose(
-    model: Module,
-    loss: Loss,
-    data: Dataset,
-    optimizer: Optimizer | None = None,
-    *,
-    steps: int = 30,
-    examples: int = 50,
+    model: Module, loss: Loss, data: Dataset, optimizer: Optimizer | None = None, *, steps: int = 30, examples: int = 50
 ) -> Checkup:
     """Find out why `model` does not learn `data` by `loss`, or that nothing is wrong; nothing is changed.
 
@@ -61,18 +56,25 @@ def diagnose(
     check_problem(model, loss, data, optimizer)
     optimizer = optimizer or Adam(model.parameters(), lr=0.01)
     sample = _sample(data, whole_number(examples, "examples"))
-    trial = _Trial(model, loss, sample, optimizer, steps)
-    checkup = Checkup()
-    with _put_back(model, optimizer):
-        checkup.add(*trial.rules())
-        trial.run(checkup)
-    return checkup
+    return _Trial(model, loss, sample, optimizer, steps).checkup()
 
 
 class _Trial:
     def __init__(self, model: Any, loss: Loss, data: Dataset, optimizer: Optimizer, steps: int) -> None:
         self.model, self.loss, self.data, self.optimizer, self.steps = model, loss, data, optimizer, steps
         self.start, self.memory, self.generator = model.state(), optimizer.state(), random.getstate()
+
+    def checkup(self) -> Checkup:
+        """All that was found; parameters, gradients, the optimizer and Python's random generator are restored."""
+        checkup = Checkup()
+        with unchanged(dict.fromkeys([*self.model.parameters(), *self.optimizer.parameters])):
+            try:
+                checkup.add(*self.rules())
+                self.run(checkup)
+            finally:
+                self.optimizer.load_state(self.memory)
+                random.setstate(self.generator)
+        return checkup
 
     def total(self, data: Dataset | None = None) -> Value:
         data = data or self.data
@@ -93,10 +95,8 @@ class _Trial:
         names = names_of(self.model)
         wrong = [(names[id(p)], row) for p, row in zip(chosen, report.rows, strict=True) if not row.ok]
         if wrong:
-            evidence = [
-                f"d loss/d {parameter}: backward() says {row.analytic:.6g}, the numbers say {row.numerical:.6g}"
-                for parameter, row in wrong[:3]
-            ]
+            said = "d loss/d {}: backward() says {:.6g}, the numbers say {:.6g}"
+            evidence = [said.format(name, row.analytic, row.numerical) for name, row in wrong[:3]]
             yield Finding(
                 "_backward overwrites" if "overwrites" in report.diagnosis else "_backward is wrong",
                 f"{len(wrong)} of {len(chosen)} derivatives that were measured are wrong.",
@@ -109,33 +109,29 @@ class _Trial:
         handmade = [node for node in graph_below(total) if node._operands and is_users_rule(node)]
         below = {id(leaf) for node in handmade for leaf in graph_below(node)}
         affected = [parameter for parameter in self.model.parameters() if id(parameter) in below]
-        chosen = [affected[k * len(affected) // CHECKED] for k in range(CHECKED)] if affected else []
-        return list(dict.fromkeys(chosen))
+        return _spread(affected, CHECKED)
 
     # A few steps, under supervision.
 
     def run(self, checkup: Checkup) -> None:
         """The usual loop, and what the supervisor sees; again with a better learning rate if this one is too high."""
-        supervisor = Supervisor(self.model)
-        with observed(supervisor):
-            curve = self.descend(self.optimizer)
-        record = supervisor.record
+        curve, record = self.supervised(self.optimizer)
         error = self.born() if record.anomaly else None
         checkup.losses, checkup.passes, checkup.nodes = curve, record.passes, record.nodes
-        checkup.add(*mistakes(record))
-        sound = not MISTAKES & set(checkup.names())
+        checkup.add(*findings.mistakes(record))
+        sound = not findings.MISTAKES & set(checkup.names())
         high, better = self.too_high(curve, error) if sound else (None, self.optimizer)
         if high:
             checkup.add(high)
-            supervisor = Supervisor(self.model)
-            with observed(supervisor):
-                self.from_start(better)
-            record = supervisor.record
+            _, record = self.supervised(better)
         elif error:
-            checkup.add(_not_finite(error, sum(map(math.isfinite, curve))))
+            steps = sum(map(math.isfinite, curve))
+            seen = f"A number became infinite or NaN {f'after {steps} steps' if steps else 'in the first step'}."
+            advice = "Fix the op that it began in; everything after that is a consequence."
+            checkup.add(Finding("number not finite", seen, (str(error),), advice))
         elif sound:
             checkup.add(*self.too_low(curve))
-        checkup.add(*unreached(record), *dead_units(record), *uneven_layers(record))
+        checkup.add(*findings.unreached(record), *findings.dead_units(record), *findings.uneven_layers(record))
         checkup.add(*self.cut_off(checkup))
 
     def born(self) -> AnomalyError | None:
@@ -147,13 +143,16 @@ class _Trial:
             return error
         return None
 
+    def supervised(self, optimizer: Optimizer) -> tuple[list[float], findings.Record]:
+        supervisor = Supervisor(self.model)
+        with observed(supervisor):
+            return self.from_start(optimizer), supervisor.record
+
     def from_start(self, optimizer: Optimizer) -> list[float]:
+        """The losses of the usual loop."""
         optimizer.load_state(self.memory)
         self.model.load_state(self.start)
         random.setstate(self.generator)
-        return self.descend(optimizer)
-
-    def descend(self, optimizer: Optimizer) -> list[float]:
         curve = []
         for _ in range(self.steps):
             total = self.total()
@@ -197,36 +196,31 @@ class _Trial:
         best, lower, optimizer = self.best_of(0.1, 0.01, 0.001, *([SMALL_RATE / rate] if rate > 1.0 else []))
         if not lower < start - GAIN * abs(start):
             return None, self.optimizer
-        evidence = self.compared(curve, best, optimizer)
-        return Finding(
-            "learning rate too high",
-            "From the same start, smaller steps go down where these do not.",
-            (*evidence, str(error)) if error else evidence,
-            f"Use a learning rate of about {optimizer.rate():.1g}.",
-        ), optimizer
+        seen = "From the same start, smaller steps go down where these do not."
+        more = [str(error)] if error else []
+        return self.compared("learning rate too high", seen, curve, best, optimizer, *more), optimizer
 
     def too_low(self, curve: list[float]) -> Iterator[Finding]:
         """Whether larger steps from the same start get somewhere, where these hardly move."""
         start, end = curve[0], ends(curve)[1]
-        if abs(start - end) >= STILL * abs(start):
+        if abs(start - end) >= findings.STILL * abs(start):
             return
         rate = self.optimizer.rate()
         bold = [LARGE_RATE / rate] if 0.0 < 1e4 * rate < LARGE_RATE else []
         best, lower, optimizer = self.best_of(10.0, 100.0, 1e3, 1e4, *bold)
         if lower < start - max(GAIN * abs(start), 10.0 * (start - end)):
-            yield Finding(
-                "learning rate too low",
-                f"In {len(curve)} steps the loss fell by {(start - end) / abs(start):.1g} of itself.",
-                self.compared(curve, best, optimizer),
-                f"Use a learning rate of about {optimizer.rate():.1g}.",
-            )
+            seen = f"In {len(curve)} steps the loss fell by {(start - end) / abs(start):.1g} of itself."
+            yield self.compared("learning rate too low", seen, curve, best, optimizer)
 
     def best_of(self, *factors: float) -> tuple[list[float], float, Optimizer]:
         return min(map(self.with_rate, factors), key=lambda other: other[1])
 
-    def compared(self, curve: list[float], better: list[float], optimizer: Optimizer) -> tuple[str, str]:
-        given = f"with lr {self.optimizer.rate():.3g}: loss {summary(curve)}"
-        return given, f"with lr {optimizer.rate():.3g}: loss {summary(better)}"
+    def compared(
+        self, name: str, seen: str, curve: list[float], better: list[float], optimizer: Optimizer, *more: str
+    ) -> Finding:
+        tried = (self.optimizer.rate(), curve), (optimizer.rate(), better)
+        evidence = [f"with lr {rate:.3g}: loss {summary(losses)}" for rate, losses in tried]
+        return Finding(name, seen, (*evidence, *more), f"Use a learning rate of about {optimizer.rate():.1g}.")
 
     def with_rate(self, factor: float) -> tuple[list[float], float, Optimizer]:
         """The curve with another learning rate from the same start, its end (infinite if it breaks), the optimizer."""
@@ -239,31 +233,12 @@ class _Trial:
         return curve, end if math.isfinite(end) and len(curve) == self.steps else math.inf, other
 
 
-def _not_finite(error: AnomalyError, steps: int) -> Finding:
-    when = "in the first step" if not steps else f"after {steps} steps"
-    return Finding(
-        "number not finite",
-        f"A number became infinite or NaN {when}.",
-        (str(error),),
-        "Fix the op that it began in; everything after that is a consequence.",
-    )
-
-
 def _sample(data: Dataset, count: int) -> Dataset:
     """Up to `count` examples, evenly spread."""
-    if len(data) <= count:
-        return data
-    places = [k * len(data) // count for k in range(count)]
-    return Dataset([data.inputs[k] for k in places], [data.targets[k] for k in places])
+    return Dataset(_spread(data.inputs, count), _spread(data.targets, count))
 
 
-@contextmanager
-def _put_back(model: Module, optimizer: Optimizer) -> Iterator[None]:
-    """Restore parameters, gradients, the optimizer and Python's random generator at the end."""
-    memory, generator = optimizer.state(), random.getstate()
-    with unchanged(dict.fromkeys([*model.parameters(), *optimizer.parameters])):
-        try:
-            yield
-        finally:
-            optimizer.load_state(memory)
-            random.setstate(generator)
+def _spread(things: Sequence[T], count: int) -> list[T]:
+    """Up to `count` of them, evenly spread."""
+    count = min(count, len(things))
+    return [things[k * len(things) // count] for k in range(count)]

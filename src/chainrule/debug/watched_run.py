@@ -13,12 +13,12 @@ from math import isfinite
 from types import FrameType
 from typing import Any
 
+from chainrule.core.code_lines import is_ours, quoted_line
 from chainrule.core.gradients import unchanged
 from chainrule.core.graph import number_of
 from chainrule.core.structure import build, flatten, is_one_number, places
 from chainrule.core.value import Value
 from chainrule.core.value_like import graph_below, is_value, operands_of
-from chainrule.debug.code_lines import is_ours, quoted_line
 from chainrule.ops import Op, as_float
 
 CONTEXTLIB = contextmanager.__code__.co_filename
@@ -36,10 +36,8 @@ class Experiment:
             raise ValueError("`inputs` holds no number; give at least one after `f`")
         written = [place for name, part in zip(names, self.structures, strict=True) for place in places(part, name)]
         self.names = [getattr(item, "label", "") or name for name, item in zip(written, self.given, strict=True)]
-        self.numbers = [
-            as_float(number_of(item) if is_value(item) else item, name)
-            for name, item in zip(self.names, self.given, strict=True)
-        ]
+        plain = [number_of(item) if is_value(item) else item for item in self.given]
+        self.numbers = list(map(as_float, plain, self.names))
         for name, number in zip(self.names, self.numbers, strict=True):
             if not isfinite(number):
                 raise ValueError(f"`{name}` is {number}, where there is no derivative to measure; give a finite number")
@@ -50,8 +48,7 @@ class Experiment:
     def moved(self, index: int = 0, number: float | None = None) -> Iterator[list[Any]]:
         """The inputs as Values, with input `index` set to `number`; the caller's own Values are restored afterwards."""
         with unchanged(self.own):
-            pairs = zip(self.given, self.numbers, strict=True)
-            leaves = [item if is_value(item) else self.kind(x) for item, x in pairs]
+            leaves = [x if is_value(x) else self.kind(plain) for x, plain in zip(self.given, self.numbers, strict=True)]
             if number is not None:
                 leaves[index].data = number
             yield leaves
@@ -176,10 +173,7 @@ class Creations:
     def place(self, node: Any) -> str:
         """Where the user's code made `node`, as "demo.py:12 (`out = a * b`)"."""
         k = bisect_left(self.lines, self.number(node), key=lambda line: line[0])
-        if k == 0:
-            return ""
-        _, file, line = self.lines[k - 1]
-        return quoted_line(file, line)
+        return quoted_line(*self.lines[k - 1][1:]) if k else ""
 
 
 class Run:
@@ -190,9 +184,8 @@ class Run:
         self.names = dict(zip(map(id, leaves), experiment.names, strict=True))
         below = {id(node): node for node in (*leaves, *graph_below(out))}
         others = [node for key, node in below.items() if key not in self.names]
-        before = sorted((node for node in others if made.number(node) <= 0), key=id)
-        since = sorted((node for node in others if made.number(node) > 0), key=made.number)
-        self.nodes = [*{id(leaf): leaf for leaf in leaves}.values(), *before, *since]
+        others.sort(key=lambda node: (max(0, made.number(node)), id(node)))
+        self.nodes = [*{id(leaf): leaf for leaf in leaves}.values(), *others]
         self.position = {id(node): k for k, node in enumerate(self.nodes)}
 
     def operands(self, node: Any) -> list[Any]:
@@ -208,22 +201,19 @@ class Run:
 
     def shape(self) -> list[tuple[str, list[int]]]:
         """Each node's op and its operands' positions: equal for two runs that did the same."""
-        return [
-            (getattr(node, "_op", ""), [self.position[id(operand)] for operand in self.operands(node)])
-            for node in self.nodes
-        ]
+        place = self.position
+        return [(getattr(node, "_op", ""), [place[id(x)] for x in self.operands(node)]) for node in self.nodes]
 
     def carriers(self) -> set[int]:
         """The nodes through which gradient reaches an input."""
         found = set(self.names)
         for node, operands in self.interior():
-            if any(id(operand) in found for operand in operands):
+            if not found.isdisjoint(map(id, operands)):
                 found.add(id(node))
         return found
 
     def describe(self, node: Any) -> str:
-        tag, label = getattr(node, "_op", ""), getattr(node, "label", "")
-        place = self.made.place(node)
+        tag, label, place = getattr(node, "_op", ""), getattr(node, "label", ""), self.made.place(node)
         name = f"`{tag}`" if tag else f"node `{label}`" if label else "node"
         return f"the {name}" + (f" made at {place}" if place else "")
 

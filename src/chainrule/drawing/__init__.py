@@ -1,30 +1,38 @@
 """Drawing: graphs of Values, networks and array programs, laid out by Graphviz.
 
-    values · collapse · networks · programs ──► Picture ──► dot ──► Drawing: .svg .png .dot .save(path)
+    values · parts · networks · programs ──► Picture ──► dot ──► Drawing: .svg .png .dot .save(path)
 
-The first four say what is drawn, `dot` how it looks; `rendering` turns it into images, and `notebook` holds what
-notebooks display by themselves.
+The first four say what is drawn, `dot` how it looks; `notebook` holds what notebooks display by themselves. Only images
+need pygraphviz.
 """
 
 from __future__ import annotations
 
+import math
+import os
+import re
 import sys
+from functools import cached_property
+from threading import Lock
 from typing import Any
 
 from chainrule.core.arguments import whole_number
+from chainrule.core.atomic import write_whole
 from chainrule.core.value_like import is_value
-from chainrule.drawing.collapse import picture_of_parts
-from chainrule.drawing.dot import check_effort
+from chainrule.drawing.dot import check_effort, dot
 from chainrule.drawing.networks import picture_of_network
-from chainrule.drawing.parts import LEVELS
+from chainrule.drawing.parts import LEVELS, picture_of_parts
 from chainrule.drawing.picture import Format, Number, Picture, TooLargeError, formatter
-from chainrule.drawing.rendering import Drawing
 from chainrule.drawing.values import LIMIT, MOST, picture_of_values
 from chainrule.nn import Module
 
 __all__ = ["Drawing", "TooLargeError", "draw"]
 
-GRADIENTS = ("both", "colour", "width", "none")
+FORMATS = (".svg", ".png", ".pdf", ".dot", ".gv")
+DOTS_PER_INCH = 192  # of a PNG, or fewer if it would exceed MOST_PIXELS, which take most of a second to write
+MOST_PIXELS = 3_000_000
+SIZE = re.compile(r'(?:width|height)="([\d.]+)pt"')
+_graphviz = Lock()  # Graphviz is not thread-safe
 
 
 def draw(
@@ -85,9 +93,8 @@ def draw(
         _refuse(given, ("model", "backward"), "a program")
         picture = _program(thing, model, backward, write, limit)
     elif not is_value(thing):
-        raise TypeError(
-            f"`thing` must be a Value, an nn.Module or a program of chainrule.compile, got {type(thing).__name__}"
-        )
+        kind = type(thing).__name__
+        raise TypeError(f"`thing` must be a Value, an nn.Module or a program of chainrule.compile, got {kind}")
     elif collapse is None:
         _refuse(given, ("model", "depth", "local", "flow", "gradient"), "a Value")
         picture = picture_of_values(
@@ -107,7 +114,7 @@ def _check(model: Module | None, collapse: str | None, depth: int | None, gradie
         raise TypeError(f"`model` must be an nn.Module, got {type(model).__name__}")
     if collapse is not None and collapse not in LEVELS:
         raise ValueError(f"`collapse` must be 'neuron', 'layer' or 'module', got {collapse!r}")
-    if gradient not in GRADIENTS:
+    if gradient not in ("both", "colour", "width", "none"):
         raise ValueError(f"`gradient` must be 'both', 'colour', 'width' or 'none', got {gradient!r}")
     if depth is not None:
         whole_number(depth, "depth")
@@ -134,3 +141,72 @@ def _program(program: Any, model: Module | None, backward: bool, write: Number, 
     if found is None:  # nothing repeats, so there are no arrays: draw the nodes
         return picture_of_values(program.target, write, limit, model=model)
     return picture_of_program(found, limit, backward)
+
+
+class Drawing:
+    """What `chainrule.draw` returns: a notebook displays it, and it can be saved.
+
+    >>> from chainrule import Value
+    >>> draw(Value(2.0) * Value(3.0)).dot.splitlines()[0]
+    'digraph {'
+    """
+
+    def __init__(self, picture: Picture) -> None:
+        self.picture = picture
+
+    @cached_property
+    def dot(self) -> str:
+        """The drawing as DOT text. Needs no other package."""
+        return dot(self.picture)
+
+    @cached_property
+    def svg(self) -> str:
+        """The drawing as SVG."""
+        text = self._render("svg").decode()
+        return text[text.index("<svg") :]
+
+    @cached_property
+    def png(self) -> bytes:
+        """The drawing as PNG."""
+        width, height = map(float, SIZE.findall(self.svg)[:2])  # in points
+        fitting = 72.0 * math.sqrt(MOST_PIXELS / (width * height))
+        return self._render("png", f"-Gdpi={min(DOTS_PER_INCH, fitting):.0f}")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the drawing to a file, as SVG, PNG, PDF or DOT by the name's ending, completely or not at all.
+
+        >>> from chainrule import Value
+        >>> draw(Value(2.0) + 1.0).save("drawing.jpg")
+        Traceback (most recent call last):
+        ...
+        ValueError: `path` must end in .svg, .png, .pdf, .dot or .gv; got 'drawing.jpg'
+        """
+        name = os.fspath(path)
+        suffix = os.path.splitext(name)[1].lower()
+        if suffix not in FORMATS:
+            raise ValueError(f"`path` must end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}; got {name!r}")
+        if suffix in (".png", ".pdf"):
+            content = self.png if suffix == ".png" else self._render("pdf")
+        else:
+            content = (self.svg if suffix == ".svg" else self.dot).encode()
+        write_whole(name, content)
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def __repr__(self) -> str:
+        nodes, edges = len(self.picture.nodes), len(self.picture.edges)
+        return f'<Drawing: {nodes} nodes, {edges} edges; see .svg, .png and .dot, or .save("drawing.svg")>'
+
+    def _render(self, kind: str, settings: str = "") -> bytes:
+        try:
+            import pygraphviz
+        except ImportError as error:
+            raise ImportError(
+                "Graphviz makes the pictures, through pygraphviz, which is not installed: `pip install pygraphviz` "
+                "brings both. Without it a drawing still has its .dot text, which any Graphviz can render"
+            ) from error
+        graph = pygraphviz.AGraph(self.dot)
+        with _graphviz:
+            content: bytes = graph.draw(format=kind, prog="neato" if self.picture.network else "dot", args=settings)
+        return content

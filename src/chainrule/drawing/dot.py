@@ -1,13 +1,13 @@
 """How it looks: a Picture as DOT text, the language of Graphviz.
 
-Text and frames are dark on white cards, and everything between cards is a mid-tone on a transparent background, so that
-a drawing is legible on light and on dark pages. Signs are blue and orange, which people with any kind of colour vision
-can tell apart, and nothing relies on colour alone: kinds of node differ in shape, signs are written out, negative
-weights are dashed.
+Cards are white, and what lies between them is a mid-tone on a transparent background, so that a drawing is legible on
+light and on dark pages. Signs are blue and orange, which people with any kind of colour vision can tell apart, and
+nothing relies on colour alone: kinds of node differ in shape, signs are written out, negative weights are dashed.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from html import escape
 
@@ -40,22 +40,18 @@ class _Html(str):
 
 
 def dot(picture: Picture) -> str:
-    """The picture as DOT text.
-
-    >>> print(dot(Picture([Node("x", "leaf", "x")], [])).splitlines()[0])
-    digraph {
-    """
+    """The picture as DOT text."""
     return "\n".join(["digraph {", *(f"  {line}" for line in _lines(picture)), "}"]) + "\n"
 
 
 def effort(picture: Picture) -> int:
     """The total number of ranks that edges span, which determines Graphviz's time. Edges with text count twice."""
     rank: dict[str, int] = {}
-    sources: dict[str, list[str]] = {}
+    sources = defaultdict(list)
     for edge in picture.edges:
-        sources.setdefault(edge.target, []).append(edge.source)
+        sources[edge.target].append(edge.source)
     for node in picture.nodes:
-        rank[node.key] = 1 + max((rank.get(source, -1) for source in sources.get(node.key, ())), default=-1)
+        rank[node.key] = 1 + max((rank.get(source, -1) for source in sources[node.key]), default=-1)
     return sum(abs(rank[edge.target] - rank[edge.source]) * (2 if edge.lines else 1) for edge in picture.edges)
 
 
@@ -168,8 +164,8 @@ def _blend(tint: float) -> str:
 
 
 def _attributes(pairs: dict[str, str]) -> str:
-    written = {name: f"<{text}>" if isinstance(text, _Html) else _quoted(text) for name, text in pairs.items()}
-    return "[" + " ".join(f"{name}={text}" for name, text in written.items()) + "]"
+    written = [f"{name}={f'<{text}>' if isinstance(text, _Html) else _quoted(text)}" for name, text in pairs.items()]
+    return f"[{' '.join(written)}]"
 
 
 def _quoted(text: str) -> str:

@@ -17,9 +17,7 @@ Layers = list[tuple[str, list[Neuron]]]
 
 
 def picture_of_network(model: Module, number: Number, limit: int, collapse: str | None = None) -> Picture:
-    """Neurons and weights, or with `collapse` a card for each layer; a model that is not made of layers is a tree of
-    its modules.
-    """
+    """Neurons and weights, or with `collapse` a card for each layer; a tree of modules if it is not made of layers."""
     layers = _layers(model)
     if layers is None:
         return _module_tree(model, number, limit)
@@ -96,13 +94,11 @@ def _layer_cards(layers: Layers, number: Number) -> Picture:
     edges = []
     for depth, (path, neurons) in enumerate(layers):
         weights = [w for neuron in neurons for w in neuron.w]
-        norm = gradient_norm([*weights, *(neuron.b for neuron in neurons)])
-        rows = [
-            ("", f"{len(neurons[0].w)} → {len(neurons)} {_activation(neurons[0])}"),
-            ("parameters", f"{len(weights) + len(neurons):,}"),
-            ("mean |w|", number(sum(abs(number_of(w)) for w in weights) / len(weights))),
-            ("‖grad‖", number(norm)),
-        ]
+        parameters = [*weights, *(neuron.b for neuron in neurons)]
+        rows = [("", f"{len(neurons[0].w)} → {len(neurons)} {_activation(neurons[0])}")]
+        rows.append(("parameters", f"{len(parameters):,}"))
+        rows.append(("mean |w|", number(sum(abs(number_of(w)) for w in weights) / len(weights))))
+        rows.append(("‖grad‖", number(gradient_norm(parameters))))
         nodes.append(Node(f"l{depth}", "module", as_code(path) or "layer", rows=rows))
         edges.append(Edge(f"l{depth - 1}" if depth else "x", f"l{depth}"))
     return Picture(nodes, edges)
@@ -119,8 +115,8 @@ def _module_tree(model: Module, number: Number, limit: int) -> Picture:
     nodes, edges = [], []
     for path, module in modules:
         parameters = module.parameters()
-        rows = [("", type(module).__name__), ("parameters", f"{len(parameters):,}")]
-        rows.append(("‖grad‖", number(gradient_norm(parameters))))
+        norm = number(gradient_norm(parameters))
+        rows = [("", type(module).__name__), ("parameters", f"{len(parameters):,}"), ("‖grad‖", norm)]
         nodes.append(Node(keys[path], "module", as_code(path) or "model", rows=rows))
         if path:
             around = max((other for other in keys if is_under(path, other)), key=len)
@@ -130,8 +126,7 @@ def _module_tree(model: Module, number: Number, limit: int) -> Picture:
 
 def gradient_norm(parameters: Iterable[Any]) -> float:
     """√Σgrad²."""
-    norm: float = sum(parameter.grad**2 for parameter in parameters) ** 0.5
-    return norm
+    return float(sum(parameter.grad**2 for parameter in parameters) ** 0.5)
 
 
 def own_parameters(model: Module) -> list[tuple[str, Any]]:

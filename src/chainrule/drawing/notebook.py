@@ -1,7 +1,7 @@
 """What notebooks show, without being asked, of a Value, a network, a program, a training run or a gradient check.
 
-It must be quick and must not fail. What is too large, or needs a Graphviz that is not installed, returns None, and the
-notebook shows the plain `repr` instead.
+It must be quick and must not fail: for what is too large, or needs a Graphviz that is not installed, None makes the
+notebook show the plain `repr`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from chainrule.drawing import Drawing
 from chainrule.drawing.dot import NEGATIVE, POSITIVE, check_effort
 from chainrule.drawing.networks import picture_of_network
 from chainrule.drawing.picture import Picture, TooLargeError, formatter
-from chainrule.drawing.rendering import Drawing
 from chainrule.drawing.values import picture_of_values
 from chainrule.nn import Module
 
@@ -34,15 +35,12 @@ _write = formatter(".4g")
 
 def svg_of_value(value: Any) -> str | None:
     """The graph below the Value, if there is one and it is small; runs none of the user's code."""
-    return _svg(lambda: picture_of_values(value, _write, SMALL, ask=False)) if value._operands else None
+    return _svg(partial(picture_of_values, value, _write, SMALL, ask=False)) if value._operands else None
 
 
 def svg_of_network(model: Module) -> str | None:
     """Neurons and weights if they can be told apart, else layers."""
-    return _svg(
-        lambda: picture_of_network(model, _write, SMALL),
-        lambda: picture_of_network(model, _write, SMALL, collapse="layer"),
-    )
+    return _svg(*(partial(picture_of_network, model, _write, SMALL, collapse) for collapse in (None, "layer")))
 
 
 def svg_of_program(program: Any) -> str | None:
@@ -51,10 +49,9 @@ def svg_of_program(program: Any) -> str | None:
 
     if program.stats["array statements"] > 3 * SMALL:
         return None
-    found = found_by(program, None)
-    if found is None:
+    if (found := found_by(program, None)) is None:
         return svg_of_value(program.target)
-    return _svg(lambda: picture_of_program(found, SMALL), lambda: picture_of_program(found, SMALL, backward=False))
+    return _svg(*(partial(picture_of_program, found, SMALL, backward) for backward in (True, False)))
 
 
 def svg_of_function(function: Any) -> str | None:
@@ -84,11 +81,11 @@ def _curves(columns: Sequence[Sequence[float]]) -> str:
     if len(finite) < 2:
         return ""
     logarithmic = min(finite) > 0.0
-    low, high = (math.log(x) if logarithmic else x for x in (min(finite), max(finite)))
+    scale = math.log if logarithmic else float
+    low, high = scale(min(finite)), scale(max(finite))
 
     def height(number: float) -> float:
-        share = ((math.log(number) if logarithmic else number) - low) / ((high - low) or 1.0)
-        return HEIGHT - 4 - share * (HEIGHT - 8)
+        return HEIGHT - 4 - (scale(number) - low) / ((high - low) or 1.0) * (HEIGHT - 8)
 
     lines = []
     for column, colour, dashes in zip(columns, (POSITIVE, NEGATIVE), ("", ' stroke-dasharray="4 3"'), strict=False):
@@ -97,10 +94,9 @@ def _curves(columns: Sequence[Sequence[float]]) -> str:
         points = [f"{4 + k * step:.1f},{height(column[k]):.1f}" for k in places if math.isfinite(column[k])]
         line = f'fill="none" stroke="{colour}" stroke-width="1.5"{dashes}'
         lines.append(f'<polyline points="{" ".join(points)}" {line}/>')
-    axis = "logarithmic axis" if logarithmic else "linear axis"
     frame = f'<rect x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" fill="none" stroke="#768390"/>'
     size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
-    title = f"<title>loss by epoch, {axis}</title>"
+    title = f"<title>loss by epoch, {'logarithmic' if logarithmic else 'linear'} axis</title>"
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">{title}{frame}{"".join(lines)}</svg>'
 
 
@@ -109,12 +105,8 @@ def html_of_report(report: Report) -> str:
     rows = sorted(report.rows, key=lambda row: row.ok)[:ROWS] if len(report) > ROWS else report.rows
     left = len(report) - len(rows)
     head = "".join(f"<th>{name}</th>" for name in ("input", "value", "analytic", "numerical", "error", ""))
-    body = "".join(_row(row) for row in rows)
-    agreeing = sum(row.ok for row in report.rows)
-    lines = [f"{left:,} more rows are not shown."] if left else []
-    lines.append(f"{agreeing} of {len(report)} derivatives agree to {report.tolerance:g}.")
-    lines += [f"{row.name}: {row.note}." for row in rows if row.note]
-    lines += [report.diagnosis] if report.diagnosis else []
+    body = "".join(map(_row, rows))
+    lines = [*([f"{left:,} more rows are not shown."] if left else []), *report._sentences(rows)]
     notes = "".join(f"<p>{escape(line)}</p>" for line in lines)
     return f"<div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}</div>"
 

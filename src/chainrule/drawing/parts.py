@@ -1,6 +1,6 @@
-"""Which part of a model each node of a graph belongs to.
+"""The graph of a loss with one card per neuron, layer or module of a model, in place of their nodes.
 
-Nothing records which call made a node, but the parameters tell. The rules are applied to the oldest node first:
+Nothing records which call made a node, but the parameters tell. The rules, applied to the oldest node first:
 
 1. A node that has a parameter as an operand belongs to the module that holds it. So does a product with something
    computed from parameters alone, such as exp(w)·x.
@@ -17,18 +17,132 @@ a parameter.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from chainrule import ops
-from chainrule.drawing.networks import is_under, own_parameters
+from chainrule.core.graph import number_of
+from chainrule.drawing.networks import gradient_norm, is_under, own_parameters
+from chainrule.drawing.picture import Edge, Node, Number, Picture, TooLargeError, largest, strength
+from chainrule.drawing.values import SYMBOLS, as_code, links, nodes_below
 from chainrule.nn import Module, Neuron
 
+MOST_WALKED = 150_000  # nodes, which take about two seconds
+INPUTS_SHOWN = 12
 LEVELS = {"neuron": 0, "layer": 1, "module": 2}  # how far up from the module that holds the parameter
 
 # Parts outside the model. No path of attributes looks like this.
 LOSS, INPUTS, BETWEEN = "(loss)", "(inputs)", "(between)"
+
+
+def picture_of_parts(root: Any, model: Module, level: str, number: Number, limit: int) -> Picture:
+    """One card for each part of the model that `root` depends on, for the inputs, and for the loss."""
+    nodes = nodes_below(root, MOST_WALKED)
+    if nodes is None:
+        raise TooLargeError(
+            f"the graph has more than {MOST_WALKED:,} nodes, which would take too long to sort into parts: "
+            "draw the loss of fewer examples, or the network by itself with draw(model)"
+        )
+    return _Cards(root, nodes, model, level, number).picture(limit)
+
+
+class _Cards:
+    """The picture of a graph whose nodes are sorted into parts."""
+
+    def __init__(self, root: Any, nodes: Sequence[Any], model: Module, level: str, number: Number) -> None:
+        self.root, self.nodes, self.level, self.number = root, nodes, level, number
+        self.modules = dict(model.named_modules())
+        self.part = part_of_nodes(nodes, model, level)
+        self.members: dict[str, list[Any]] = defaultdict(list)
+        for node in nodes:
+            if id(node) in self.part:
+                self.members[self.part[id(node)]].append(node)
+        leaves = self.members.get(INPUTS, [])
+        self.one_by_one = len(leaves) <= INPUTS_SHOWN and not any(node._operands for node in leaves)
+
+    def picture(self, limit: int) -> Picture:
+        parts = [path for path in self.modules if path in self.members]
+        if len(parts) > limit:
+            coarser = "layer" if self.level == "neuron" else "module"
+            raise TooLargeError(
+                f"the graph has {len(parts):,} parts of the kind {self.level!r}, more than `limit` = {limit}: "
+                f'draw it with collapse="{coarser}", or raise `limit`'
+            )
+        crossings, outputs = self.crossings()
+        cards = [*self.inputs(), *(self.module(path, list(outputs[path].values())) for path in parts)]
+        cards += [self.between()] if BETWEEN in self.members else []
+        cards += [self.loss()] if LOSS in self.members else []
+        known = {card.key for card in cards}
+        widest = largest([flow for _, flow in crossings.values()])
+        edges = []
+        for (source, target), (count, flow) in crossings.items():
+            if source in known:
+                hint = f"{count:,} edges, sum of |gradients| {self.number(flow)}"
+                edges.append(Edge(source, target, (), strength(flow, widest), hint=hint))
+        return Picture(cards, edges)
+
+    def crossings(self) -> tuple[dict[tuple[str, str], tuple[int, float]], dict[str, dict[int, Any]]]:
+        """For pairs of cards, their edges' count and sum of |gradients|; for parts, the nodes that are used outside."""
+        found: dict[tuple[str, str], tuple[int, float]] = {}
+        outputs: dict[str, dict[int, Any]] = defaultdict(dict)
+        outputs[self.part[id(self.root)]][id(self.root)] = self.root
+        for node in self.nodes:
+            target = self.part.get(id(node))
+            if target is None or all(self.part.get(id(operand), target) == target for operand in node._operands):
+                continue
+            for link in links(node, ask=False):
+                source = self.part.get(id(link.operand), target)
+                if source == target or not (link.operand._operands or source == INPUTS):
+                    continue
+                outputs[source][id(link.operand)] = link.operand
+                pair = self.key(link.operand), self.key(node)
+                count, flow = found.get(pair, (0, 0.0))
+                found[pair] = count + 1, flow + abs(link.flow)
+        return found, outputs
+
+    def key(self, node: Any) -> str:
+        part = self.part[id(node)]
+        return f"x{self.members[INPUTS].index(node)}" if part == INPUTS and self.one_by_one else part or "(model)"
+
+    def inputs(self) -> list[Node]:
+        leaves = self.members.get(INPUTS, [])
+        if not self.one_by_one:
+            return [Node(INPUTS, "leaf", "inputs", rows=[("", f"{sum(not n._operands for n in leaves):,} numbers")])]
+        cards = []
+        for node in leaves:
+            data, kind = self.number(number_of(node)), "constant" if node._constant else "leaf"
+            rows = [("", data)] if node._constant else [("data", data), ("grad", self.number(node.grad))]
+            cards.append(Node(self.key(node), kind, node.label, rows=rows))
+        return cards
+
+    def module(self, path: str, outputs: list[Any]) -> Node:
+        module = self.modules[path]
+        parameters = [node for node in self.members[path] if not node._operands]
+        hint = f"{module!r}: {len(parameters):,} parameters, {len(self.members[path]) - len(parameters):,} other nodes"
+        rows = [*self.numbers(outputs), ("‖grad‖", self.number(gradient_norm(parameters)))]
+        return Node(path or "(model)", "module", as_code(path) or type(module).__name__, rows=rows, hint=hint)
+
+    def numbers(self, outputs: list[Any]) -> list[tuple[str, str]]:
+        """The number of a single output; otherwise how many there are and their mean."""
+        if len(outputs) == 1:
+            return [("data", self.number(number_of(outputs[0])))]
+        mean = sum(number_of(node) for node in outputs) / max(1, len(outputs))
+        return [("outputs", f"{len(outputs):,}"), ("mean", self.number(mean))]
+
+    def between(self) -> Node:
+        nodes = self.members[BETWEEN]
+        tags = Counter(SYMBOLS.get(node._op, node._op) for node in nodes)
+        common = ", ".join(tag for tag, _ in tags.most_common(3))
+        return Node(BETWEEN, "computed", "between", rows=[("nodes", f"{len(nodes):,}"), ("ops", common)])
+
+    def loss(self) -> Node:
+        data, grad = self.number(number_of(self.root)), self.number(self.root.grad)
+        rows = [("data", data), ("grad", grad), ("nodes", f"{len(self.members[LOSS]):,}")]
+        return Node(LOSS, "computed", self.root.label or "loss", rows=rows)
+
+
+# Which part each node belongs to.
 
 
 def part_of_nodes(nodes: Sequence[Any], model: Module, level: str) -> dict[int, str]:
@@ -38,7 +152,6 @@ def part_of_nodes(nodes: Sequence[Any], model: Module, level: str) -> dict[int, 
     around it, "module" the next one out, up to the model itself.
 
     >>> from chainrule import Value, nn
-    >>> from chainrule.drawing.values import nodes_below
     >>> neuron, x = nn.Neuron(1, activation="tanh"), Value(1.0)
     >>> loss = (neuron([x]) - 1.0) ** 2
     >>> parts = part_of_nodes(nodes_below(loss, 100), neuron, "neuron")
@@ -68,8 +181,7 @@ class _Call:
     __slots__ = ("joined", "part", "used")
 
     def __init__(self, part: str, used: set[int]) -> None:
-        self.part = part
-        self.used = used
+        self.part, self.used = part, used
         self.joined: _Call | None = None  # the call that this one turned out to be part of
 
     def whole(self) -> _Call:
@@ -105,22 +217,19 @@ class _Operands:
 
     def __init__(self, node: Any, parameters: dict[int, str], origins: dict[int, _Origin]) -> None:
         keys = [id(operand) for operand in node._operands]
-        self.product = node._rule is ops.mul
+        product = node._rule is ops.mul
         self.parameters = {key: parameters[key] for key in keys if key in parameters}
         self.others = [origins[key] for key in keys if key in origins]
         self.calls = [other.call.whole() for other in self.others if other.call]
-        self.numbers: list[int] = []  # constants that are data
-        if self.product and self.parameters:
-            self.numbers = [id(operand) for operand in node._operands if operand._constant]
+        numbers = [id(operand) for operand in node._operands if operand._constant]
+        self.numbers = numbers if product and self.parameters else []  # constants that are data
         self.data = bool(self.numbers) or any(other.data for other in self.others)
-        self.modules = self.modules_used()
+        self.modules = self.modules_used() if product else set(self.parameters.values())
 
     def modules_used(self) -> set[str]:
-        """Those that hold the node's parameters, or in a product the parameters that a factor was computed from."""
-        found = set(self.parameters.values())
-        if self.product:
-            found |= {other.call.part for other in self.others if other.call and not other.data}
-        return found
+        """By a product: those that hold its parameters, or the parameters that a factor was computed from."""
+        computed = {other.call.part for other in self.others if other.call and not other.data}
+        return computed.union(self.parameters.values())
 
     def rule_1(self) -> _Origin | None:
         if len(self.modules) != 1 or any(other.mixed and not other.data for other in self.others):  # a penalty
@@ -134,7 +243,7 @@ class _Operands:
     def rule_2(self) -> _Origin | None:
         if not self.calls or self.modules or len(self.calls) < len(self.others):
             return None
-        if not all(self.calls[0].join(other) for other in self.calls):
+        if not all(map(self.calls[0].join, self.calls)):
             return None
         is_sum = len(set(self.calls)) > 1 and all(other.weighted for other in self.others)
         return _Origin(self.calls[0].whole(), self.data, weighted=is_sum)
@@ -173,10 +282,8 @@ class _Sorting:
             if origin.call is not None:
                 own = id(node) in leading or self.is_activation(node)
                 parts[id(node)] = origin.call.part if own else LOSS
-            elif origin.mixed:
-                parts[id(node)] = BETWEEN if id(node) in leading else LOSS
             else:
-                parts[id(node)] = INPUTS
+                parts[id(node)] = INPUTS if not origin.mixed else BETWEEN if id(node) in leading else LOSS
         return parts
 
     def leading(self) -> set[int]:

@@ -1,7 +1,4 @@
-"""What is drawn: nodes, edges between them and groups around them. `dot` decides how it looks.
-
-graph of Values · network · array program ──► Picture ──► DOT text ──► SVG, PNG, PDF
-"""
+"""What is drawn: nodes, edges between them and groups around them. `dot` decides how it looks."""
 
 from __future__ import annotations
 

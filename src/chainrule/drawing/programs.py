@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 from chainrule.compiler import CompiledFunction, Program
@@ -21,9 +22,7 @@ def found_by(program: Program | CompiledFunction, model: Module | None) -> Array
     else:
         traced, code = program._last_run
         found, leaves = code.whole, [(kind, nodes) for kind, nodes in traced.captured.items() if nodes]
-    if not isinstance(found, ArrayProgram):
-        return None
-    return found.named(names_of_parameters(found, leaves, model))
+    return found.named(names_of_parameters(found, leaves, model)) if isinstance(found, ArrayProgram) else None
 
 
 def picture_of_program(program: ArrayProgram, limit: int, backward: bool = True) -> Picture:
@@ -55,7 +54,7 @@ class _Artist:
         backward: list[str] = []
         keys = iter(list(self.nodes))
         for k, step in enumerate(self.steps):
-            own = [next(keys) for _ in _body(step)]
+            own = list(islice(keys, len(_body(step))))
             for key, statement in zip(own, _body(step), strict=True):
                 self.connect(key, statement, k)
             if isinstance(step, Repeat):
@@ -64,15 +63,12 @@ class _Artist:
                 backward += own
         if backward:
             groups.append(Group("backward", backward))
-        leaves = [node for node in self.nodes.values() if node.kind != "computed"]
-        statements = [node for node in self.nodes.values() if node.kind == "computed"]
-        return Picture([*leaves, *statements], list(self.edges.values()), groups, direction="TB")
+        leaves_first = sorted(self.nodes.values(), key=lambda node: node.kind == "computed")
+        return Picture(leaves_first, list(self.edges.values()), groups, direction="TB")
 
     def card(self, statement: Statement, key: str) -> Node:
-        shape = " × ".join(f"{extent:,}" for extent in statement.loops)
-        array = statement.target.array
-        result = " = result" if array is self.program.output else ""
-        title = f"{array.name}{f' [{shape}]' if shape else ''}{result}"
+        shape, array = " × ".join(f"{extent:,}" for extent in statement.loops), statement.target.array
+        title = f"{array.name}{f' [{shape}]' if shape else ''}{' = result' if array is self.program.output else ''}"
         target = f"{statement.target.show(statement.loops)} {'+=' if statement.accumulate else '='}"
         rows = [("", line) for line in _wrapped([target, *statement.shown_terms()])]
         return Node(key, "computed", title, _badge(statement), rows, hint=repr(statement))
@@ -85,9 +81,9 @@ class _Artist:
                 array = access.array
                 if array in self.written:
                     low, high = _reach(access, loops, self.steps[k])
-                    near = [w for w in self.written[array] if w.step <= k and w.low <= high and low <= w.high]
-                    for write in near:
-                        self.link(write, key, k, pull=8 if array.kind == statement.target.array.kind else 1)
+                    for write in self.written[array]:
+                        if write.step <= k and write.low <= high and low <= write.high:
+                            self.link(write, key, k, pull=8 if array.kind == statement.target.array.kind else 1)
                 elif array.kind in LEAVES:
                     text = access.show(loops)
                     leaf = f"{array.name} {text}"
@@ -95,11 +91,10 @@ class _Artist:
                     self.edges[leaf, key] = Edge(leaf, key)
 
     def link(self, write: _Write, key: str, k: int, pull: int) -> None:
-        earlier = int(write.key[1:]) < int(key[1:])
-        if earlier:
+        if int(write.key[1:]) < int(key[1:]):  # earlier in the program
             self.edges[write.key, key] = Edge(write.key, key, pull=pull)
         elif write.step == k and isinstance(self.steps[k], Repeat):
-            self.edges[write.key, key] = Edge(write.key, key, passes=False, hint="from the time before")
+            self.edges[write.key, key] = Edge(write.key, key, passes=False, hint="from the previous step")
 
 
 class _Write(NamedTuple):

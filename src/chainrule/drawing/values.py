@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from typing import Any, NamedTuple
 
 from chainrule.core.gradients import unchanged
-from chainrule.core.graph import number_of
+from chainrule.core.graph import is_hand_written, number_of
 from chainrule.core.value_like import operands_of
+from chainrule.debug.rules import push
 from chainrule.drawing.picture import Edge, Node, Number, Picture, TooLargeError, largest, strength
 from chainrule.nn import Module
 
@@ -36,22 +38,10 @@ def nodes_below(root: Any, limit: int, depth: int | None = None) -> list[Any] | 
                     frontier.append(operand)
                     if len(found) > limit:
                         return None
-    return _oldest_first(root, found)
-
-
-def _oldest_first(root: Any, found: dict[int, Any]) -> list[Any]:
     if all(hasattr(node, "_serial") for node in found.values()):
         return sorted(found.values(), key=lambda node: node._serial)
-    order: dict[int, Any] = {}
-    pending = [(root, False)]
-    while pending:
-        node, done = pending.pop()
-        if done:
-            order[id(node)] = node
-        elif id(node) not in order:
-            pending.append((node, True))
-            pending += [(o, False) for o in operands_of(node) if id(o) in found and id(o) not in order]
-    return list(order.values())
+    operands = {key: [id(x) for x in operands_of(node) if id(x) in found] for key, node in found.items()}
+    return [found[key] for key in TopologicalSorter(operands).static_order()]
 
 
 class Link(NamedTuple):
@@ -73,8 +63,8 @@ def links(node: Any, ask: bool = True) -> list[Link]:
     Unless `ask` is false, a hand-written `_backward` is called to see what it adds when the node's gradient is 1. That
     yields one number for each distinct operand.
     """
-    rule, owner = getattr(node, "_rule", None), getattr(node._backward, "__self__", None)
-    if rule is not None and owner == node:  # the class's own `_backward`, not one that a user assigned
+    rule = getattr(node, "_rule", None)
+    if rule is not None and not is_hand_written(node):
         numbers = [number_of(x) for x in (node, *node._operands)]
         return [
             Link(node, operand, float(partial(*numbers)) if partial and operand.requires_grad else None)
@@ -84,12 +74,7 @@ def links(node: Any, ask: bool = True) -> list[Link]:
     if not ask:
         return [Link(node, operand, None) for operand in distinct]
     with unchanged([node, *distinct]):
-        for operand in distinct:
-            operand.grad = 0.0
-        node.grad = 1.0
-        node._backward()
-        pushed = [float(operand.grad) for operand in distinct]
-    return [Link(node, operand, partial) for operand, partial in zip(distinct, pushed, strict=True)]
+        return [Link(node, operand, partial) for operand, partial in zip(distinct, push(node, distinct), strict=True)]
 
 
 def picture_of_values(
@@ -109,7 +94,7 @@ def picture_of_values(
     if nodes is None:
         raise TooLargeError(_too_large(limit, depth))
     found = [link for node in nodes for link in links(node, ask)]
-    names = _parameter_names(model)
+    names = _parameter_names(model) if model is not None else {}
     most = largest([node.grad for node in nodes]) if gradient in ("colour", "both") else 0.0
     widest = largest([link.flow for link in found]) if gradient in ("width", "both") else 0.0
     keys = {id(node): f"n{k}" for k, node in enumerate(nodes)}
@@ -121,19 +106,18 @@ def picture_of_values(
         source, target = keys.get(id(link.operand)), keys[id(link.node)]
         if source is None:
             cut[target] += 1
-            continue
-        texts = list(_texts(link, names, number, local, flow))
-        edges.append(Edge(source, target, texts, strength(link.flow, widest), passes=link.partial is not None))
+        else:
+            texts = list(_texts(link, names, number, local, flow))
+            edges.append(Edge(source, target, texts, strength(link.flow, widest), passes=link.partial is not None))
     for key, count in cut.items():
         cards.append(Node(f"{key}_more", "more", "⋯", hint=f"{count} operands and what they depend on are not drawn"))
         edges.append(Edge(f"{key}_more", key, passes=False))
     return Picture(cards, edges)
 
 
-def _parameter_names(model: Module | None) -> dict[int, str]:
+def _parameter_names(model: Module) -> dict[int, str]:
     """What a model calls its parameters, by id, as code would: `layers[0].neurons[3].w[1]`."""
-    named = model.named_parameters() if model is not None else []
-    return {id(parameter): as_code(path) for path, parameter in named}
+    return {id(parameter): as_code(path) for path, parameter in model.named_parameters()}
 
 
 def as_code(path: str) -> str:
@@ -142,10 +126,8 @@ def as_code(path: str) -> str:
 
 
 def _card(node: Any, key: str, names: dict[int, str], shared: bool, number: Number, most: float) -> Node:
-    size = strength(node.grad, most)
-    tint = -size if node.grad < 0.0 else size
-    title = _title(node, names)
-    data, grad = number(number_of(node)), number(node.grad)
+    tint = strength(node.grad, most) * (-1.0 if node.grad < 0.0 else 1.0)
+    title, data, grad = _title(node, names), number(number_of(node)), number(node.grad)
     if getattr(node, "_constant", False):
         return Node(key, "constant", title, rows=[("", data)], shared=shared, hint=f"the number {data}")
     kind = "computed" if operands_of(node) else "parameter" if id(node) in names else "leaf"

@@ -35,10 +35,7 @@ class FormulaText(ops.Carrier):
     def __init__(
         self, value: float, name: str = "", op: Op | None = None, operands: tuple[FormulaText, ...] = ()
     ) -> None:
-        self.value = value
-        self.name = name
-        self.op = op
-        self.operands = operands
+        self.value, self.name, self.op, self.operands = value, name, op, operands
 
     @staticmethod
     def of(op: Op, value: float, operands: tuple[FormulaText, ...]) -> FormulaText:

@@ -1,8 +1,7 @@
 """Pages in one file: a component of `web/`, its style and its data, all inlined so that the file works offline.
 
 The scripts in `web/` are ES modules, for bundlers. Browsers refuse modules in a page that is opened as a file, so here
-they become one classic script: `import` lines and the word `export` are removed, and a function around the whole keeps
-their names out of the page's.
+they become one classic script: without `import` and `export`, in a function that keeps their names out of the page's.
 """
 
 from __future__ import annotations
@@ -21,16 +20,8 @@ from chainrule.core.atomic import write_whole
 from chainrule.core.quoting import HALF_A_CHARACTER
 
 STYLES = ("page.css", "stepper.css")
-SCRIPTS = (  # each after what it imports
-    "elements.js",
-    "graph_layout.js",
-    "narration.js",
-    "graph_view.js",
-    "node_details.js",
-    "node_table.js",
-    "stepper.js",
-    "page.js",
-)
+# Each script after what it imports.
+SCRIPTS = ("elements", "graph_layout", "narration", "graph_view", "node_details", "node_table", "stepper", "page")
 
 # The page loads nothing; if it tried, the browser would stop it.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
@@ -44,8 +35,7 @@ class Page:
     """
 
     def __init__(self, title: str, html: str) -> None:
-        self.title = title
-        self.html = html
+        self.title, self.html = title, html
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page to a file, completely or not at all."""
@@ -54,12 +44,11 @@ class Page:
     def open(self) -> Path:
         """Show the page in the browser, from a temporary file; return its path."""
         handle, name = tempfile.mkstemp(prefix="chainrule-", suffix=".html")
-        os.close(handle)
-        path = Path(name)
-        path.write_text(self.html, encoding="utf-8")
-        if not webbrowser.open(path.as_uri()):
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(self.html)
+        if not webbrowser.open(Path(name).as_uri()):
             raise RuntimeError(f"no browser could be started; the page is in {name!r}: open that file yourself")
-        return path
+        return Path(name)
 
     def _repr_html_(self) -> str:
         """For notebooks: in a frame, so that styles, keys and names of page and notebook stay apart."""
@@ -104,16 +93,10 @@ def page(title: str, component: str, data: dict[str, Any]) -> Page:
 
 def classic_script() -> str:
     """The modules of `web/` as one classic script."""
-    return (
-        '(() => {\n"use strict";\n'
-        + "\n".join(_without_imports_and_exports(_source(name)) for name in SCRIPTS)
-        + "})();\n"
-    )
-
-
-def _without_imports_and_exports(module: str) -> str:
-    module = re.sub(r"^import .*\n", "", module, flags=re.MULTILINE)
-    return re.sub(r"^export (?=function|class|const)", "", module, flags=re.MULTILINE)
+    modules = "\n".join(_source(f"{name}.js") for name in SCRIPTS)
+    modules = re.sub(r"^import .*\n", "", modules, flags=re.MULTILINE)
+    modules = re.sub(r"^export (?=function|class|const)", "", modules, flags=re.MULTILINE)
+    return f'(() => {{\n"use strict";\n{modules}}})();\n'
 
 
 def _source(name: str) -> str:

@@ -1,4 +1,4 @@
-"""`stepper`: a graph and its backward pass as a page to step through.
+"""A graph and its backward pass, step by step: `stepper` as a page, `explain` in words.
 
 `describe(root)` returns what the page shows as plain data. The page's script (`web/stepper.js`) only displays it: every
 number and formula comes from here, by the op table's own rules. The data:
@@ -102,12 +102,10 @@ class _Backward:
     def __init__(
         self, root: Value, nodes: list[Value], formulas: list[FormulaText], seed: float, keep_grads: bool
     ) -> None:
-        self.root = root
-        self.nodes = nodes
-        self.formulas = formulas
-        self.seed = seed
+        self.root, self.nodes, self.formulas, self.seed = root, nodes, formulas, seed
         self.index = {node: i for i, node in enumerate(nodes)}
-        self.grads = [node.grad if keep_grads and not _passes_on(node) else 0.0 for node in nodes]
+        kept = {node for node in nodes if keep_grads and not (node._operands or is_hand_written(node))}
+        self.grads = [node.grad if node in kept else 0.0 for node in nodes]
 
     def operands(self, node: Value) -> list[FormulaText]:
         return [self.formulas[self.index[operand]] for operand in node._operands]
@@ -118,16 +116,13 @@ class _Backward:
         yield {"kind": "seed", "node": root, "after": _number(self.seed)}
         reached = set(below(self.root, operands_of=receivers))
         for i in reversed(range(len(self.nodes))):  # newest first, as the engine does
-            if self.nodes[i] not in reached:
-                continue
-            if is_hand_written(self.nodes[i]):
-                yield from self._handwritten(i)
-            elif self.nodes[i]._rule is not None:
-                yield from self._by_rule(i)
+            if self.nodes[i] in reached:
+                yield from self._handwritten(i) if is_hand_written(self.nodes[i]) else self._by_rule(i)
 
     def _by_rule(self, i: int) -> Iterator[dict[str, Any]]:
         node, rule = self.nodes[i], self.nodes[i]._rule
-        assert rule is not None
+        if rule is None:
+            return
         numbers = [number_of(operand) for operand in node._operands]
         for k, (operand, partial) in enumerate(zip(node._operands, rule.partials, strict=True)):
             if not partial or not operand.requires_grad:
@@ -159,7 +154,11 @@ class _Backward:
 
     def _handwritten(self, i: int) -> Iterator[dict[str, Any]]:
         before = self.grads
-        self.grads = self._after_calling(i)
+        with unchanged(self.nodes):  # it runs on the Values
+            for node, grad in zip(self.nodes, before, strict=True):
+                node.grad = grad
+            self.nodes[i]._backward()
+            self.grads = [node.grad for node in self.nodes]
         for to, (old, grad) in enumerate(zip(before, self.grads, strict=True)):
             if repr(old) != repr(grad) and not self.nodes[to]._constant:
                 yield {
@@ -171,14 +170,6 @@ class _Backward:
                     "after": _number(grad),
                     "change": _number(grad - old),
                 }
-
-    def _after_calling(self, i: int) -> list[float]:
-        """All gradients after a hand-written `_backward`, which runs on the Values; these are then restored."""
-        with unchanged(self.nodes):
-            for node, grad in zip(self.nodes, self.grads, strict=True):
-                node.grad = grad
-            self.nodes[i]._backward()
-            return [node.grad for node in self.nodes]
 
 
 def _names(nodes: list[Value], variables: Mapping[str, Any]) -> list[str]:
@@ -217,10 +208,6 @@ def _expression(node: Value, operands: list[FormulaText]) -> dict[str, str] | No
     return {"names": f"{tag}({names})", "numbers": f"{tag}({numbers})"}
 
 
-def _passes_on(node: Value) -> bool:
-    return bool(node._operands) or is_hand_written(node)
-
-
 def _number(number: float) -> dict[str, str]:
     return {"exact": repr(number), "text": show(number)}
 
@@ -228,3 +215,48 @@ def _number(number: float) -> dict[str, str]:
 def _bracketed(number: float, first: bool = False) -> str:
     text = show(number)
     return text if first or not text.startswith("-") else f"({text})"
+
+
+# In words.
+
+
+def explain(root: Value) -> tuple[list[str], list[str]]:
+    r"""The forward steps and the backward steps of a graph, one line each. A root without a label is called L.
+
+    >>> a, b = Value(2.0, label="a"), Value(-3.0, label="b")
+    >>> forward, backward = explain(a * b)
+    >>> forward
+    ['L = a · b = 2 · (-3) = -6']
+    >>> print(*backward, sep="\n")
+    L.grad = 1
+    a.grad += L.grad · b = 1 · (-3) = -3
+    b.grad += L.grad · a = 1 · 2 = 2
+    """
+    description = describe(root, names={} if root.label else {"L": root})
+    nodes, steps = description["nodes"], description["steps"]
+    names = [node["name"] for node in nodes]
+    forward = [_forward(nodes[step["node"]]) for step in steps if step["kind"] == "forward"]
+    wording = {"seed": _seed, "backward": _backward, "handwritten": _handwritten}
+    return forward, [wording[step["kind"]](step, names) for step in steps if step["kind"] in wording]
+
+
+def _forward(node: dict[str, Any]) -> str:
+    expression = node["expression"]
+    return " = ".join(dict.fromkeys([node["name"], expression["names"], expression["numbers"], node["data"]["text"]]))
+
+
+def _seed(step: dict[str, Any], names: list[str]) -> str:
+    return f"{names[step['node']]}.grad = {step['after']['text']}"
+
+
+def _backward(step: dict[str, Any], names: list[str]) -> str:
+    slope = step["formula"]["names"] if step["formula"] else step["partial"]["text"]
+    factor = f"({slope})" if " " in slope or slope.startswith("-") else slope
+    words = f"{names[step['to']]}.grad += {names[step['node']]}.grad · {factor}"
+    words += f" = {step['multiplication']} = {step['product']['text']}"
+    return words if float(step["before"]["exact"]) == 0.0 else f"{words}, so {step['sum']} = {step['after']['text']}"
+
+
+def _handwritten(step: dict[str, Any], names: list[str]) -> str:
+    change = f"{step['before']['text']} → {step['after']['text']}"
+    return f"{names[step['to']]}.grad: {change}, by the `_backward` of {names[step['node']]}, written by hand"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import warnings
@@ -11,11 +10,11 @@ from typing import Any
 
 from chainrule.compiler.backends.strict import StrictCode
 from chainrule.compiler.run.machine import Code
+from chainrule.core.code_lines import is_ours
 from chainrule.core.structure import Structure, difference
 from chainrule.core.value import Value
 
 STORM = 8  # programs of one function; more of them draw a warning
-PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # the compiler's
 
 Run = tuple[Structure, Code | StrictCode]  # the arguments' structure, and what ran
 
@@ -83,8 +82,8 @@ def _size(count: int | None) -> str:
 
 
 def _depth_of_the_user() -> int:
-    """The stack level of the first frame outside the compiler, for warnings."""
+    """The stack level of the first frame outside chainrule, for warnings."""
     depth, frame = 1, sys._getframe(1)
-    while frame.f_back and frame.f_code.co_filename.startswith(PACKAGE):
+    while frame.f_back and is_ours(frame.f_code):
         depth, frame = depth + 1, frame.f_back
     return depth

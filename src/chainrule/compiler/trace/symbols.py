@@ -18,11 +18,11 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
 from chainrule import ops
+from chainrule.core.code_lines import is_ours
 from chainrule.core.recording import detach
 from chainrule.core.tracing import current_tracer, is_tracing, traced
 from chainrule.core.value import Value
 
-PACKAGE = os.path.dirname(os.path.abspath(ops.__file__)) + os.sep
 STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 BRANCH = (
@@ -308,7 +308,7 @@ def _users_place(traceback: TracebackType | None) -> tuple[str, int] | None:
 def _is_users(frame: FrameType) -> bool:
     """Whether this is user code: neither ours nor a library's."""
     name = frame.f_code.co_filename
-    return not name.startswith((PACKAGE, STANDARD_LIBRARY)) and "site-packages" not in name
+    return not is_ours(frame.f_code) and not name.startswith(STANDARD_LIBRARY) and "site-packages" not in name
 
 
 def _line(filename: str, number: int) -> str:

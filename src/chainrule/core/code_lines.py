@@ -6,9 +6,7 @@ import os
 from types import CodeType
 from typing import Any
 
-from chainrule import ops
-
-PACKAGE = os.path.dirname(os.path.abspath(ops.__file__)) + os.sep
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def is_ours(code: CodeType) -> bool:
