@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from chainrule.cli import main
-from chainrule.learn.confinement import Limits, overfull, scratch_folder
-from chainrule.learn.kernel import MACHINES
+from chainrule.learn.confinement import MACHINES, Limits
 from chainrule.learn.lesson_files import load_course
-from chainrule.learn.submissions import grade_apart, read_answers
+from chainrule.learn.submissions import grade_apart, overfull, read_answers, scratch_folder
 
 EXERCISES = load_course().exercises
 LESSON = """---

@@ -19,11 +19,9 @@ from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
 from chainrule.learn.check_code import numbered, without_expected
-from chainrule.learn.course import Block, Course, Exercise, Wrong, exercise_data, exercise_from
+from chainrule.learn.course import Block, Course, Exercise, Wrong, clean, exercise_data, exercise_from, fill
 from chainrule.learn.explaining import Error
-from chainrule.learn.running import run
-from chainrule.learn.templates import clean, fill
-from chainrule.learn.transcripts import Comparison, Task, Transcript, agree
+from chainrule.learn.running import Comparison, Task, Transcript, agree, run
 
 VERSION = 1  # of the course's JSON
 MOST_ROWS = 200
@@ -61,10 +59,8 @@ class Report:
     def data(self) -> dict[str, Any]:
         """As data for JSON, without fingerprints."""
         rows = [{key: value for key, value in vars(row).items() if key != "print"} for row in self.rows]
-        error = asdict(self.error) if self.error else None
-        data = vars(self) | {"rows": rows, "error": error, "graphs": list(self.graphs)}
-        del data["fingerprint"]
-        return data
+        data = vars(self) | {"rows": rows, "error": self.error and asdict(self.error), "graphs": list(self.graphs)}
+        return {key: value for key, value in data.items() if key != "fingerprint"}
 
 
 def grade(exercise: Exercise, code: str, codes: Mapping[str, str] | None = None) -> Report:
@@ -205,19 +201,17 @@ def without_answers(task: Task, reference: Transcript) -> Task:
 
 def with_fingerprints(exercise: Exercise) -> Exercise:
     """The exercise with the fingerprint of each wrong answer. Runs those that have none yet."""
-    found = [wrong.fingerprint or _fingerprint_of(exercise, wrong.code) for wrong in exercise.wrong]
-    known = zip(exercise.wrong, found, strict=True)
-    return replace(exercise, wrong=tuple(replace(wrong, fingerprint=fingerprint) for wrong, fingerprint in known))
+
+    def found(wrong: Wrong) -> Wrong:
+        transcript = run(task_for(exercise, wrong.code))
+        return replace(wrong, fingerprint=_fingerprint(_rows(transcript, None)[:MOST_ROWS], transcript))
+
+    return replace(exercise, wrong=tuple(wrong if wrong.fingerprint else found(wrong) for wrong in exercise.wrong))
 
 
 @_once
 def _fingerprinted(exercise: Exercise) -> tuple[Wrong, ...]:
     return with_fingerprints(exercise).wrong
-
-
-def _fingerprint_of(exercise: Exercise, code: str) -> str:
-    transcript = run(task_for(exercise, code))
-    return _fingerprint(_rows(transcript, None)[:MOST_ROWS], transcript)
 
 
 def _fingerprint(rows: Sequence[Row], transcript: Transcript) -> str:
@@ -275,9 +269,5 @@ def _problems(exercise: Exercise) -> Iterator[str]:
 
 
 def _first_fault(report: Report) -> str:
-    if report.error:
-        return report.error.text
-    for row in report.rows:
-        if not row.right:
-            return f"{row.label} is {row.got}, expected {row.expected}"
-    return report.message or "it failed"
+    wrong = (f"{row.label} is {row.got}, expected {row.expected}" for row in report.rows if not row.right)
+    return report.error.text if report.error else next(wrong, report.message or "it failed")

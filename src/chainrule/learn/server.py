@@ -29,8 +29,7 @@ from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 from chainrule.learn.grading import course_json
-from chainrule.learn.lesson_files import load_course
-from chainrule.learn.lesson_text import LessonError
+from chainrule.learn.lesson_files import LessonError, load_course
 
 ADDRESS = "127.0.0.1"
 TEXT_TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".mjs": "text/javascript"}
