@@ -1,10 +1,8 @@
 """Formulas as text: `e = a*b; tanh(e + c)` in, a graph of labelled Values out. Nothing is evaluated as code.
 
-    text ──ast.parse──► syntax tree ──whitelist──► Formula: instructions in postfix order ──build──► Values
-
-The whitelist has numbers, names, the operators `+ - * / % **`, comparisons of two operands, the ops of the table, and
-assignments that name intermediate results. Python's own parser reads the text, so it means what it means in Python. An
-error quotes the line, with a caret below the place.
+Python's own parser reads the text, so it means what it means in Python; a whitelist turns the syntax tree into
+instructions in postfix order. It has numbers, names, the operators `+ - * / % **`, comparisons of two operands, the ops
+of the table, and assignments that name intermediate results. An error quotes the line, with a caret below the place.
 """
 
 from __future__ import annotations
@@ -118,10 +116,8 @@ class Formula:
             elif kind == "assign":
                 names[thing] = result = assign(thing, stack.pop())
             else:
-                start = len(stack) - operands
-                given = stack[start:]
-                positional, named = given[: operands - len(keywords)], given[operands - len(keywords) :]
-                stack[start:] = [thing(*positional, **dict(zip(keywords, named, strict=True)))]
+                first, named = len(stack) - operands, len(stack) - len(keywords)
+                stack[first:] = [thing(*stack[first:named], **dict(zip(keywords, stack[named:], strict=True)))]
         return stack.pop() if stack else result
 
     def __repr__(self) -> str:
@@ -185,7 +181,9 @@ class _Parser:
                 warnings.simplefilter("ignore")  # Python's, about text that is refused below
                 body = ast.parse(self.text, filename="").body  # with a name, Python would read that file for the line
         except SyntaxError as error:
-            self.fail_at(error.lineno or 1, (error.offset or 1) - 1, 1, _syntax(error))
+            message = error.msg.partition(" (")[0].removesuffix(". Perhaps you forgot a comma?")
+            message = {"invalid syntax": "something is missing or misplaced here"}.get(message, message)
+            self.fail_at(error.lineno or 1, (error.offset or 1) - 1, 1, message)
         except (RecursionError, MemoryError):
             raise FormulaError("the formula is nested too deeply: name intermediate results, `e = …; …`") from None
         except ValueError as error:
@@ -299,8 +297,3 @@ class _Parser:
         shown, dots = "".join(c if c.isprintable() else " " for c in source[first : first + 100]), "…" if first else ""
         caret = " " * (column - first + len(dots)) + "^" * max(1, min(width, len(shown) - (column - first)))
         raise FormulaError(f"{dots}{shown}\n{caret} {message}") from None
-
-
-def _syntax(error: SyntaxError) -> str:
-    message = error.msg.partition(" (")[0].removesuffix(". Perhaps you forgot a comma?")
-    return "something is missing or misplaced here" if message == "invalid syntax" else message

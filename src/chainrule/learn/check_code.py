@@ -83,17 +83,17 @@ def _steps(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
 
 def _of_use(body: Sequence[ast.stmt], own: set[str]) -> list[ast.stmt]:
     """The statements that are more than a calculation, or that these depend on."""
-    needed = {statement for statement in body if not _is_calculation(statement, own)}
+
+    def is_calculation(statement: ast.stmt) -> bool:
+        return all(isinstance(step, SIMPLE) and _mentioned(step) <= own for step in _steps([statement]))
+
+    needed = {statement for statement in body if not is_calculation(statement)}
     while True:
         names = {name for statement in needed for name in _mentioned(statement)}
         more = {statement for statement in body if statement not in needed and _changed(statement) & names}
         if not more:
             return [statement for statement in body if statement in needed]
         needed |= more
-
-
-def _is_calculation(statement: ast.stmt, own: set[str]) -> bool:
-    return all(isinstance(step, SIMPLE) and _mentioned(step) <= own for step in _steps([statement]))
 
 
 def _changed(statement: ast.stmt) -> set[str]:

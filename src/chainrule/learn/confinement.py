@@ -1,11 +1,10 @@
 """What a process that runs a stranger's answer may do.
 
 The system limits time, memory and files. A hook in Python explains that the process can neither start nor signal
-others, and on Linux the kernel denies whatever gets past the hook, such as a `fork` through ctypes, and more: a filter
-of system calls (x86-64, ARM64) denies starting, signalling and inspecting other processes, and the network. Landlock
-(Linux 5.13 and later, where enabled) restricts the process to its folder and to reading Python's own files, except the
-course's solutions. Without capabilities, root has no more rights than other users. On other systems the answer has the
-grading user's rights on files and on the network.
+others. On Linux the kernel denies what gets past the hook, such as a `fork` through ctypes: a filter of system calls
+(x86-64, ARM64) keeps the process from others and from the network, and Landlock (Linux 5.13, where enabled) restricts
+it to its folder and to reading Python's own files, except the course's solutions. Without capabilities, root has no
+more rights than others. Other systems leave an answer the grading user's rights on files and on the network.
 """
 
 from __future__ import annotations

@@ -108,8 +108,7 @@ def _sentence(error: BaseException) -> str:
 
 def _advice(error: BaseException, frames: list[tuple[FrameType, int]], source: Source | None) -> str:
     """What beginners usually mean when they get this error, or a known name that is spelled similarly."""
-    name = error.name or "" if isinstance(error, (NameError, AttributeError)) else ""
-    text = _sentence(error)
+    name, text = _wanted_name(error), _sentence(error)
     if isinstance(error, UnboundLocalError):
         return " A name that a function assigns to is its own, and empty at first. Is a field meant, as in `self.grad`?"
     if isinstance(error, TypeError) and " ^: " in text:
@@ -121,15 +120,17 @@ def _advice(error: BaseException, frames: list[tuple[FrameType, int]], source: S
     if isinstance(error, NameError) and hasattr(math, name) and source and "import math" in source.text:
         return f" For a number it is `math.{name}(…)`; a Value may have a method, `….{name}()`."
     with suppress(Exception):  # the learner's __dir__
-        if close := difflib.get_close_matches(name, _known_names(error, name, frames, source), 1, LIKENESS):
+        if close := difflib.get_close_matches(name, _known_names(error, frames, source), 1, LIKENESS):
             return f" Did you mean `{close[0]}`?"
     return ""
 
 
-def _known_names(
-    error: BaseException, wanted: str, frames: list[tuple[FrameType, int]], source: Source | None
-) -> list[str]:
-    known: list[str] = []
+def _wanted_name(error: BaseException) -> str:
+    return (isinstance(error, (NameError, AttributeError)) and error.name) or ""
+
+
+def _known_names(error: BaseException, frames: list[tuple[FrameType, int]], source: Source | None) -> list[str]:
+    known, wanted = list[str](), _wanted_name(error)
     if isinstance(error, AttributeError):
         known = dir(error.obj)
     elif isinstance(error, NameError) and frames:

@@ -1,10 +1,9 @@
 """`grade(exercise, code)`: runs a learner's code and the exercise's check, and returns a report.
 
-`running` runs it; its transcript is judged here. A wrong answer is recognised by its *fingerprint*, that is by its rows
-and how it failed, not by its text: code that behaves like an authored wrong answer gets that answer's message. Answers
-that behave alike are told apart by a pattern on the source.
-
-A transcript from an untrusted process is compared with what the solution's own run expected, the `reference`.
+`running` runs it; its transcript is judged here, one from an untrusted process by comparison with what the solution's
+own run expected, the `reference`. A wrong answer is recognised by its *fingerprint*, that is by its rows and how it
+failed, not by its text: code that behaves like an authored wrong answer gets that answer's message. Answers that behave
+alike are told apart by a pattern on the source.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """A learner's own graph as the stepper shows it: its nodes, and the backward pass as the learner's code runs it.
 
-`describe(root)` takes a node of any class in the style of micrograd (`data`, `grad`, `_prev`, `_op`, `_backward`,
-perhaps `label`) and returns the data of `stepping.steps`. Such a class does not store the order of its operands, but
-its closures do: they hold `self` and `other`. The order of the backward pass is the learner's as well: their
-`backward()` runs once more while every `_backward` records what it changed, and then all numbers are restored.
-Chainrule's own Values are described by `stepping.steps`.
+Nodes are of any class in the style of micrograd (`data`, `grad`, `_prev`, `_op`, `_backward`, perhaps `label`). Such a
+class does not store the order of its operands, but its closures do: they hold `self` and `other`. The order of the
+backward pass is the learner's as well: their `backward()` runs once more, and every `_backward` records what it changed.
 """
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ def load_course(folder: str | Path | None = None) -> Course:
     lessons = files("chainrule.learn") / "lessons" if folder is None else Path(folder)
     if not lessons.is_dir():
         raise FileNotFoundError(f"there is no folder {str(folder)!r}: give one that holds lessons, such as 01-sums.md")
-    found = sorted((entry for entry in lessons.iterdir() if _is_lesson(entry.name)), key=lambda entry: entry.name)
+    entries = sorted(lessons.iterdir(), key=lambda entry: entry.name)
+    found = [e for e in entries if e.name.endswith(".md") and e.name[0] != "." and e.name.lower() != "readme.md"]
     if not found:
         raise FileNotFoundError(f"{str(folder)!r} holds no lessons: write one in a file such as 01-sums.md")
     texts = {}
@@ -71,10 +72,6 @@ def load_course(folder: str | Path | None = None) -> Course:
             line = error.object[: error.start].count(b"\n") + 1
             raise LessonError(entry.name, line, "this is not UTF-8 text: save the file in that encoding") from None
     return read_course(texts)
-
-
-def _is_lesson(name: str) -> bool:
-    return name.endswith(".md") and not name.startswith(".") and name.lower() != "readme.md"
 
 
 def read_course(texts: Mapping[str, str]) -> Course:
@@ -264,6 +261,13 @@ class _ExerciseDraft:
             block.code()
             self.parts[block.directive] = block
 
+    def checked(self) -> _ExerciseDraft:
+        for part in NEEDED:
+            if part not in self.parts:
+                name = self.block.name
+                raise self.block.error(f"exercise {name!r} has no {part}: add a block that begins with ```{part}")
+        return self
+
     def exercise(self, context: _Context) -> Exercise:
         block, template = self.block, self._template(context)
         names = dict.fromkeys(slot[3] for slot in SLOT.finditer(template) if slot[3])
@@ -330,12 +334,8 @@ class _Context:
             else:
                 self._take_name(part)
                 items.append(_ExerciseDraft(part) if part.directive == "exercise" else part)
-        for draft in (item for item in items if isinstance(item, _ExerciseDraft)):
-            name = draft.block.name
-            if missing := [part for part in NEEDED if part not in draft.parts]:
-                begin = f"add a block that begins with ```{missing[0]}"
-                raise draft.block.error(f"exercise {name!r} has no {missing[0]}: {begin}")
-            self.exercises[name] = draft
+        drafts = [item.checked() for item in items if isinstance(item, _ExerciseDraft)]
+        self.exercises |= {draft.block.name: draft for draft in drafts}
         return items
 
     def _take_name(self, block: Fence) -> None:

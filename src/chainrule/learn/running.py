@@ -1,16 +1,9 @@
 """`run(task)`: a learner's code in its template, then the exercise's check. Returns a transcript of what they did.
 
-The check is Python that runs in the namespace of the learner's code, with three more functions:
-
-    expect(label, got, expected, node=None, tolerance=5e-8)    compares two values; one row of the report
-    show(root, label="")                                       draws a graph on the page
-    fail(message)                                              ends the check
-
-Nothing is judged here: `grading` does that from the `Transcript`, which says what every `expect` was given. `Task` and
-`Transcript` are plain data, so the two can happen in different processes, and code that tampers with its own process
-changes no verdict. Whatever the learner's code does, a transcript comes back: syntax errors and exceptions are reported
-with the line that the learner wrote. What cannot be survived here (`os._exit`, endless loops, no memory) is up to
-`submissions` and to the page.
+The check is Python that runs in the namespace of the learner's code, with `expect`, `show` and `fail` (see `Session`).
+Nothing is judged here: `grading` does that. Tasks and transcripts are plain data, so the two can happen in different
+processes, and code that tampers with its own process changes no verdict. Whatever the learner's code does, a transcript
+comes back; what cannot be survived here (`os._exit`, endless loops, no memory) is up to `submissions` and to the page.
 """
 
 from __future__ import annotations
@@ -38,7 +31,6 @@ MOST_COMPARED = 10_000  # calls of `expect`, and numbers in one of them
 MOST_DEPTH = 20  # of nested lists
 MOST_BITS = 1024  # of an integer: it fits a float, about
 MOST_LETTERS = 10_000  # of a label, a text that is compared, and a spelling
-CHECK = "<check>"
 MOST_OUTPUT = 10_000  # characters
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # what ast.parse may raise
 
@@ -225,6 +217,8 @@ def _text(found: Any, digits: int = 10) -> str:
 
 # Running.
 
+_compiled = lru_cache(maxsize=64)(compile)
+
 
 def read(task: Task) -> Reading:
     """What the answer's text shows before it runs."""
@@ -335,17 +329,12 @@ def _ending(task: Task, session: Session) -> tuple[str | None, Error | None]:
             exec(program, names)
         names.update(expect=session.expect, show=session.show, fail=session.fail)
         with _AsItWas():
-            exec(_compiled(task.check), names)
+            exec(_compiled(task.check, "<check>", "exec"), names)
     except _Failed as failed:
         return str(failed), None
     except BaseException as caught:  # SystemExit and KeyboardInterrupt too: the learner's code raised them
         return None, explain(caught, source)
     return None, None
-
-
-@lru_cache(maxsize=64)
-def _compiled(check: str) -> Any:
-    return compile(check, CHECK, "exec")
 
 
 class _AsItWas:

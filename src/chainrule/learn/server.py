@@ -1,12 +1,10 @@
 """`chainrule learn`: serves the course's site to this computer only.
 
-The site is a folder of files that any web host can serve. This server adds what hosts often lack: the MIME types that
-browsers insist on, and the two headers that let the page share memory with its Python, so that code can be interrupted.
-With a folder of lessons, every request for `course.json` reads them again: reload the page to see a change.
-
-Only the site's files are found, looked up by name: no path of a request ever reaches the file system. A request and its
-answer have a deadline, and the number of connections is limited, so that no client can keep the server busy for ever or
-exhaust its descriptors.
+Any web host could serve it. This server adds what hosts often lack: the MIME types that browsers insist on, and the two
+headers that let the page share memory with its Python, so that code can be interrupted. With a folder of lessons, every
+request for `course.json` reads them again. Only the site's files are found, by name: no path of a request ever reaches
+the file system. No client can keep the server busy for ever or exhaust its descriptors: requests have a deadline, and
+connections are limited.
 """
 
 from __future__ import annotations
@@ -45,9 +43,6 @@ HEADERS = {
 MOST_CONNECTIONS = 100
 RESERVED = 32  # file descriptors not for connections; a connection needs two: for itself and for a file
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-NOT_BUILT = (
-    "the lessons are not built: run `make lessons` in a checkout (it needs Node.js), or install a wheel, which has them"
-)
 
 
 def site_folder() -> Path:

@@ -1,12 +1,8 @@
-"""Grades a learner's file. Each answer runs in its own process, with limits.
-
-A submission is a Python file. A line `# exercise: NAME` says which exercise the code below it answers. Answers that
-passed replace the solutions in the exercises after them.
+"""Grades a learner's file, in which a line `# exercise: NAME` says which exercise the code below it answers.
 
 Each answer runs in a new Python in a scratch folder, within the limits of `confinement`. That Python is this module,
-run with `-m`: it reads a task as JSON from standard input and writes a transcript to standard output. The answer
-controls everything in its process, so nothing is decided there: it is not told what is expected, and what comes back
-is compared here with what the solution's own run expected.
+run with `-m`: a task comes in, a transcript goes out. The answer controls everything in its process, so nothing is
+decided there: it is not told what is expected, and what comes back is compared here with what the solution's run had.
 """
 
 from __future__ import annotations
@@ -87,7 +83,10 @@ def _check_markers(lines: Sequence[str], marked: Sequence[tuple[int, str]], name
 
 
 def grade_answers(course: Course, answers: list[Answer], limits: Limits | None = None) -> Iterator[dict[str, Any]]:
-    """One report per answer, as data for JSON; line numbers refer to the file."""
+    """One report per answer, as data for JSON; line numbers refer to the file.
+
+    Answers that passed replace the solutions in the exercises after them.
+    """
     codes: dict[str, str] = {}
     for answer in answers:
         exercise = course.exercises[answer.name]
@@ -121,7 +120,11 @@ def _run_apart(task: Task, limits: Limits) -> Transcript | Error:
     with scratch_folder() as scratch, out_of_reach(), tempfile.TemporaryFile() as request:
         request.write(json.dumps({"task": asdict(task), "limits": asdict(limits)}).encode())
         request.seek(0)
-        command, env = [sys.executable, "-P", "-m", "chainrule.learn.submissions"], _environment(scratch)
+        kept = {key: os.environ[key] for key in ("PATH", "CHAINRULE_ENGINE") if key in os.environ}
+        package = str(Path(__file__).resolve().parents[2])
+        env = kept | {"PYTHONPATH": package, "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+        env |= {"HOME": scratch, "TMPDIR": scratch}
+        command = [sys.executable, "-P", "-m", "chainrule.learn.submissions"]
         with Popen(
             command, stdin=request, stdout=PIPE, stderr=DEVNULL, cwd=scratch, env=env, start_new_session=True
         ) as process:
@@ -176,13 +179,6 @@ def _ended(status: int, limits: Limits) -> Error:
         return Error("Report", "Your code closed what is not its own, so the report of its check was lost.")
     how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
     return Error("Ended", f"Your code ended Python itself ({how}), so nothing could be checked.")
-
-
-def _environment(scratch: str) -> dict[str, str]:
-    kept = {key: os.environ[key] for key in ("PATH", "CHAINRULE_ENGINE") if key in os.environ}
-    package = str(Path(__file__).resolve().parents[2])
-    ours = {"PYTHONPATH": package, "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    return kept | ours | {"HOME": scratch, "TMPDIR": scratch, "PYTHONHASHSEED": "0"}
 
 
 # The scratch folder.
