@@ -125,11 +125,7 @@ class Formula:
 
 
 def parse(text: str) -> Formula:
-    """Read a formula: statements separated by `;`, the last of which is the result.
-
-    >>> parse("where(a > b, a, b) ** 2").evaluate({"a": 1.0, "b": 3.0})
-    9.0
-    """
+    """Read a formula: statements separated by `;`, the last of which is the result."""
     if not isinstance(text, str):
         raise TypeError(f"`text` must be a string, got {type(text).__name__}")
     text = text.strip()

@@ -269,11 +269,7 @@ def point_graph(name: str, x: float, y: float, target: float) -> str:
 
 
 def layer_gradients(depth: int, activation: str, init: str, seed: int) -> str:
-    """The mean absolute gradient of each layer's weights, in an untrained network with `depth` hidden layers.
-
-    >>> len(json.loads(layer_gradients(5, "tanh", "uniform", 1))["layers"])
-    6
-    """
+    """The mean absolute gradient of each layer's weights, in an untrained network with `depth` hidden layers."""
     model = nn.MLP(2, [4] * depth + [1], activation=activation, init=init, rng=seed)
     points = data.moons(n=12, seed=0)
     losses.mean_square([model(x) for x in points.inputs], points.targets).backward()

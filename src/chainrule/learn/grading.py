@@ -241,12 +241,7 @@ def _general(rows: Sequence[Row]) -> str | None:
 
 
 def verify(course: Course) -> list[str]:
-    """What is wrong with the course's exercises, one sentence each: only solutions may pass.
-
-    >>> from chainrule.learn.lesson_files import read_course
-    >>> verify(read_course({"01-hello.md": "---\\ntitle: Hello\\nsummary: A lesson.\\n---\\nWelcome."}))
-    []
-    """
+    """What is wrong with the course's exercises, one sentence each: only solutions may pass."""
     return [problem for exercise in course.exercises.values() for problem in _problems(exercise)]
 
 

@@ -2,7 +2,7 @@
 
 Nodes are of any class in the style of micrograd (`data`, `grad`, `_prev`, `_op`, `_backward`, perhaps `label`). Such a
 class does not store the order of its operands, but its closures do: they hold `self` and `other`. The order of the
-backward pass is the learner's as well: their `backward()` runs once more, and every `_backward` records what it changed.
+backward pass is the learner's as well: their `backward()` runs once more, and each `_backward` records what it changed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,6 @@ from chainrule.stepping.steps import MOST_NODES, handwritten_steps, spell
 from chainrule.stepping.steps import describe as describe_values
 
 RULES = {"+": ops.add, "*": ops.mul, "-": ops.sub, "/": ops.div, "%": ops.mod, "**": ops.pow_}
-
-
-def is_node(thing: Any) -> bool:
-    """Whether `thing` is a node of a graph, of any class.
-
-    >>> is_node(Value(1.0)), is_node(1.0)
-    (True, False)
-    """
-    return not isinstance(thing, type) and all(hasattr(thing, name) for name in ("data", "grad", "_prev"))
 
 
 def describe(root: Any, names: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -104,7 +95,7 @@ def _last_value(code: str, names: dict[str, Any]) -> Any:
 
 def _oldest_first(root: Any) -> tuple[list[Any], list[list[Any]]]:
     """The nodes of the graph, operands before results, and the operands of each."""
-    if not is_node(root):
+    if isinstance(root, type) or not all(hasattr(root, name) for name in ("data", "grad", "_prev")):
         raise TypeError(f"`root` must be a node with `data`, `grad` and `_prev`; got {type(root).__name__}")
     order: dict[int, Any] = {}
     operands: dict[int, list[Any]] = {}

@@ -75,11 +75,7 @@ def load_course(folder: str | Path | None = None) -> Course:
 
 
 def read_course(texts: Mapping[str, str]) -> Course:
-    """The course made of these texts, keyed by file name.
-
-    >>> read_course({"01-hello.md": "---\\ntitle: Hello\\nsummary: A lesson.\\n---\\nWelcome."}).lessons[0].title
-    'Hello'
-    """
+    """The course made of these texts, keyed by file name."""
     context, drafts = _Context(), []
     for file, text in texts.items():
         lines = text.splitlines()
