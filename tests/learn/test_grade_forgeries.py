@@ -14,9 +14,8 @@ import pytest
 
 from chainrule.cli import main
 from chainrule.learn import confinement
-from chainrule.learn.check_code import numbered, without_expected
 from chainrule.learn.confinement import Limits
-from chainrule.learn.grading import SKIPPED, grade, reference_of, task_for, without_answers
+from chainrule.learn.grading import SKIPPED, grade, numbered, reference_of, task_for, without_answers, without_expected
 from chainrule.learn.lesson_files import load_course, read_course
 from chainrule.learn.submissions import grade_answers, grade_apart, read_answers
 

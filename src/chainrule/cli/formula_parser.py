@@ -129,8 +129,6 @@ def parse(text: str) -> Formula:
     if not isinstance(text, str):
         raise TypeError(f"`text` must be a string, got {type(text).__name__}")
     text = text.strip()
-    if not text:
-        raise FormulaError("the formula is empty: write one such as a*b + c")
     if len(text) > MOST_CHARACTERS:
         raise FormulaError(f"the formula has {len(text):,} characters; at most {MOST_CHARACTERS:,} are read")
     return _Parser(text).formula()
@@ -161,10 +159,8 @@ class _Parser:
                 instructions += self.postfix(statement.value)
             else:
                 self.fail(statement, "a formula is made of expressions and assignments, as in `e = a*b; e + c`")
-        last = statements[-1]
-        result = last.targets[0].id if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name) else ""
         for name, node in self.assigned.items():
-            if name not in self.used and name != result:
+            if name not in self.used and name != instructions[-1].thing:
                 self.fail(node, f"`{shown(name)}` is never used: use it in a later statement, or leave it out")
         return Formula(self.text, list(self.inputs), instructions)
 

@@ -81,11 +81,11 @@ def train(**options: Any) -> int:
     """Train a network on a data set or a CSV file."""
     with input_errors():
         examples = load(options)
-        is_file = isinstance(examples, data.CsvDataset)
         training, test = examples, None
         if options["test"]:
             training, test = data.split(examples, 1.0 - options["test"], Random(options["seed"]))
         problem = pose(examples, options["task"])
+        is_file = isinstance(examples, data.CsvDataset)
         scaling = scale(training, problem.task) if is_file and not options["raw"] else None
         model = build(problem, options)
         kind, usual = OPTIMIZERS[options["optimizer"]]

@@ -14,7 +14,6 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
-from itertools import groupby
 from pathlib import Path
 
 from chainrule.learn import course
@@ -163,44 +162,33 @@ def _front_matter(file: str, lines: list[str]) -> tuple[dict[str, str], int]:
     raise LessonError(file, 1, "the front matter does not end: write --- on a line of its own below it")
 
 
-def _parts(file: str, lines: list[str], first: int) -> list[str | Fence]:
-    """Prose and fenced blocks, in order."""
-    parts: list[str | Fence] = []
-    for is_fence, items in groupby(_lines_and_fences(file, lines, first), lambda item: isinstance(item, Fence)):
-        run = list(items)
-        if is_fence:
-            parts += run
-        elif "".join(map(str, run)).strip():
-            parts.append("\n".join(map(str, run)).strip("\n"))
-    return parts
-
-
-def _lines_and_fences(file: str, lines: list[str], number: int) -> Iterator[str | Fence]:
-    """Lines of prose, and the blocks that have a directive."""
+def _parts(file: str, lines: list[str], number: int) -> Iterator[str | Fence]:
+    """Prose, and the blocks that have a directive, in order."""
+    prose: list[str] = []
     while number < len(lines):
-        line = lines[number]
+        prose.append(lines[number])
         number += 1
-        fence = _FENCE.match(line)
-        if not fence:
-            yield line
+        if not (fence := _FENCE.match(prose[-1])):
             continue
-        end = _end_of_fence(file, lines, number, fence[1])
+        closing = re.compile(rf"\s*{fence[1]}`*\s*")
+        end = next((place for place in range(number, len(lines)) if closing.fullmatch(lines[place])), None)
+        if end is None:
+            raise LessonError(file, number, f"the block that begins here does not end: close it with {fence[1]}")
         word = fence[2].split(maxsplit=1)[0] if fence[2] else ""
         if word in DIRECTIVES:
             attributes = _attributes(file, number, fence[2].removeprefix(word))
+            yield from _text(prose[:-1])
             yield Fence(file, number, word, attributes, "\n".join(lines[number:end]))
+            prose = []
         else:
             _check_language(file, number, word, fence[2])
-            yield from lines[number - 1 : end + 1]
+            prose += lines[number : end + 1]
         number = end + 1
+    yield from _text(prose)
 
 
-def _end_of_fence(file: str, lines: list[str], number: int, fence: str) -> int:
-    for place in range(number, len(lines)):
-        closing = lines[place].strip()
-        if closing and set(closing) == {"`"} and len(closing) >= len(fence):
-            return place
-    raise LessonError(file, number, f"the block that begins here does not end: close it with {fence}")
+def _text(lines: list[str]) -> list[str]:
+    return ["\n".join(lines).strip("\n")] if "".join(lines).strip() else []
 
 
 def _check_language(file: str, number: int, word: str, info: str) -> None:

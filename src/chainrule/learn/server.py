@@ -172,9 +172,6 @@ class Punctual(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def writable(self) -> bool:
-        return True
-
     def readinto(self, buffer: Any) -> int:
         return self._in_time().recv_into(buffer)
 
