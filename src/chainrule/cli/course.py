@@ -113,8 +113,12 @@ def _answers(course: Course, path: str, exercise: str, lesson: str) -> list[Answ
         raise BadInput(f"`--lesson` is {lesson!r}, which is not in the course: it has {', '.join(known)}")
     if lesson and not exercise and len(known[lesson]) == 1:
         exercise = known[lesson][0]
-    with input_errors(f"{path}: "):
-        answers = read_answers(_read(path), exercise)
+    if not os.path.isfile(path):
+        raise BadInput(f"there is no file {path!r}")
+    if os.path.getsize(path) > MOST_BYTES:
+        raise BadInput(f"{path!r} is larger than a megabyte: a submission is a short Python file")
+    with input_errors(f"{path}: "), open(path, encoding="utf-8-sig") as file:
+        answers = read_answers(file.read(), exercise)
     for answer in answers:
         if answer.name not in course.exercises:
             exercises = ", ".join(course.exercises)
@@ -122,12 +126,3 @@ def _answers(course: Course, path: str, exercise: str, lesson: str) -> list[Answ
         if lesson and answer.name not in known[lesson]:
             raise BadInput(f"exercise {answer.name!r} is not in lesson {lesson}: that has {', '.join(known[lesson])}")
     return answers
-
-
-def _read(path: str) -> str:
-    if not os.path.isfile(path):
-        raise BadInput(f"there is no file {path!r}")
-    if os.path.getsize(path) > MOST_BYTES:
-        raise BadInput(f"{path!r} is larger than a megabyte: a submission is a short Python file")
-    with open(path, encoding="utf-8-sig") as file:
-        return file.read()

@@ -150,9 +150,8 @@ class _Parser:
         for statement in statements:
             if isinstance(statement, ast.Assign):
                 name = self.target(statement)
-                instructions += self.postfix(statement.value)
+                instructions += [*self.postfix(statement.value), Instruction("assign", name)]
                 self.define(name, statement.targets[0])
-                instructions.append(Instruction("assign", name))
             elif isinstance(statement, ast.Expr):
                 if statement is not statements[-1]:
                     self.fail(statement, "only the last statement is the result: name this one, as in `e = a*b; …`")

@@ -42,7 +42,7 @@ def describe(root: Any, names: Mapping[str, Any] | None = None) -> dict[str, Any
     triples = zip(numbers, names_of, constants, strict=True)
     formulas = [FormulaText(number, "" if fixed else name) for number, name, fixed in triples]
     with suppress(Exception):  # show a failing backward() as far as it got
-        steps += _backward_steps(root, nodes, index, constants)
+        steps += _backward_steps(nodes, constants)
     return {
         "root": index[id(root)],
         "nodes": [
@@ -173,10 +173,8 @@ def _expression(node: Any, number: float, operands: list[FormulaText]) -> dict[s
     return {"names": f"{tag}({names})", "numbers": f"{tag}({values})"}
 
 
-def _backward_steps(
-    root: Any, nodes: list[Any], index: Mapping[int, int], constants: list[bool]
-) -> Iterator[dict[str, Any]]:
-    """The steps of the learner's `backward()`, call by call. Restores the nodes afterwards."""
+def _backward_steps(nodes: list[Any], constants: list[bool]) -> Iterator[dict[str, Any]]:
+    """The steps of the learner's `backward()` on the last node, call by call. Restores the nodes afterwards."""
     calls: list[tuple[int, list[float], list[float]]] = []
     kept = [(node, node.data, node.grad, node._backward) for node in nodes]
 
@@ -195,15 +193,15 @@ def _backward_steps(
         for i, node in enumerate(nodes):
             node.grad = 0.0
             node._backward = listening(i, node._backward)
-        root.backward()
+        nodes[-1].backward()
     except Exception:
         if not calls:
             raise
     finally:
-        seed = calls[0][1][index[id(root)]] if calls else root.grad
+        seed = calls[0][1][-1] if calls else nodes[-1].grad
         for node, data, grad, backward in kept:
             node.data, node.grad, node._backward = data, grad, backward
-    yield {"kind": "seed", "node": index[id(root)], "after": spell(_float(seed))}
+    yield {"kind": "seed", "node": len(nodes) - 1, "after": spell(_float(seed))}
     for i, before, after in calls:
         yield from handwritten_steps(i, before, after, constants)
 
