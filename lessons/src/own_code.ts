@@ -23,7 +23,7 @@ export function ownSource(course: Course): string {
   return template ? fill(template, "", { ...solutions(course), ...ownCodes() }).text : "";
 }
 
-/** `chainrule.learn.templates.fill`, for when Python is not loaded yet. */
+/** `chainrule.learn.course.fill`, for when Python is not loaded yet. */
 export function fill(template: string, code: string, codes: Record<string, string>): Source {
   const lines: string[] = [];
   let [first, count] = [0, 0];

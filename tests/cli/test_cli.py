@@ -134,7 +134,7 @@ def iris(folder):
 
 def test_errors_are_escaped_and_short_whatever_they_hold(run, monkeypatch):
     for error in (ValueError("\x1b[2J" * 1_000_000), RuntimeError("\x9b\r")):
-        monkeypatch.setattr("chainrule.cli.formulas.parse", mock.Mock(side_effect=error))
+        monkeypatch.setattr("chainrule.cli.derivatives.parse", mock.Mock(side_effect=error))
         _, _, err = run("grad", "a", "--at", "a=1")
         assert err.replace("\n", "").isprintable()
         assert len(err) < 5000
@@ -165,7 +165,7 @@ def test_hostile_models_are_used_or_refused_in_a_sentence(folder):
 def test_the_hostile_commands_are_hostile_enough_for_a_careless_command(folder, monkeypatch, fault):
     """Faults that were there: sizes that nobody checked, texts that nobody escaped or cut short."""
     if fault == "exit 3":
-        monkeypatch.setattr("chainrule.cli.formulas.MOST_NODES", 10**9)
+        monkeypatch.setattr("chainrule.cli.derivatives.MOST_NODES", 10**9)
     else:
         quote = str if fault == "length" else lambda thing, most=0: str(thing)[:100]
         monkeypatch.setattr("chainrule.cli.models.quoted", quote)

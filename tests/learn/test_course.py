@@ -7,11 +7,9 @@ import sys
 
 import pytest
 
-from chainrule.learn.course import Exercise, Predict, Prose, Quiz, Stepper, Widget, exercise_data, exercise_from
+from chainrule.learn.course import Exercise, Predict, Prose, Quiz, Stepper, Widget, exercise_data, exercise_from, fill
 from chainrule.learn.grading import course_json
-from chainrule.learn.lesson_files import WIDGETS, load_course, read_course
-from chainrule.learn.lesson_text import LessonError
-from chainrule.learn.templates import fill
+from chainrule.learn.lesson_files import WIDGETS, LessonError, load_course, read_course
 from project import ROOT
 
 FRONT = "---\ntitle: A lesson\nsummary: What it is about.\n---\n"

@@ -13,31 +13,17 @@ from pathlib import Path
 import pytest
 
 from chainrule.cli import main
-from chainrule.learn.confinement import Limits, overfull, scratch_folder
-from chainrule.learn.kernel import MACHINES
+from chainrule.learn.confinement import MACHINES, Limits
 from chainrule.learn.lesson_files import load_course
-from chainrule.learn.submissions import grade_apart, read_answers
+from chainrule.learn.submissions import grade_apart, overfull, read_answers, scratch_folder
+from lesson_texts import DOUBLE
 
 EXERCISES = load_course().exercises
-LESSON = """---
+LESSON = f"""---
 title: Mine
 summary: A lesson of my own.
 ---
-```exercise name=double
-prompt: Double it.
-```
-```starter
-def double(x):
-    ...
-```
-```solution
-def double(x):
-    return 2 * x
-```
-```check
-expect("double(3)", double(3), 6)
-```
-```wrong message="That squares it."
+{DOUBLE}```wrong message="That squares it."
 def double(x):
     return x * x
 ```

@@ -14,12 +14,11 @@ import torch
 import chainrule
 from chainrule import closures, data
 from chainrule.learn import grading, running
-from chainrule.learn.course import Predict, Stepper
+from chainrule.learn.course import Predict, Stepper, fill
 from chainrule.learn.explaining import explain
 from chainrule.learn.grading import UNCHANGED, grade, grade_json, verify, with_fingerprints
 from chainrule.learn.graphs import describe, steps_json
 from chainrule.learn.lesson_files import load_course, read_course
-from chainrule.learn.templates import fill
 from chainrule.stepping import steps as stepping
 
 COURSE = load_course()

@@ -18,6 +18,7 @@ from browser import stop_the_clock, watch
 from chainrule.learn.course import Exercise, Quiz
 from chainrule.learn.lesson_files import load_course
 from chainrule.learn.server import make_server, site_folder
+from lesson_texts import DOUBLE
 from project import ROOT
 
 AXE = ROOT / "lessons" / "node_modules" / "axe-core" / "axe.min.js"
@@ -750,7 +751,7 @@ def test_one_can_tab_through_a_lesson_and_out_of_an_editor(page, site):
 
 # Teachers' lessons.
 
-OWN_LESSON = """---
+OWN_LESSON = f"""---
 title: A lesson of my own
 summary: One exercise.
 ---
@@ -759,21 +760,7 @@ Some $x^2$ and **prose**.
 ```widget name=nudge function="x ** )"
 ```
 
-```exercise name=double title="Double it"
-prompt: Return twice `x`.
-```
-```starter
-def double(x):
-    ...
-```
-```solution
-def double(x):
-    return 2 * x
-```
-```check
-expect("double(4)", double(4), 8)
-```
-"""
+{DOUBLE}"""
 
 
 @contextmanager

@@ -15,10 +15,9 @@ from collections.abc import Sequence
 import click
 
 import chainrule
-from chainrule.cli.console import BadInput, Settings, complain
+from chainrule.cli.console import BadInput, complain
 from chainrule.cli.course import grade, learn, lessons
-from chainrule.cli.formulas import draw, grad, step
-from chainrule.cli.functions import check, compile_
+from chainrule.cli.derivatives import check, compile_, draw, grad, step
 from chainrule.cli.machine import bench, info
 from chainrule.cli.models import predict, train
 
@@ -41,7 +40,15 @@ def app(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+def _debug(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    context.find_root().ensure_object(dict)["debug"] = wanted
+
+
+debug = click.Option(
+    ["--debug"], is_flag=True, is_eager=True, expose_value=False, callback=_debug, help="Show tracebacks."
+)
 for command in (train, predict, grad, draw, step, check, compile_, learn, grade, lessons, bench, info):
+    command.params.append(debug)
     app.add_command(command)
 
 
@@ -55,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     b        -3           2
     0
     """
-    settings = Settings()
+    settings = {"debug": False}
     if arguments is None:
         arguments = sys.argv[1:]
         for stream in (sys.stdout, sys.stderr):
@@ -66,19 +73,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code if isinstance(code, int) else 0
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "chainrule"
-        message, status = f"{_sentence(error)}\nSee `{command} --help`.", 2
+        message, status = f"{' '.join(error.format_message().split())}\nSee `{command} --help`.", 2
     except click.Abort:
         message, status = "interrupted", 130
     except Exception as error:
-        if settings.debug:
+        if settings["debug"]:
             traceback.print_exc()
-        message, status = str(error), 2
-        if not isinstance(error, BadInput):
-            message = f"{type(error).__name__}: {error}\nThis is a bug in chainrule; --debug shows where."
-            status = 3
+        bug = f"{type(error).__name__}: {error}\nThis is a bug in chainrule; --debug shows where."
+        message, status = (str(error), 2) if isinstance(error, BadInput) else (bug, 3)
     complain(message)
     return status
-
-
-def _sentence(error: click.UsageError) -> str:
-    return " ".join(error.format_message().split())

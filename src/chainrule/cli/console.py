@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -22,27 +20,6 @@ Decorator = Callable[[Any], Any]
 
 class BadInput(Exception):  # noqa: N818  # it is the input that is at fault
     """Input that cannot be used, explained in a line or two; exit code 2."""
-
-
-@dataclass
-class Settings:
-    """What holds for the whole run."""
-
-    debug: bool = False
-
-
-class Command(click.Command):
-    """A command with the option `--debug`."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        hidden: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
-        self.params.append(click.Option(["--debug"], **hidden, callback=_debug, help="Show tracebacks."))
-
-
-def _debug(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        context.find_root().ensure_object(Settings).debug = True
 
 
 def option(name: str, default: Any, text: str, kind: Any = None, metavar: str | None = None) -> Decorator:
@@ -77,11 +54,7 @@ def input_errors(prefix: str = "") -> Iterator[None]:
 
 
 def spell(number: float) -> str:
-    """A number for people, with up to twelve digits.
-
-    >>> spell(-6.0), spell(0.1 + 0.2)
-    ('-6', '0.3')
-    """
+    """A number for people, with up to twelve digits."""
     return f"{number:.12g}"
 
 
@@ -101,12 +74,12 @@ def _plain(thing: Any) -> Any:
     return thing
 
 
-def print_table(rows: Sequence[Sequence[str]], left: int = 1) -> None:
-    """Print rows in columns, below a first row of names; the first `left` columns are left-aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [c.ljust(w) if k < left else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))]
-        click.echo("  ".join(cells).rstrip())
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns, below a first row of names; the first column is left-aligned."""
+    first, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, *cells in rows:
+        right = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+        click.echo("  ".join([name.ljust(first), *right]).rstrip())
 
 
 def assignments(texts: Sequence[str], lists: bool = False) -> dict[str, Any]:
@@ -170,8 +143,3 @@ def check_outputs(**paths: str | None) -> None:
         if place in seen:
             raise BadInput(f"`--{seen[place]}` and `--{option}` are the same file, {path!r}: give two names")
         seen[place] = option
-
-
-def output_to_stderr() -> redirect_stdout[Any]:
-    """Keeps what a progress bar or a user's file prints apart from the results."""
-    return redirect_stdout(sys.stderr)

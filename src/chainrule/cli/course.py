@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from chainrule.cli.console import BadInput, Command, input_errors, json_option, option, print_json
+from chainrule.cli.console import BadInput, input_errors, json_option, option, print_json
 
 if TYPE_CHECKING:
     from chainrule.learn.course import Course
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 1_000_000
 
 
-@click.command(cls=Command)
+@click.command()
 @click.option("--lessons", metavar="DIR", help="A folder with lessons of your own, in place of chainrule's.")
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="The port to serve on; a free one if left out.")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
@@ -45,7 +45,7 @@ def learn(lessons: str | None, port: int, no_browser: bool) -> None:
             click.echo("", err=True)
 
 
-@click.command(cls=Command)
+@click.command()
 @click.argument("submission", metavar="SUBMISSION.py")
 @click.option("--exercise", default="", metavar="NAME", help="What the file answers, if it has no `# exercise: NAME`.")
 @click.option("--lesson", default="", metavar="ID", help="The lesson the exercise must be in, such as 03-closures.")
@@ -70,7 +70,7 @@ def grade(submission: str, exercise: str, lesson: str, folder: str | None, secon
     return 0 if passed else 1
 
 
-@click.command(cls=Command)
+@click.command()
 @click.argument("folder", metavar="[DIR]", required=False)
 @json_option
 def lessons(folder: str | None, as_json: bool) -> int:
@@ -113,21 +113,16 @@ def _answers(course: Course, path: str, exercise: str, lesson: str) -> list[Answ
         raise BadInput(f"`--lesson` is {lesson!r}, which is not in the course: it has {', '.join(known)}")
     if lesson and not exercise and len(known[lesson]) == 1:
         exercise = known[lesson][0]
-    with input_errors(f"{path}: "):
-        answers = read_answers(_read(path), exercise)
-    for answer in answers:
-        if answer.name not in course.exercises:
-            known_names = ", ".join(course.exercises)
-            raise BadInput(f"{path}: there is no exercise {answer.name!r}; the course has {known_names}")
-        if lesson and answer.name not in known[lesson]:
-            raise BadInput(f"exercise {answer.name!r} is not in lesson {lesson}: that has {', '.join(known[lesson])}")
-    return answers
-
-
-def _read(path: str) -> str:
     if not os.path.isfile(path):
         raise BadInput(f"there is no file {path!r}")
     if os.path.getsize(path) > MOST_BYTES:
         raise BadInput(f"{path!r} is larger than a megabyte: a submission is a short Python file")
-    with open(path, encoding="utf-8-sig") as file:
-        return file.read()
+    with input_errors(f"{path}: "), open(path, encoding="utf-8-sig") as file:
+        answers = read_answers(file.read(), exercise)
+    for answer in answers:
+        if answer.name not in course.exercises:
+            exercises = ", ".join(course.exercises)
+            raise BadInput(f"{path}: there is no exercise {answer.name!r}; the course has {exercises}")
+        if lesson and answer.name not in known[lesson]:
+            raise BadInput(f"exercise {answer.name!r} is not in lesson {lesson}: that has {', '.join(known[lesson])}")
+    return answers

@@ -1,10 +1,8 @@
 """Formulas as text: `e = a*b; tanh(e + c)` in, a graph of labelled Values out. Nothing is evaluated as code.
 
-    text ──ast.parse──► syntax tree ──whitelist──► Formula: instructions in postfix order ──build──► Values
-
-The whitelist has numbers, names, the operators `+ - * / % **`, comparisons of two operands, the ops of the table, and
-assignments that name intermediate results. Python's own parser reads the text, so it means what it means in Python. An
-error quotes the line, with a caret below the place.
+Python's own parser reads the text, so it means what it means in Python; a whitelist turns the syntax tree into
+instructions in postfix order. It has numbers, names, the operators `+ - * / % **`, comparisons of two operands, the ops
+of the table, and assignments that name intermediate results. An error quotes the line, with a caret below the place.
 """
 
 from __future__ import annotations
@@ -118,10 +116,8 @@ class Formula:
             elif kind == "assign":
                 names[thing] = result = assign(thing, stack.pop())
             else:
-                start = len(stack) - operands
-                given = stack[start:]
-                positional, named = given[: operands - len(keywords)], given[operands - len(keywords) :]
-                stack[start:] = [thing(*positional, **dict(zip(keywords, named, strict=True)))]
+                first, named = len(stack) - operands, len(stack) - len(keywords)
+                stack[first:] = [thing(*stack[first:named], **dict(zip(keywords, stack[named:], strict=True)))]
         return stack.pop() if stack else result
 
     def __repr__(self) -> str:
@@ -129,16 +125,10 @@ class Formula:
 
 
 def parse(text: str) -> Formula:
-    """Read a formula: statements separated by `;`, the last of which is the result.
-
-    >>> parse("where(a > b, a, b) ** 2").evaluate({"a": 1.0, "b": 3.0})
-    9.0
-    """
+    """Read a formula: statements separated by `;`, the last of which is the result."""
     if not isinstance(text, str):
         raise TypeError(f"`text` must be a string, got {type(text).__name__}")
     text = text.strip()
-    if not text:
-        raise FormulaError("the formula is empty: write one such as a*b + c")
     if len(text) > MOST_CHARACTERS:
         raise FormulaError(f"the formula has {len(text):,} characters; at most {MOST_CHARACTERS:,} are read")
     return _Parser(text).formula()
@@ -160,19 +150,16 @@ class _Parser:
         for statement in statements:
             if isinstance(statement, ast.Assign):
                 name = self.target(statement)
-                instructions += self.postfix(statement.value)
+                instructions += [*self.postfix(statement.value), Instruction("assign", name)]
                 self.define(name, statement.targets[0])
-                instructions.append(Instruction("assign", name))
             elif isinstance(statement, ast.Expr):
                 if statement is not statements[-1]:
                     self.fail(statement, "only the last statement is the result: name this one, as in `e = a*b; …`")
                 instructions += self.postfix(statement.value)
             else:
                 self.fail(statement, "a formula is made of expressions and assignments, as in `e = a*b; e + c`")
-        last = statements[-1]
-        result = last.targets[0].id if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name) else ""
         for name, node in self.assigned.items():
-            if name not in self.used and name != result:
+            if name not in self.used and name != instructions[-1].thing:
                 self.fail(node, f"`{shown(name)}` is never used: use it in a later statement, or leave it out")
         return Formula(self.text, list(self.inputs), instructions)
 
@@ -185,7 +172,9 @@ class _Parser:
                 warnings.simplefilter("ignore")  # Python's, about text that is refused below
                 body = ast.parse(self.text, filename="").body  # with a name, Python would read that file for the line
         except SyntaxError as error:
-            self.fail_at(error.lineno or 1, (error.offset or 1) - 1, 1, _syntax(error))
+            message = error.msg.partition(" (")[0].removesuffix(". Perhaps you forgot a comma?")
+            message = {"invalid syntax": "something is missing or misplaced here"}.get(message, message)
+            self.fail_at(error.lineno or 1, (error.offset or 1) - 1, 1, message)
         except (RecursionError, MemoryError):
             raise FormulaError("the formula is nested too deeply: name intermediate results, `e = …; …`") from None
         except ValueError as error:
@@ -299,8 +288,3 @@ class _Parser:
         shown, dots = "".join(c if c.isprintable() else " " for c in source[first : first + 100]), "…" if first else ""
         caret = " " * (column - first + len(dots)) + "^" * max(1, min(width, len(shown) - (column - first)))
         raise FormulaError(f"{dots}{shown}\n{caret} {message}") from None
-
-
-def _syntax(error: SyntaxError) -> str:
-    message = error.msg.partition(" (")[0].removesuffix(". Perhaps you forgot a comma?")
-    return "something is missing or misplaced here" if message == "invalid syntax" else message

@@ -14,14 +14,14 @@ import click
 
 import chainrule
 from chainrule import data, losses, nn, optim
-from chainrule.cli.console import Command, json_option, option, print_json, print_table
+from chainrule.cli.console import json_option, option, print_json, print_table
 from chainrule.core.walk import oldest_first
 
 OPTIONAL = ("matplotlib", "pygraphviz", "jax", "torch")
 NEEDED = ("click", "llvmlite", "numpy", "rich", "safetensors")
 
 
-@click.command(cls=Command)
+@click.command()
 @option("--seconds", 3.0, "Time to spend on measuring.", click.FloatRange(0.01, 600.0))
 @json_option
 def bench(seconds: float, as_json: bool) -> None:
@@ -30,6 +30,8 @@ def bench(seconds: float, as_json: bool) -> None:
     A hundred points, 337 parameters, hinge loss and L2 penalty. Measurements take turns; each time is the best of its
     kind.
     """
+    from chainrule.compiler.run.steps import CompiledSteps
+
     points = data.micrograd_moons()
     model = nn.MLP(2, [16, 16, 1], rng=1337)
     optimizer = optim.SGD(model.parameters(), lr=0.01)
@@ -46,17 +48,15 @@ def bench(seconds: float, as_json: bool) -> None:
 
     root = total(points.inputs)
     nodes = len(oldest_first(root))
-    works: dict[str, Callable[[], Any]] = {
-        "build the graph": lambda: total(points.inputs),
-        "backward": root.backward,
-        "training step, eager": eager_step,
-    }
-    from chainrule.compiler.run.steps import CompiledSteps
-
     started = time.perf_counter()
     steps = CompiledSteps(total, points.inputs, optimizer)
     compiling = time.perf_counter() - started
-    works["100 training steps, compiled"] = lambda: steps.run(100)
+    works = {
+        "build the graph": lambda: total(points.inputs),
+        "backward": root.backward,
+        "training step, eager": eager_step,
+        "100 training steps, compiled": lambda: steps.run(100),
+    }
     times = _best(works, seconds)
     times["training step, compiled"] = times.pop("100 training steps, compiled") / 100
     if as_json:
@@ -69,7 +69,7 @@ def bench(seconds: float, as_json: bool) -> None:
     click.echo(f"compiling took {compiling:.2f} s")
 
 
-@click.command(cls=Command)
+@click.command()
 @json_option
 def info(as_json: bool) -> None:
     """Show versions, the engine in use, the processor, and which optional packages are installed."""

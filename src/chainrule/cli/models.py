@@ -10,6 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from importlib.util import find_spec
 from itertools import pairwise
 from random import Random
@@ -18,10 +19,9 @@ from typing import Any
 import click
 
 import chainrule
-from chainrule import Value, data, losses, nn, optim
+from chainrule import data, losses, nn, optim
 from chainrule.cli.console import (
     BadInput,
-    Command,
     assignments,
     at_option,
     check_outputs,
@@ -29,7 +29,6 @@ from chainrule.cli.console import (
     input_errors,
     json_option,
     option,
-    output_to_stderr,
     print_json,
 )
 from chainrule.cli.problems import LOSSES, Problem, pose, scale
@@ -39,9 +38,6 @@ from chainrule.core.quoting import escaped, listed, quoted, shown
 from chainrule.data.tables import read_table
 from chainrule.files import MOST_LAYERS, notes
 from chainrule.training import History
-
-Loss = Callable[[list[Any], list[Any]], Any]
-Penalty = Callable[[list[Value]], Any]
 
 FIXED: dict[str, Callable[[], data.Dataset]] = {"xor": data.xor, "four-points": data.four_points}
 DRAWN: dict[str, tuple[Callable[[int, float, int], data.Dataset], float]] = {  # and their usual noise
@@ -63,7 +59,7 @@ MOST_STEPS = 10_000_000
 TASKS = "auto: texts are classes, targets -1 and 1 a margin, 0 and 1 binary, other numbers a regression."
 
 
-@click.command(cls=Command)
+@click.command()
 @click.argument("source", metavar="xor|four-points|moons|circles|spirals|FILE.csv")
 @option("--hidden", "16,16", 'Sizes of the hidden layers; "" for none.')
 @option("--activation", "tanh", "Any op of one operand: tanh, relu, gelu, …")
@@ -85,11 +81,11 @@ def train(**options: Any) -> int:
     """Train a network on a data set or a CSV file."""
     with input_errors():
         examples = load(options)
-        is_file = isinstance(examples, data.CsvDataset)
         training, test = examples, None
         if options["test"]:
             training, test = data.split(examples, 1.0 - options["test"], Random(options["seed"]))
         problem = pose(examples, options["task"])
+        is_file = isinstance(examples, data.CsvDataset)
         scaling = scale(training, problem.task) if is_file and not options["raw"] else None
         model = build(problem, options)
         kind, usual = OPTIMIZERS[options["optimizer"]]
@@ -99,7 +95,10 @@ def train(**options: Any) -> int:
     check_outputs(plot=options["plot"], save=options["save"])
     _check_picture(options["plot"])
     prepared = scaling.prepared(training) if scaling else training
-    history = fit(model, problem.loss, penalty, prepared, optimizer, options["steps"])
+    settings: dict[str, Any] = {"penalty": penalty, "optimizer": optimizer, "epochs": options["steps"]}
+    with redirect_stdout(sys.stderr), warnings.catch_warnings():  # the progress bar is no result
+        warnings.simplefilter("ignore", RuntimeWarning)  # the history reports a loss that diverged, too
+        history = chainrule.fit(model, LOSSES[problem.task], prepared, **settings, progress=sys.stderr.isatty())
     if history.stopped:
         complain(f"{history.stopped}; nothing was written")
         return 1
@@ -113,7 +112,6 @@ def train(**options: Any) -> int:
             write_whole(options["plot"], picture(model, problem, training, history, options["plot"]))
         if options["save"]:
             chainrule.save(model, options["save"], {"problem": problem.to_json()})
-    files = [path for path in (options["plot"], options["save"]) if path]
     result = {
         "data": options["source"],
         "task": problem.task,
@@ -130,7 +128,7 @@ def train(**options: Any) -> int:
         "loss": {"first": history.loss[0], "last": history.loss[-1]},
         **quality,
         "test": {"examples": len(test), **test_quality} if test else None,
-        "files": files,
+        "files": [path for path in (options["plot"], options["save"]) if path],
     }
     print_json(result) if options["as_json"] else _print_training(result, model)
     return 0
@@ -170,30 +168,18 @@ def build(problem: Problem, options: dict[str, Any]) -> nn.MLP:
     shape = [*(int(size.lstrip("0")[:10]) for size in sizes), problem.outputs]  # ten digits are too many already
     parameters = sum((before + 1) * after for before, after in pairwise([len(problem.columns), *shape]))
     if parameters > MOST_PARAMETERS or len(shape) > MOST_LAYERS:
-        most = f"{MOST_PARAMETERS:,} parameters and {MOST_LAYERS:,} layers are the most"
         size = f"`--hidden` {quoted(options['hidden'])} on {len(problem.columns):,} columns"
+        most = f"{MOST_PARAMETERS:,} parameters and {MOST_LAYERS:,} layers are the most"
         raise BadInput(f"{size} is too large: {most}")
-    activation = options["activation"]
-    init = "he" if activation in RECTIFIERS else "xavier"
-    return nn.MLP(len(problem.columns), shape, activation=activation, init=init, rng=options["seed"])
-
-
-def fit(
-    model: nn.MLP, loss: Loss, penalty: Penalty, examples: data.Dataset, optimizer: optim.Optimizer, steps: int
-) -> History:
-    """`chainrule.fit`, with a progress bar on standard error if that is a terminal."""
-    options: dict[str, Any] = {"penalty": penalty, "optimizer": optimizer, "epochs": steps}
-    with output_to_stderr(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # the history reports a loss that diverged, too
-        return chainrule.fit(model, loss, examples, **options, progress=sys.stderr.isatty())
+    init = "he" if options["activation"] in RECTIFIERS else "xavier"
+    return nn.MLP(len(problem.columns), shape, activation=options["activation"], init=init, rng=options["seed"])
 
 
 def predictions(model: nn.MLP, problem: Problem, rows: list[list[float]]) -> list[dict[str, Any]]:
     """The model's predictions for rows of unscaled inputs."""
     from chainrule.training.inference import answers
 
-    outputs = answers(model, rows)
-    return [problem.answer(row) for row in outputs.reshape(len(rows), -1).tolist()]
+    return [problem.answer(row) for row in answers(model, rows).reshape(len(rows), -1).tolist()]
 
 
 def picture(model: nn.MLP, problem: Problem, examples: data.Dataset, history: History, path: str) -> bytes:
@@ -222,8 +208,7 @@ def _check_picture(path: str | None) -> None:
         raise BadInput("`--plot` needs matplotlib: install it with pip install 'chainrule[plot]'")
     from matplotlib.figure import Figure
 
-    kinds = Figure().canvas.get_supported_filetypes()
-    if os.path.splitext(path)[1][1:].lower() not in kinds:
+    if os.path.splitext(path)[1][1:].lower() not in Figure().canvas.get_supported_filetypes():
         raise BadInput(f"`--plot` {path}: the name must end in a kind of picture, such as .png, .svg or .pdf")
 
 
@@ -233,8 +218,8 @@ def _print_training(result: dict[str, Any], model: nn.MLP) -> None:
     click.echo(f"{result['data']}: {result['examples']} examples of {names}; task: {result['task']}{classes}")
     click.echo(f"{model!r}, {result['parameters']} parameters")
     click.echo(f"{result['optimizer']}, lr {result['lr']:g}, {result['steps']} steps in {result['seconds']:.2g} s")
-    first, last = result["loss"]["first"], result["loss"]["last"]
-    click.echo("  ".join([f"loss {first:.4g} → {last:.4g}", *_qualities(result)]))
+    loss = "loss {first:.4g} → {last:.4g}".format(**result["loss"])
+    click.echo("  ".join([loss, *_qualities(result)]))
     if result["test"]:
         click.echo("  ".join([f"test, {result['test']['examples']} examples:", *_qualities(result["test"])]))
     for path in result["files"]:
@@ -242,11 +227,11 @@ def _print_training(result: dict[str, Any], model: nn.MLP) -> None:
 
 
 def _qualities(result: dict[str, Any]) -> list[str]:
-    words = [f"accuracy {result['accuracy']:.1%}"] if "accuracy" in result else []
-    return words + ([f"rms error {result['rms error']:.4g}"] if "rms error" in result else [])
+    forms = {"accuracy": ".1%", "rms error": ".4g"}
+    return [f"{name} {result[name]:{form}}" for name, form in forms.items() if name in result]
 
 
-@click.command(cls=Command)
+@click.command()
 @click.argument("model", metavar="MODEL.safetensors")
 @click.argument("file", required=False, metavar="[FILE.csv]")
 @at_option

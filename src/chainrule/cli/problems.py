@@ -45,11 +45,6 @@ class Problem:
         """The number of the model's outputs."""
         return len(self.classes) if self.task == "classes" else 1
 
-    @property
-    def loss(self) -> Callable[..., Any]:
-        """The loss function that training minimizes."""
-        return LOSSES[self.task]
-
     def answer(self, outputs: Sequence[float]) -> dict[str, Any]:
         """What the outputs mean in terms of the data: a prediction, and how certain it is."""
         score = outputs[0]
@@ -60,8 +55,8 @@ class Problem:
         if self.task == "binary":
             return {"prediction": int(score > 0.0), "probability": 1.0 / (1.0 + math.exp(-abs(score)))}
         best = losses.argmax(outputs)
-        probability = 1.0 / sum(math.exp(z - outputs[best]) for z in outputs)
-        return {"prediction": self.classes[best], "probability": probability}
+        certainty = 1.0 / sum(math.exp(z - outputs[best]) for z in outputs)
+        return {"prediction": self.classes[best], "probability": certainty}
 
     def quality(self, answers: Sequence[dict[str, Any]], targets: Sequence[Any]) -> dict[str, float]:
         """The accuracy of predictions, or their root mean square error."""
@@ -92,9 +87,7 @@ class Problem:
         names = [self.columns, self.classes, [self.task], [self.target]]
         if not all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in names):
             return False
-        if HALF_A_CHARACTER.search("".join(chain.from_iterable(names))):
-            return False
-        if not all(len(set(part)) == len(part) for part in names):
+        if HALF_A_CHARACTER.search("".join(chain(*names))) or any(len(set(part)) < len(part) for part in names):
             return False
         return self.task in LOSSES and (len(self.classes) > 1 if self.task == "classes" else not self.classes)
 
@@ -116,10 +109,8 @@ class Scaling:
 
     def prepared(self, data: Dataset) -> Dataset:
         """The scaled examples."""
-        scales = list(zip(self.means, self.deviations, strict=True))
-        inputs = [
-            [(x - mean) / deviation for x, (mean, deviation) in zip(row, scales, strict=True)] for row in data.inputs
-        ]
+        rows = [zip(row, self.means, self.deviations, strict=True) for row in data.inputs]
+        inputs = [[(x - mean) / deviation for x, mean, deviation in row] for row in rows]
         if (self.target_mean, self.target_deviation) == (0.0, 1.0):
             return Dataset(inputs, data.targets)
         return Dataset(inputs, [(y - self.target_mean) / self.target_deviation for y in data.targets])
@@ -145,12 +136,12 @@ class Scaling:
 
 def pose(data: Dataset, task: str) -> Problem:
     """The problem that `data` poses; the task `auto` is inferred from the targets."""
+    columns, target, classes = [f"x{k}" for k in range(len(data.inputs[0]))], "target", list[str]()
     if isinstance(data, CsvDataset):
         columns, target, classes = data.columns, data.target, data.classes
-    else:
-        columns, target, classes = [f"x{k}" for k in range(len(data.inputs[0]))], "target", []
     if task == "auto":
-        task = "classes" if classes else recognised(data.targets)
+        kinds = set(data.targets)
+        task = "classes" if classes else "margin" if kinds == {-1, 1} else "binary" if kinds == {0, 1} else "regression"
     _check(task, classes, data.targets, target)
     return Problem(task, columns, target, list(classes))
 
@@ -158,20 +149,8 @@ def pose(data: Dataset, task: str) -> Problem:
 def scale(data: Dataset, task: str) -> Scaling:
     """The scaling of `data` to mean 0 and deviation 1; in a regression, of the target too."""
     inputs = list(zip(*data.inputs, strict=True))
-    means, deviations = [fmean(column) for column in inputs], [_deviation(column) for column in inputs]
-    if task == "regression":
-        return Scaling(means, deviations, fmean(data.targets), _deviation(data.targets))
-    return Scaling(means, deviations)
-
-
-def recognised(targets: Sequence[float]) -> str:
-    """The task that such targets suggest.
-
-    >>> recognised([0.0, 1.0, 1.0]), recognised([-1, 1]), recognised([0.5, 2.0])
-    ('binary', 'margin', 'regression')
-    """
-    kinds = set(targets)
-    return "margin" if kinds == {-1, 1} else "binary" if kinds == {0, 1} else "regression"
+    of_target = (fmean(data.targets), _deviation(data.targets)) if task == "regression" else ()
+    return Scaling([fmean(column) for column in inputs], [_deviation(column) for column in inputs], *of_target)
 
 
 def _check(task: str, classes: Sequence[str], targets: Sequence[Any], target: str) -> None:

@@ -49,24 +49,17 @@ def _random_network(
     make: Callable[[float], Any], sizes: Sequence[int], activation: str, output: str, rng: Random
 ) -> Network:
     """A network of Values that `make` creates."""
-    layers = [
-        [([make(rng.uniform(-1.0, 1.0)) for _ in range(nin)], make(0.0)) for _ in range(nout)]
-        for nin, nout in pairwise(sizes)
-    ]
-    names = [activation] * (len(sizes) - 2) + [output]
-    return Network(
-        layers, [[_neuron(*w, _ACTIVATIONS[name]) for w in layer] for layer, name in zip(layers, names, strict=True)]
-    )
+
+    def neuron(nin: int) -> tuple[list[Any], Any]:
+        return [make(rng.uniform(-1.0, 1.0)) for _ in range(nin)], make(0.0)
+
+    layers = [[neuron(nin) for _ in range(nout)] for nin, nout in pairwise(sizes)]
+    names = zip(layers, [activation] * (len(sizes) - 2) + [output], strict=True)
+    return Network(layers, [[_neuron(*parts, _ACTIVATIONS[name]) for parts in layer] for layer, name in names])
 
 
 def _neuron(weights: list[Any], bias: Any, activate: Callable[[Any], Any]) -> Neuron:
-    def neuron(x: Sequence[Any]) -> Any:
-        total = bias
-        for w, xi in zip(weights, x, strict=True):
-            total = total + w * xi
-        return activate(total)
-
-    return neuron
+    return lambda x: activate(sum((w * xi for w, xi in zip(weights, x, strict=True)), start=bias))
 
 
 _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
@@ -167,17 +160,17 @@ class Playground:
         if own:
             self.network = _random_network(_own_class(own), sizes, activation, "linear", self.rng)
         else:
-            layers = [layer.neurons for layer in nn.MLP(2, sizes[1:], activation=activation, rng=self.rng).layers]
-            self.network = Network([[(neuron.w, neuron.b) for neuron in layer] for layer in layers], layers)
-        for name, parameter in zip(_names(self.network), self.network.parameters(), strict=True):
-            parameter.label = name
-        self.twins = [
-            Value(parameter.data) for parameter in self.network.parameters()
-        ]  # Adam takes chainrule's Values only
+            made = [layer.neurons for layer in nn.MLP(2, sizes[1:], activation=activation, rng=self.rng).layers]
+            self.network = Network([[(neuron.w, neuron.b) for neuron in layer] for layer in made], made)
+        for depth, layer in enumerate(self.network.layers, 1):
+            for i, (weights, bias) in enumerate(layer, 1):
+                bias.label = f"b{depth},{i}"
+                for k, weight in enumerate(weights, 1):
+                    weight.label = f"w{depth},{i},{k}"
+        self.twins = [Value(p.data) for p in self.network.parameters()]  # Adam takes chainrule's Values only
         self.optimizer = optim.Adam(self.twins, lr=float(settings.get("lr", 0.03)))
         self.batch = int(settings.get("batch", 20))
-        self.steps = 0
-        self.loss = float("nan")
+        self.steps, self.loss = 0, float("nan")
         self.queue: list[data.Dataset] = []
 
     def step(self) -> None:
@@ -236,16 +229,11 @@ _kept: dict[str, Any] = {}
 
 
 def start(kind: str, settings: str) -> str:
-    """Create a demonstration; returns its name and initial state.
-
-    >>> json.loads(start("training", '{"data": "xor"}'))["targets"]
-    [-1.0, 1.0, 1.0, -1.0]
-    """
+    """Create a demonstration; returns its name and initial state."""
     if kind not in _KINDS:
         raise ValueError(f"`kind` must be one of {', '.join(_KINDS)}, got {kind!r}")
-    demonstration = _KINDS[kind](json.loads(settings))
     name = f"{kind}-{time.monotonic_ns()}"
-    _kept[name] = demonstration
+    _kept[name] = demonstration = _KINDS[kind](json.loads(settings))
     while len(_kept) > MOST_KEPT:
         del _kept[next(iter(_kept))]
     return _json({"name": name, **demonstration.state()})
@@ -260,8 +248,7 @@ def advance(name: str, steps: int, seconds: float) -> str:
     >>> advance("long gone", 1, 1.0)
     'null'
     """
-    demonstration = _kept.get(name)
-    if demonstration is None:
+    if (demonstration := _kept.get(name)) is None:
         return "null"
     end = time.monotonic() + seconds
     for _ in range(steps):
@@ -273,8 +260,7 @@ def advance(name: str, steps: int, seconds: float) -> str:
 
 def point_graph(name: str, x: float, y: float, target: float) -> str:
     """The graph of one point's loss in a playground, {"graph": …} or {"error": …}; null if it is no longer kept."""
-    playground = _kept.get(name)
-    if playground is None:
+    if (playground := _kept.get(name)) is None:
         return "null"
     try:
         return json.dumps({"graph": playground.graph([x, y], target)})
@@ -283,11 +269,7 @@ def point_graph(name: str, x: float, y: float, target: float) -> str:
 
 
 def layer_gradients(depth: int, activation: str, init: str, seed: int) -> str:
-    """The mean absolute gradient of each layer's weights, in an untrained network with `depth` hidden layers.
-
-    >>> len(json.loads(layer_gradients(5, "tanh", "uniform", 1))["layers"])
-    6
-    """
+    """The mean absolute gradient of each layer's weights, in an untrained network with `depth` hidden layers."""
     model = nn.MLP(2, [4] * depth + [1], activation=activation, init=init, rng=seed)
     points = data.moons(n=12, seed=0)
     losses.mean_square([model(x) for x in points.inputs], points.targets).backward()
@@ -322,12 +304,8 @@ def _points(settings: dict[str, Any]) -> data.Dataset:
     return _POINTS[kind](n, float(settings.get("noise", 0.1)), seed)
 
 
-def _moved(points: data.Dataset, move: Callable[[float, float], list[float]]) -> data.Dataset:
-    return data.Dataset([move(x, y) for x, y in points.inputs], points.targets)
-
-
-def _scaled(points: data.Dataset, by: float) -> data.Dataset:
-    return _moved(points, lambda x, y: [by * x, by * y])
+def _moved(points: data.Dataset, right: float, up: float, wider: float, taller: float) -> data.Dataset:
+    return data.Dataset([[wider * (x + right), taller * (y + up)] for x, y in points.inputs], points.targets)
 
 
 def _squares(n: int, seed: int) -> data.Dataset:
@@ -338,19 +316,9 @@ def _squares(n: int, seed: int) -> data.Dataset:
 
 
 _POINTS: dict[str, Callable[[int, float, int], data.Dataset]] = {  # by their number, noise and seed
-    "moons": lambda n, noise, seed: _moved(data.moons(n, noise, seed), lambda x, y: [x - 0.5, 1.4 * (y - 0.25)]),
-    "circles": lambda n, noise, seed: _scaled(data.circles(n, noise, seed), 1.2),
-    "spirals": lambda n, noise, seed: _scaled(data.spirals(n, noise / 4, seed), 1.4),
+    "moons": lambda n, noise, seed: _moved(data.moons(n, noise, seed), -0.5, -0.25, 1.0, 1.4),
+    "circles": lambda n, noise, seed: _moved(data.circles(n, noise, seed), 0.0, 0.0, 1.2, 1.2),
+    "spirals": lambda n, noise, seed: _moved(data.spirals(n, noise / 4, seed), 0.0, 0.0, 1.4, 1.4),
     "blobs": lambda n, noise, seed: data.blobs(n=n, noise=3 * noise, seed=seed, classes=2),
     "xor": lambda n, noise, seed: _squares(n, seed),
 }
-
-
-def _names(network: Network) -> list[str]:
-    """Short names for the parameters: `w2,1,3` is the weight of the third input in neuron 1 of layer 2."""
-    return [
-        name
-        for depth, layer in enumerate(network.layers, 1)
-        for i, (weights, _) in enumerate(layer, 1)
-        for name in (*(f"w{depth},{i},{k}" for k in range(1, len(weights) + 1)), f"b{depth},{i}")
-    ]

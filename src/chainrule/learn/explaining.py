@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType, TracebackType
 
-from chainrule.learn.templates import Source
+from chainrule.learn.course import Source
 
 FILE = "your_code.py"  # the learner's code in tracebacks
 MOST_TEXT = 200  # characters of one value or message

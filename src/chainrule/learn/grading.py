@@ -1,16 +1,18 @@
 """`grade(exercise, code)`: runs a learner's code and the exercise's check, and returns a report.
 
-`running` runs it; its transcript is judged here. A wrong answer is recognised by its *fingerprint*, that is by its rows
-and how it failed, not by its text: code that behaves like an authored wrong answer gets that answer's message. Answers
-that behave alike are told apart by a pattern on the source.
-
-A transcript from an untrusted process is compared with what the solution's own run expected, the `reference`.
+`running` runs it; its transcript is judged here, one from an untrusted process by comparison with what the solution's
+own run expected, the `reference`. A wrong answer is recognised by its *fingerprint*, that is by its rows and how it
+failed, not by its text: code that behaves like an authored wrong answer gets that answer's message. Answers that behave
+alike are told apart by a pattern on the source.
 """
 
 from __future__ import annotations
 
+import ast
+import builtins
 import hashlib
 import json
+import symtable
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,16 +20,17 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
-from chainrule.learn.check_code import numbered, without_expected
-from chainrule.learn.course import Block, Course, Exercise, Wrong, exercise_data, exercise_from
+from chainrule.learn.course import Block, Course, Exercise, Wrong, clean, exercise_data, exercise_from, fill
 from chainrule.learn.explaining import Error
-from chainrule.learn.running import run
-from chainrule.learn.templates import clean, fill
-from chainrule.learn.transcripts import Comparison, Task, Transcript, agree
+from chainrule.learn.running import Comparison, Task, Transcript, agree, run
 
 VERSION = 1  # of the course's JSON
 MOST_ROWS = 200
 UNCHANGED = "This is still the code you started with: write your answer in it, then check again."
+POSITIONS = ("label", "got", "expected", "node", "tolerance")  # the arguments of `expect`
+NEEDED = ("label", "got", "node", "site")  # those that say nothing about the expected value
+SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.FunctionDef)  # imports stay: the learner's code sees them too
+BUILTINS = frozenset(dir(builtins))
 SKIPPED = "Not all that is checked was compared. Does your code change `expect`, or end the check before its time?"
 
 
@@ -61,10 +64,8 @@ class Report:
     def data(self) -> dict[str, Any]:
         """As data for JSON, without fingerprints."""
         rows = [{key: value for key, value in vars(row).items() if key != "print"} for row in self.rows]
-        error = asdict(self.error) if self.error else None
-        data = vars(self) | {"rows": rows, "error": error, "graphs": list(self.graphs)}
-        del data["fingerprint"]
-        return data
+        data = vars(self) | {"rows": rows, "error": self.error and asdict(self.error), "graphs": list(self.graphs)}
+        return {key: value for key, value in data.items() if key != "fingerprint"}
 
 
 def grade(exercise: Exercise, code: str, codes: Mapping[str, str] | None = None) -> Report:
@@ -205,19 +206,17 @@ def without_answers(task: Task, reference: Transcript) -> Task:
 
 def with_fingerprints(exercise: Exercise) -> Exercise:
     """The exercise with the fingerprint of each wrong answer. Runs those that have none yet."""
-    found = [wrong.fingerprint or _fingerprint_of(exercise, wrong.code) for wrong in exercise.wrong]
-    known = zip(exercise.wrong, found, strict=True)
-    return replace(exercise, wrong=tuple(replace(wrong, fingerprint=fingerprint) for wrong, fingerprint in known))
+
+    def found(wrong: Wrong) -> Wrong:
+        transcript = run(task_for(exercise, wrong.code))
+        return replace(wrong, fingerprint=_fingerprint(_rows(transcript, None)[:MOST_ROWS], transcript))
+
+    return replace(exercise, wrong=tuple(wrong if wrong.fingerprint else found(wrong) for wrong in exercise.wrong))
 
 
 @_once
 def _fingerprinted(exercise: Exercise) -> tuple[Wrong, ...]:
     return with_fingerprints(exercise).wrong
-
-
-def _fingerprint_of(exercise: Exercise, code: str) -> str:
-    transcript = run(task_for(exercise, code))
-    return _fingerprint(_rows(transcript, None)[:MOST_ROWS], transcript)
 
 
 def _fingerprint(rows: Sequence[Row], transcript: Transcript) -> str:
@@ -248,12 +247,7 @@ def _general(rows: Sequence[Row]) -> str | None:
 
 
 def verify(course: Course) -> list[str]:
-    """What is wrong with the course's exercises, one sentence each: only solutions may pass.
-
-    >>> from chainrule.learn.lesson_files import read_course
-    >>> verify(read_course({"01-hello.md": "---\\ntitle: Hello\\nsummary: A lesson.\\n---\\nWelcome."}))
-    []
-    """
+    """What is wrong with the course's exercises, one sentence each: only solutions may pass."""
     return [problem for exercise in course.exercises.values() for problem in _problems(exercise)]
 
 
@@ -275,9 +269,114 @@ def _problems(exercise: Exercise) -> Iterator[str]:
 
 
 def _first_fault(report: Report) -> str:
-    if report.error:
-        return report.error.text
-    for row in report.rows:
-        if not row.right:
-            return f"{row.label} is {row.got}, expected {row.expected}"
-    return report.message or "it failed"
+    wrong = (f"{row.label} is {row.got}, expected {row.expected}" for row in report.rows if not row.right)
+    return report.error.text if report.error else next(wrong, report.message or "it failed")
+
+
+# Checks that do not say what they expect, for the process that runs a learner's answer. The expected values come from a
+# run of the solution, matched call by call through the numbers of the `expect`s.
+
+
+@lru_cache(maxsize=64)
+def numbered(check: str) -> str:
+    """The check with `site=N` added to every statement `expect(…)`, so that its calls can be told apart.
+
+    >>> numbered('expect("x", x, 1)')
+    "expect('x', x, 1, site=0)"
+    """
+    tree = ast.parse(check)
+    for site, call in enumerate(_expectations(tree)):
+        call.keywords.append(ast.keyword("site", ast.Constant(site)))
+    return ast.unparse(tree)
+
+
+@lru_cache(maxsize=64)
+def without_expected(check: str, sites: frozenset[int]) -> str:
+    """A numbered check without the expected values at `sites`, and without statements that only compute them.
+
+    >>> print(without_expected("y = 6.0\\nexpect('f(3)', f(3), y, site=0)", frozenset({0})))
+    expect(label='f(3)', got=f(3), site=0)
+    """
+    tree = ast.parse(check)
+    own = _own_names(tree.body)
+    for call in _expectations(tree):
+        arguments = dict(zip(POSITIONS, call.args, strict=False)) | {str(key.arg): key.value for key in call.keywords}
+        if ast.literal_eval(arguments["site"]) in sites:
+            left = {name: arguments[name] for name in NEEDED if name in arguments}
+            expected = arguments.get("expected")
+            if expected is not None and not _mentioned(expected) <= own:  # it can raise an error, so it must run
+                left["expected"] = ast.Subscript(ast.Tuple([expected, ast.Constant(...)]), ast.Constant(-1))
+            call.args, call.keywords = [], [ast.keyword(name, value) for name, value in left.items()]
+    tree.body = _of_use(tree.body, own)
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def _expectations(tree: ast.Module) -> Iterator[ast.Call]:
+    """The calls of `expect` that are statements and spell out their arguments."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            call = node.value
+            spread = any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
+            if isinstance(call.func, ast.Name) and call.func.id == "expect" and not spread:
+                yield call
+
+
+def _own_names(body: Sequence[ast.stmt]) -> set[str]:
+    """Builtins, and names bound to the check's own numbers and functions: no learner's code is behind them."""
+    steps = list(_steps(body))
+    own = {name for step in steps for name in _bound(step)} | BUILTINS
+    while foreign := own & {name for step in steps if not _mentioned(step) <= own for name in _bound(step)}:
+        own -= foreign
+    return own
+
+
+def _steps(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+    """The statements, with loops flattened: `for x in y` binds x as `x = y` does."""
+    for statement in body:
+        if isinstance(statement, ast.For):
+            yield ast.fix_missing_locations(ast.Assign([statement.target], statement.iter, lineno=0))
+            yield from _steps([*statement.body, *statement.orelse])
+        else:
+            yield statement
+
+
+def _of_use(body: Sequence[ast.stmt], own: set[str]) -> list[ast.stmt]:
+    """The statements that are more than a calculation, or that these depend on."""
+
+    def is_calculation(statement: ast.stmt) -> bool:
+        return all(isinstance(step, SIMPLE) and _mentioned(step) <= own for step in _steps([statement]))
+
+    needed = {statement for statement in body if not is_calculation(statement)}
+    while True:
+        names = {name for statement in needed for name in _mentioned(statement)}
+        more = {statement for statement in body if statement not in needed and _changed(statement) & names}
+        if not more:
+            return [statement for statement in body if statement in needed]
+        needed |= more
+
+
+def _changed(statement: ast.stmt) -> set[str]:
+    """The names that a statement binds or calls a method of, as in `expected.append(…)`."""
+    called = {node.func for node in ast.walk(statement) if isinstance(node, ast.Call)}
+    asked = {f.value.id for f in called if isinstance(f, ast.Attribute) and isinstance(f.value, ast.Name)}
+    return asked | {name for step in _steps([statement]) for name in _bound(step)}
+
+
+def _bound(node: ast.AST) -> set[str]:
+    symbols = _table(node).get_symbols()
+    return {s.get_name() for s in symbols if s.is_assigned() or s.is_imported() or s.is_namespace()}
+
+
+def _mentioned(node: ast.AST) -> set[str]:
+    """The names that are not local to a function or a comprehension."""
+    table = _table(node)
+    found, inner = {symbol.get_name() for symbol in table.get_symbols()}, table.get_children()
+    while inner:
+        scope = inner.pop()
+        found |= {symbol.get_name() for symbol in scope.get_symbols() if symbol.is_global()}
+        inner += scope.get_children()
+    return found
+
+
+def _table(node: ast.AST) -> symtable.SymbolTable:
+    return symtable.symtable(ast.unparse(node), "<check>", "exec")

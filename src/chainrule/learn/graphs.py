@@ -1,10 +1,8 @@
 """A learner's own graph as the stepper shows it: its nodes, and the backward pass as the learner's code runs it.
 
-`describe(root)` takes a node of any class in the style of micrograd (`data`, `grad`, `_prev`, `_op`, `_backward`,
-perhaps `label`) and returns the data of `stepping.steps`. Such a class does not store the order of its operands, but
-its closures do: they hold `self` and `other`. The order of the backward pass is the learner's as well: their
-`backward()` runs once more while every `_backward` records what it changed, and then all numbers are restored.
-Chainrule's own Values are described by `stepping.steps`.
+Nodes are of any class in the style of micrograd (`data`, `grad`, `_prev`, `_op`, `_backward`, perhaps `label`). Such a
+class does not store the order of its operands, but its closures do: they hold `self` and `other`. The order of the
+backward pass is the learner's as well: their `backward()` runs once more, and each `_backward` records what it changed.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -20,19 +18,10 @@ from chainrule import engine, ops
 from chainrule.core.value import Value
 from chainrule.learn.explaining import FILE, explain
 from chainrule.stepping.formula_text import FormulaText, show
+from chainrule.stepping.steps import MOST_NODES, handwritten_steps, spell
 from chainrule.stepping.steps import describe as describe_values
 
-MOST_NODES = 300  # as in the stepper
 RULES = {"+": ops.add, "*": ops.mul, "-": ops.sub, "/": ops.div, "%": ops.mod, "**": ops.pow_}
-
-
-def is_node(thing: Any) -> bool:
-    """Whether `thing` is a node of a graph, of any class.
-
-    >>> is_node(Value(1.0)), is_node(1.0)
-    (True, False)
-    """
-    return not isinstance(thing, type) and all(hasattr(thing, name) for name in ("data", "grad", "_prev"))
 
 
 def describe(root: Any, names: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -52,8 +41,8 @@ def describe(root: Any, names: Mapping[str, Any] | None = None) -> dict[str, Any
     steps: list[dict[str, Any]] = []
     triples = zip(numbers, names_of, constants, strict=True)
     formulas = [FormulaText(number, "" if fixed else name) for number, name, fixed in triples]
-    with _restored(nodes), suppress(Exception):  # show a failing backward() as far as it got
-        steps += _backward_steps(root, nodes, index, constants)
+    with suppress(Exception):  # show a failing backward() as far as it got
+        steps += _backward_steps(nodes, constants)
     return {
         "root": index[id(root)],
         "nodes": [
@@ -62,8 +51,8 @@ def describe(root: Any, names: Mapping[str, Any] | None = None) -> dict[str, Any
                 "kind": "result" if operands[i] else "constant" if constants[i] else "leaf",
                 "op": str(getattr(node, "_op", "")),
                 "operands": [index[id(operand)] for operand in operands[i]],
-                "data": _number(numbers[i]),
-                "grad": None if constants[i] else _number(0.0),
+                "data": spell(numbers[i]),
+                "grad": None if constants[i] else spell(0.0),
                 "expression": _expression(node, numbers[i], [formulas[index[id(o)]] for o in operands[i]]),
             }
             for i, (node, name) in enumerate(zip(nodes, names_of, strict=True))
@@ -106,29 +95,24 @@ def _last_value(code: str, names: dict[str, Any]) -> Any:
 
 def _oldest_first(root: Any) -> tuple[list[Any], list[list[Any]]]:
     """The nodes of the graph, operands before results, and the operands of each."""
-    if not is_node(root):
-        kind = type(root).__name__
-        raise TypeError(f"`root` must be a node with `data`, `grad` and `_prev`; got {kind}")
-    order: list[Any] = []
-    operands = {id(root): _operands(root)}
-    pending = [(root, iter(operands[id(root)]))]
-    open_ = {id(root)}
-    while pending:
-        node, rest = pending[-1]
-        operand = next(rest, None)
-        if operand is None:
-            open_.discard(id(node))
-            order.append(node)
-            pending.pop()
-        elif id(operand) in open_:
-            raise ValueError("a node is among its own operands, so the graph has a circle")
-        elif id(operand) not in operands:
-            operands[id(operand)] = _operands(operand)
-            if len(operands) > MOST_NODES:
-                raise ValueError(f"`root` stands on more than {MOST_NODES} nodes: show a part of it")
-            open_.add(id(operand))
-            pending.append((operand, iter(operands[id(operand)])))
-    return order, [operands[id(node)] for node in order]
+    if isinstance(root, type) or not all(hasattr(root, name) for name in ("data", "grad", "_prev")):
+        raise TypeError(f"`root` must be a node with `data`, `grad` and `_prev`; got {type(root).__name__}")
+    order: dict[int, Any] = {}
+    operands: dict[int, list[Any]] = {}
+
+    def visit(node: Any) -> None:
+        operands[id(node)] = _operands(node)
+        if len(operands) > MOST_NODES:
+            raise ValueError(f"`root` stands on more than {MOST_NODES} nodes: show a part of it")
+        for operand in operands[id(node)]:
+            if id(operand) not in operands:
+                visit(operand)
+            elif id(operand) not in order:  # its operands are being visited
+                raise ValueError("a node is among its own operands, so the graph has a circle")
+        order[id(node)] = node
+
+    visit(root)
+    return list(order.values()), [operands[key] for key in order]
 
 
 def _operands(node: Any) -> list[Any]:
@@ -147,10 +131,8 @@ def _held_by(node: Any) -> dict[str, Any]:
     names = getattr(getattr(backward, "__code__", None), "co_freevars", ())
     held = {}
     for name, cell in zip(names, getattr(backward, "__closure__", None) or (), strict=False):
-        try:
+        with suppress(ValueError):  # never assigned
             held[name] = cell.cell_contents
-        except ValueError:  # never assigned
-            continue
     return held
 
 
@@ -191,11 +173,10 @@ def _expression(node: Any, number: float, operands: list[FormulaText]) -> dict[s
     return {"names": f"{tag}({names})", "numbers": f"{tag}({values})"}
 
 
-def _backward_steps(
-    root: Any, nodes: list[Any], index: Mapping[int, int], constants: list[bool]
-) -> Iterator[dict[str, Any]]:
-    """The steps of the learner's `backward()`, call by call."""
+def _backward_steps(nodes: list[Any], constants: list[bool]) -> Iterator[dict[str, Any]]:
+    """The steps of the learner's `backward()` on the last node, call by call. Restores the nodes afterwards."""
     calls: list[tuple[int, list[float], list[float]]] = []
+    kept = [(node, node.data, node.grad, node._backward) for node in nodes]
 
     def grads() -> list[float]:
         return [_float(node.grad) for node in nodes]
@@ -208,38 +189,22 @@ def _backward_steps(
 
         return listen
 
-    for i, node in enumerate(nodes):
-        node.grad = 0.0
-        node._backward = listening(i, node._backward)
     try:
-        root.backward()
+        for i, node in enumerate(nodes):
+            node.grad = 0.0
+            node._backward = listening(i, node._backward)
+        nodes[-1].backward()
     except Exception:
         if not calls:
             raise
-    seed = calls[0][1][index[id(root)]] if calls else _float(root.grad)
-    yield {"kind": "seed", "node": index[id(root)], "after": _number(seed)}
-    for i, before, after in calls:
-        for to, (old, grad) in enumerate(zip(before, after, strict=True)):
-            if repr(old) != repr(grad) and not constants[to]:
-                numbers = {"grad": before[i], "before": old, "after": grad, "change": grad - old}
-                shown = {key: _number(number) for key, number in numbers.items()}
-                yield {"kind": "handwritten", "node": i, "to": to, **shown}
-
-
-@contextmanager
-def _restored(nodes: list[Any]) -> Iterator[None]:
-    """Restores data, gradients and closures of the nodes afterwards."""
-    kept = [(node, node.data, node.grad, node._backward) for node in nodes]
-    try:
-        yield
     finally:
+        seed = calls[0][1][-1] if calls else nodes[-1].grad
         for node, data, grad, backward in kept:
             node.data, node.grad, node._backward = data, grad, backward
+    yield {"kind": "seed", "node": len(nodes) - 1, "after": spell(_float(seed))}
+    for i, before, after in calls:
+        yield from handwritten_steps(i, before, after, constants)
 
 
 def _float(number: Any) -> float:
     return ops.as_float(number, "data or grad")
-
-
-def _number(number: float) -> dict[str, str]:
-    return {"exact": repr(number), "text": show(number)}

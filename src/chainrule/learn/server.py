@@ -1,12 +1,10 @@
 """`chainrule learn`: serves the course's site to this computer only.
 
-The site is a folder of files that any web host can serve. This server adds what hosts often lack: the MIME types that
-browsers insist on, and the two headers that let the page share memory with its Python, so that code can be interrupted.
-With a folder of lessons, every request for `course.json` reads them again: reload the page to see a change.
-
-Only the site's files are found, looked up by name: no path of a request ever reaches the file system. A request and its
-answer have a deadline, and the number of connections is limited, so that no client can keep the server busy for ever or
-exhaust its descriptors.
+Any web host could serve it. This server adds what hosts often lack: the MIME types that browsers insist on, and the two
+headers that let the page share memory with its Python, so that code can be interrupted. With a folder of lessons, every
+request for `course.json` reads them again. Only the site's files are found, by name: no path of a request ever reaches
+the file system. No client can keep the server busy for ever or exhaust its descriptors: requests have a deadline, and
+connections are limited.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from importlib.resources import as_file, files
@@ -29,8 +27,7 @@ from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 from chainrule.learn.grading import course_json
-from chainrule.learn.lesson_files import load_course
-from chainrule.learn.lesson_text import LessonError
+from chainrule.learn.lesson_files import LessonError, load_course
 
 ADDRESS = "127.0.0.1"
 TEXT_TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".mjs": "text/javascript"}
@@ -46,17 +43,14 @@ HEADERS = {
 MOST_CONNECTIONS = 100
 RESERVED = 32  # file descriptors not for connections; a connection needs two: for itself and for a file
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-NOT_BUILT = (
-    "the lessons are not built: in a checkout, run `make lessons` (it needs Node.js), "
-    "or install a wheel, which has them inside"
-)
 
 
 def site_folder() -> Path:
     """The folder of the built site, or an error that says how to build it."""
     with as_file(files("chainrule.learn") / "site") as folder:
         if not (folder / "index.html").is_file():
-            raise FileNotFoundError(NOT_BUILT)
+            remedy = "in a checkout, run `make lessons` (it needs Node.js), or install a wheel, which has them inside"
+            raise FileNotFoundError(f"the lessons are not built: {remedy}")
         return folder
 
 
@@ -74,11 +68,9 @@ def site_files(folder: Path) -> dict[str, str]:
 def make_server(lessons: str | Path | None = None, port: int = 0) -> Server:
     """A server for the site, not yet running, on a free port unless `port` is given."""
     site = site_files(site_folder())
-    course: Callable[[], bytes] | None = None
     if lessons is not None:
         load_course(lessons)  # report mistakes in the folder before the browser opens
-        course = functools.partial(course_text, lessons)
-    handler = functools.partial(Handler, site=site, course=course)
+    handler = functools.partial(Handler, site=site, lessons=lessons)
     try:
         return Server((ADDRESS, port), handler)
     except OSError as error:
@@ -171,17 +163,13 @@ class Punctual(io.RawIOBase):
     """A connection whose reads and writes must finish by a deadline."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
-        self.end = 0.0
+        self.connection, self.end = connection, 0.0
 
     def set_deadline(self, seconds: float) -> None:
         """Everything that follows must finish within `seconds`, or raises a TimeoutError."""
         self.end = time.monotonic() + seconds
 
     def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -208,11 +196,8 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     silence = 30.0  # seconds after which a silent connection is closed
     deadline = 60.0  # seconds from the first byte of a request to the last of its answer
 
-    def __init__(
-        self, *arguments: Any, site: Mapping[str, str], course: Callable[[], bytes] | None = None, **options: Any
-    ) -> None:
-        self.site = site
-        self.course = course
+    def __init__(self, *arguments: Any, site: Mapping[str, str], lessons: str | Path | None, **options: Any) -> None:
+        self.site, self.lessons = site, lessons
         super().__init__(*arguments, **options)
 
     def setup(self) -> None:
@@ -245,11 +230,15 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         if not self._is_for_us():
             self.send_error(HTTPStatus.FORBIDDEN, "This server answers to its own address only")
             return None
-        if self.course is not None and self._path() == "/course.json":
-            text = self.course()
-            self.stream.set_deadline(self.deadline)  # making the course took time that is not the browser's
-            return self._send_course(text)
-        return super().send_head()
+        if self.lessons is None or self._path() != "/course.json":
+            return super().send_head()
+        text = course_text(self.lessons)
+        self.stream.set_deadline(self.deadline)  # making the course took time that is not the browser's
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", TYPES[".json"])
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        return io.BytesIO(text)
 
     def _is_for_us(self) -> bool:
         """Guards against DNS rebinding: a page elsewhere whose host name resolves to here sends that name."""
@@ -261,13 +250,6 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
     def translate_path(self, path: str) -> str:
         return self.site.get(self._path(), "")
-
-    def _send_course(self, text: bytes) -> BinaryIO:
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", TYPES[".json"])
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        return io.BytesIO(text)
 
     def end_headers(self) -> None:
         for name, value in HEADERS.items():

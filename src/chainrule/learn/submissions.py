@@ -1,38 +1,35 @@
-"""Grades a learner's file. Each answer runs in its own process, with limits.
-
-A submission is a Python file. A line `# exercise: NAME` says which exercise the code below it answers. Answers that
-passed replace the solutions in the exercises after them.
+"""Grades a learner's file, in which a line `# exercise: NAME` says which exercise the code below it answers.
 
 Each answer runs in a new Python in a scratch folder, within the limits of `confinement`. That Python is this module,
-run with `-m`: it reads a task as JSON from standard input and writes a transcript to standard output. The answer
-controls everything in its process, so nothing is decided there: it is not told what is expected, and what comes back
-is compared here with what the solution's own run expected.
+run with `-m`: a task comes in, a transcript goes out. The answer controls everything in its process, so nothing is
+decided there: it is not told what is expected, and what comes back is compared here with what the solution's run had.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import secrets
 import selectors
 import signal
-import subprocess
+import stat
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from typing import Any
 
-from chainrule.learn.confinement import Limits, confine, overfull, scratch_folder
+from chainrule.learn.confinement import Limits, confine, out_of_reach
 from chainrule.learn.course import Course, Exercise
 from chainrule.learn.explaining import Error
 from chainrule.learn.grading import Report, judge, reference_of, task_for, without_answers
-from chainrule.learn.kernel import out_of_reach
-from chainrule.learn.running import run
-from chainrule.learn.transcripts import Task, Transcript
+from chainrule.learn.running import Task, Transcript, run
 
 MARKER = re.compile(r"#\s*exercise:\s*(\S*)\s*$")
 STARTING = 5.0  # seconds for Python to start on a busy machine
@@ -71,8 +68,8 @@ def read_answers(text: str, name: str = "") -> list[Answer]:
 
 def _check_markers(lines: Sequence[str], marked: Sequence[tuple[int, str]], name: str) -> None:
     if not marked:
-        remedy = "begin it with `# exercise: NAME`, or give --exercise"
-        raise ValueError(f"it does not say which exercise it answers: {remedy}")
+        unclear = "it does not say which exercise it answers"
+        raise ValueError(f"{unclear}: begin it with `# exercise: NAME`, or give --exercise")
     first = marked[0][0]
     if name:
         both = f"line {first + 1} says `{lines[first].strip()}`, and `--exercise` says {name}"
@@ -86,7 +83,10 @@ def _check_markers(lines: Sequence[str], marked: Sequence[tuple[int, str]], name
 
 
 def grade_answers(course: Course, answers: list[Answer], limits: Limits | None = None) -> Iterator[dict[str, Any]]:
-    """One report per answer, as data for JSON; line numbers refer to the file."""
+    """One report per answer, as data for JSON; line numbers refer to the file.
+
+    Answers that passed replace the solutions in the exercises after them.
+    """
     codes: dict[str, str] = {}
     for answer in answers:
         exercise = course.exercises[answer.name]
@@ -120,30 +120,28 @@ def _run_apart(task: Task, limits: Limits) -> Transcript | Error:
     with scratch_folder() as scratch, out_of_reach(), tempfile.TemporaryFile() as request:
         request.write(json.dumps({"task": asdict(task), "limits": asdict(limits)}).encode())
         request.seek(0)
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "chainrule.learn.submissions"],
-            stdin=request,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=scratch,
-            env=_environment(scratch),
-            start_new_session=True,
-        )
-        try:
-            reply = _reply(process, limits, scratch)
-        finally:
-            _end_group(process)
+        kept = {key: os.environ[key] for key in ("PATH", "CHAINRULE_ENGINE") if key in os.environ}
+        package = str(Path(__file__).resolve().parents[2])
+        env = kept | {"PYTHONPATH": package, "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+        env |= {"HOME": scratch, "TMPDIR": scratch}
+        command = [sys.executable, "-P", "-m", "chainrule.learn.submissions"]
+        with Popen(
+            command, stdin=request, stdout=PIPE, stderr=DEVNULL, cwd=scratch, env=env, start_new_session=True
+        ) as process:
+            try:
+                reply = _reply(process, limits, scratch)
+            finally:  # it ends, and whatever it left running
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
         if overfull(scratch, limits):  # an answer can finish between two checks
             return FILLED
-    if isinstance(reply, Error):
-        return reply
     try:
-        return Transcript.from_data(json.loads(reply))
+        return reply if isinstance(reply, Error) else Transcript.from_data(json.loads(reply))
     except (ValueError, RecursionError):  # it was cut off, or the answer wrote it
         return Error("Report", "Your code wrote where only the report of its check is written, so nothing was checked.")
 
 
-def _reply(process: subprocess.Popen[bytes], limits: Limits, scratch: str) -> bytes | Error:
+def _reply(process: Popen[bytes], limits: Limits, scratch: str) -> bytes | Error:
     """What the process writes, up to the first newline; or why it writes nothing."""
     deadline = time.monotonic() + limits.seconds + GRACE + STARTING
     reply, pipe = b"", process.stdout
@@ -163,7 +161,7 @@ def _reply(process: subprocess.Popen[bytes], limits: Limits, scratch: str) -> by
                 if not piece:
                     selector.unregister(pipe)
             else:  # nothing can write to it any more
-                with suppress(subprocess.TimeoutExpired):
+                with suppress(TimeoutExpired):
                     status = process.wait(TICK)
                     return reply or _ended(status, limits)
     return stopped(limits.seconds)
@@ -183,20 +181,65 @@ def _ended(status: int, limits: Limits) -> Error:
     return Error("Ended", f"Your code ended Python itself ({how}), so nothing could be checked.")
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process and whatever it left running."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    if process.stdout:
-        process.stdout.close()
-    process.wait()
+# The scratch folder.
 
 
-def _environment(scratch: str) -> dict[str, str]:
-    kept = {key: os.environ[key] for key in ("PATH", "CHAINRULE_ENGINE") if key in os.environ}
-    package = str(Path(__file__).resolve().parents[2])
-    ours = {"PYTHONPATH": package, "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    return kept | ours | {"HOME": scratch, "TMPDIR": scratch, "PYTHONHASHSEED": "0"}
+@contextmanager
+def scratch_folder() -> Iterator[str]:
+    """A new folder. In the end it is removed with everything in it, however deep, whatever has its name by then."""
+    path = os.path.realpath(tempfile.mkdtemp(prefix="chainrule-grade-"))
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield path
+    finally:
+        with suppress(OSError):
+            _empty(handle)
+        with suppress(OSError):  # it may have been moved
+            os.rmdir(os.readlink(f"/proc/self/fd/{handle}") if sys.platform == "linux" else path)
+        os.close(handle)
+        with suppress(OSError):  # a link that took its place; it is not followed
+            os.unlink(path)
+
+
+def _empty(folder: int) -> None:
+    """Moves the contents of inner folders up instead of recursing: they can be deeper than the longest path."""
+    prefix, moved = secrets.token_hex(8), 0
+    os.fchmod(folder, stat.S_IRWXU)
+    while names := os.listdir(folder):
+        for name in names:
+            try:
+                os.unlink(name, dir_fd=folder)
+                continue
+            except (IsADirectoryError, PermissionError):  # for folders, on Linux and on macOS
+                os.chmod(name, stat.S_IRWXU, dir_fd=folder)
+            inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            for part in os.listdir(inner):
+                if stat.S_ISDIR(os.lstat(part, dir_fd=inner).st_mode):  # without permissions it cannot be moved
+                    os.chmod(part, stat.S_IRWXU, dir_fd=inner)
+                os.rename(part, f"{prefix}{moved}", src_dir_fd=inner, dst_dir_fd=folder)
+                moved += 1
+            os.close(inner)
+            os.rmdir(name, dir_fd=folder)
+
+
+def overfull(path: str, limits: Limits) -> bool:
+    """Whether a folder holds more than an answer may write."""
+    files = blocks = 0
+    pending = [path]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    files += 1
+                    blocks += entry.stat(follow_symlinks=False).st_blocks
+                    if files > limits.folder_files or blocks * 512 > limits.folder_megabytes << 20:
+                        return True
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+        except OSError as error:  # what has vanished or is inaccessible does not count
+            if error.errno == errno.ENAMETOOLONG:
+                return True
+    return False
 
 
 # The process that runs an answer.
@@ -209,12 +252,7 @@ def _serve() -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
-    dumps, write, leave, set_timer = (
-        json.dumps,
-        os.write,
-        os._exit,
-        signal.setitimer,
-    )  # before they can be patched
+    dumps, write, leave, set_timer = json.dumps, os.write, os._exit, signal.setitimer  # before they can be patched
     confine(limits, _out_of_time)
     try:
         transcript = run(task)

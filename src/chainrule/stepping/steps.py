@@ -16,7 +16,7 @@ A hand-written `_backward` is called to see what it does, so its steps hold only
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -81,8 +81,8 @@ def describe(
                 "kind": "result" if node._operands else "constant" if node._constant else "leaf",
                 "op": node._op,
                 "operands": [replay.index[operand] for operand in node._operands],
-                "data": _number(number_of(node)),
-                "grad": None if node._constant else _number(grad),
+                "data": spell(number_of(node)),
+                "grad": None if node._constant else spell(grad),
                 "expression": _expression(node, replay.operands(node)),
             }
             for node, name, grad in zip(nodes, names_of, start, strict=True)
@@ -113,7 +113,7 @@ class _Backward:
     def steps(self) -> Iterator[dict[str, Any]]:
         root = self.index[self.root]
         self.grads[root] = self.seed
-        yield {"kind": "seed", "node": root, "after": _number(self.seed)}
+        yield {"kind": "seed", "node": root, "after": spell(self.seed)}
         reached = set(below(self.root, operands_of=receivers))
         for i in reversed(range(len(self.nodes))):  # newest first, as the engine does
             if self.nodes[i] in reached:
@@ -136,12 +136,12 @@ class _Backward:
                 "node": i,
                 "to": to,
                 "operand": k,
-                "grad": _number(self.grads[i]),
-                "partial": _number(local),
+                "grad": spell(self.grads[i]),
+                "partial": spell(local),
                 "formula": self._partial_formula(partial, i),
-                "product": _number(product),
-                "before": _number(before),
-                "after": _number(self.grads[to]),
+                "product": spell(product),
+                "before": spell(before),
+                "after": spell(self.grads[to]),
                 "sum": f"{_bracketed(before, first=True)} + {_bracketed(product)}",
                 "multiplication": f"{_bracketed(self.grads[i], first=True)} · {_bracketed(local)}",
             }
@@ -159,17 +159,7 @@ class _Backward:
                 node.grad = grad
             self.nodes[i]._backward()
             self.grads = [node.grad for node in self.nodes]
-        for to, (old, grad) in enumerate(zip(before, self.grads, strict=True)):
-            if repr(old) != repr(grad) and not self.nodes[to]._constant:
-                yield {
-                    "kind": "handwritten",
-                    "node": i,
-                    "to": to,
-                    "grad": _number(before[i]),
-                    "before": _number(old),
-                    "after": _number(grad),
-                    "change": _number(grad - old),
-                }
+        yield from handwritten_steps(i, before, self.grads, [node._constant for node in self.nodes])
 
 
 def _names(nodes: list[Value], variables: Mapping[str, Any]) -> list[str]:
@@ -208,7 +198,18 @@ def _expression(node: Value, operands: list[FormulaText]) -> dict[str, str] | No
     return {"names": f"{tag}({names})", "numbers": f"{tag}({numbers})"}
 
 
-def _number(number: float) -> dict[str, str]:
+def handwritten_steps(
+    i: int, before: Sequence[float], after: Sequence[float], constants: Sequence[bool]
+) -> Iterator[dict[str, Any]]:
+    """What a call of the hand-written `_backward` of node `i` did to the gradients."""
+    for to, (old, grad) in enumerate(zip(before, after, strict=True)):
+        if repr(old) != repr(grad) and not constants[to]:
+            numbers = {"grad": before[i], "before": old, "after": grad, "change": grad - old}
+            yield {"kind": "handwritten", "node": i, "to": to, **{key: spell(n) for key, n in numbers.items()}}
+
+
+def spell(number: float) -> dict[str, str]:
+    """A number as Python writes it, and for reading."""
     return {"exact": repr(number), "text": show(number)}
 
 
