@@ -1,21 +1,75 @@
-"""The examples of a batch: from the user's lists and arrays to the rows that a machine runs on, and back."""
+"""Arguments of a compiled function: the trace for their structure, and the numbers in them as machines take them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from chainrule.compiler.passes.layout import padded
 from chainrule.compiler.run.machine import Machine
-from chainrule.compiler.run.traced import Traced
+from chainrule.compiler.run.traced import Source, Traced
+from chainrule.compiler.run.turns import compiling
+from chainrule.compiler.trace.symbols import refuse_numbers
 from chainrule.core.structure import ARRAY, NUMBER, Structure, difference, flatten
+from chainrule.core.value import Value
 from chainrule.ops import as_float
 
 
-def rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
+class Traces:
+    """The traces of a function, by the structure of the arguments."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.by_structure: dict[Structure, Traced] = {}
+
+    def on_numbers(self, inputs: Sequence[Any]) -> tuple[Traced, list[float]]:
+        """The trace for these arguments, and the numbers in them."""
+        numbers: list[float] = []
+        structure = tuple([flatten(given, numbers, partial(number, k), True) for k, given in enumerate(inputs)])
+        traced = self.by_structure.get(structure) or self._trace(structure, len(numbers))
+        if traced.classes:
+            traced.check_classes(lambda place: np.array(numbers[place : place + 1]))
+        return traced, numbers
+
+    def on_examples(self, arrays: Sequence[Any], names: Sequence[str] = ()) -> tuple[Traced, Examples]:
+        """The trace for one example of these arguments, which have a leading axis, and all of their examples."""
+        refuse_numbers("calls a batch of a compiled function")
+        if not arrays:
+            raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
+        called = names or [f"argument {k}" for k in range(len(arrays))]
+        structure, matrices = zip(*map(_rows_of, arrays, called), strict=True)
+        lengths = [len(rows) for rows in matrices]
+        if len(set(lengths)) != 1:
+            raise ValueError(f"the arguments of a batch must have as many examples each, got {lengths}")
+        if not lengths[0]:
+            raise ValueError("the batch is empty; give at least one example")
+        traced = self.by_structure.get(structure) or self._trace(structure, sum(rows.shape[1] for rows in matrices))
+        examples = Examples(matrices, traced)
+        traced.check_classes(examples.column)
+        return traced, examples
+
+    def _trace(self, structure: Structure, count: int) -> Traced:
+        with compiling(self.source):
+            if structure not in self.by_structure:
+                self.by_structure[structure] = Traced(self.source, structure, count)
+            return self.by_structure[structure]
+
+
+def number(k: int, given: Any) -> float:
+    """A number in argument `k`."""
+    if isinstance(given, Value):
+        raise TypeError(
+            f"`argument {k}` must be a real number, got a Value, to which a compiled function passes no gradient: "
+            "give its .data, or compile what differentiates, as in compile(grad(f))"
+        )
+    return as_float(given, f"argument {k}")
+
+
+def _rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
     """The structure of one example of a batched argument, and a matrix with one row per example."""
     if isinstance(array, np.ndarray) and array.ndim:
         matrix = array.reshape(len(array), -1) if array.size else np.zeros((len(array), 0))
@@ -24,11 +78,8 @@ def rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
         return NUMBER if array.ndim == 1 else (ARRAY, array.shape[1:]), matrix.astype(np.float64, copy=False)
     if not isinstance(array, (list, tuple)):
         raise TypeError(f"{name} of a batch must be a list or an array with an example in each entry")
-    rows: list[list[float]] = []
-    structures = set()
-    for example in array:
-        rows.append([])
-        structures.add(flatten(example, rows[-1], lambda n: as_float(n, name), floats=True))
+    rows: list[list[float]] = [[] for _ in array]
+    structures = {flatten(x, row, lambda n: as_float(n, name), True) for x, row in zip(array, rows, strict=True)}
     if len(structures) > 1:
         first, second = list(structures)[:2]
         raise ValueError(f"the examples of a batch must have the same structure: {difference(first, second, name)}")
@@ -46,10 +97,8 @@ def check_reduce(reduce: str) -> None:
 class Examples:
     """The arguments of a batch: matrices with one row per example."""
 
-    def __init__(self, matrices: list[np.ndarray], traced: Traced) -> None:
-        self.count = len(matrices[0])
-        self.used = traced.used
-        self.width = len(traced.used)
+    def __init__(self, matrices: Sequence[np.ndarray], traced: Traced) -> None:
+        self.count, self.used = len(matrices[0]), traced.used
         if traced.spans is None:
             traced.spans = _spans([matrix.shape[1] for matrix in matrices], traced.used)
         self.pieces = [(matrix, *span) for matrix, span in zip(matrices, traced.spans, strict=True)]
@@ -76,8 +125,8 @@ class Examples:
     def rows(self, firsts: range, machine: Machine) -> np.ndarray:
         """One row per run, which begins at one of `firsts`: each used number for all its examples, padded."""
         runs, step = len(firsts), firsts.step
-        rows = machine.room(runs, self.width * padded(step))
-        by_number = rows.reshape(runs, self.width, padded(step))
+        rows = machine.room(runs, len(self.used) * padded(step))
+        by_number = rows.reshape(runs, len(self.used), padded(step))
         with np.errstate(over="ignore"):
             for matrix, columns, targets in self.pieces:
                 by_run = matrix[firsts.start : firsts.stop].reshape(runs, step, matrix.shape[1])
