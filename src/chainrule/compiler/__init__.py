@@ -150,6 +150,7 @@ class Program:
 
 
 _MISSING: Any = object()
+Wrt = Iterable[Value] | None
 
 
 @overload
@@ -164,16 +165,11 @@ def compile(
 ) -> Program: ...
 @overload
 def compile(
-    target: Callable[..., Any],
-    wrt: Iterable[Value] | None = None,
-    *,
-    backend: str = "llvm",
-    strict: bool = False,
-    dtype: str = "float64",
+    target: Callable[..., Any], wrt: Wrt = None, *, backend: str = "llvm", strict: bool = False, dtype: str = "float64"
 ) -> CompiledFunction: ...
 @overload
 def compile(
-    *, wrt: Iterable[Value] | None = None, backend: str = "llvm", strict: bool = False, dtype: str = "float64"
+    *, wrt: Wrt = None, backend: str = "llvm", strict: bool = False, dtype: str = "float64"
 ) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
 def compile(
     target: Any = _MISSING,

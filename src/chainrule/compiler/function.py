@@ -22,7 +22,7 @@ from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.naming import ArgumentNames, argument_spans, names_of_parameters
 from chainrule.compiler.passes.program import ArrayProgram
 from chainrule.compiler.run import calls, steps
-from chainrule.compiler.run.arguments import Traces, check_reduce, number
+from chainrule.compiler.run.arguments import Traces, number
 from chainrule.compiler.run.interface import frozen
 from chainrule.compiler.run.threads import check_threads
 from chainrule.compiler.run.traced import Source, Traced
@@ -59,10 +59,8 @@ class CompiledFunction:
         strict: bool = False,
     ) -> None:
         update_wrapper(self, function, updated=())
-        self.function = function
-        self._source = Source(function, wrt, backend, dtype, strict)
-        self.name = self._source.name
-        self._traces = Traces(self._source)
+        self.function, self._source = function, Source(function, wrt, backend, dtype, strict)
+        self.name, self._traces = self._source.name, Traces(self._source)
 
     def _like_this(self, function: Callable[..., Any], wrt: Sequence[Value] | None) -> CompiledFunction:
         return CompiledFunction(function, wrt, self._source.backend, self._source.dtype, self._source.strict)
@@ -123,7 +121,8 @@ class CompiledFunction:
         check_threads(threads)
         if reduce is None:
             return calls.results_of_each(*self._traces.on_examples(arrays), threads)
-        traced, value, gradient = self._batch_value_and_grad(arrays, reduce, threads)
+        traced, examples, divisor = self._traces.to_reduce(arrays, reduce)
+        value, gradient = calls.sum_and_grad(traced, examples, divisor, threads)
         add_to_grad(traced.wrt, gradient)
         return value
 
@@ -136,15 +135,8 @@ class CompiledFunction:
         >>> CompiledFunction(lambda x: w * x).batch_value_and_grad([1.0, 2.0, 6.0], reduce="sum")
         (27.0, array([9.]))
         """
-        return self._batch_value_and_grad(arrays, reduce, threads)[1:]
-
-    def _batch_value_and_grad(self, arrays: Any, reduce: str, threads: Any) -> tuple[Traced, float, np.ndarray]:
         check_threads(threads)
-        check_reduce(reduce)
-        traced, examples = self._traces.on_examples(arrays)
-        traced.check_scalar()
-        divisor = examples.count if reduce == "mean" else 1
-        return traced, *calls.sum_and_grad(traced, examples, divisor, threads)
+        return calls.sum_and_grad(*self._traces.to_reduce(arrays, reduce), threads)
 
     def train(self, optimizer: Optimizer, *arrays: Any, batch_size: int = 1, threads: int | None = None) -> list[float]:
         """Take steps of `optimizer`, each on the mean of the next `batch_size` examples; the loss before each step.

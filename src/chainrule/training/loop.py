@@ -92,22 +92,22 @@ def fit(
     ):
         watched = bool(calls or measures or validation)
         task = Task(model, loss, penalty, optimizer, data, size, measures, validation, dtype, devices, watched)
-        for callback in calls:
-            if hasattr(callback, "start"):
-                callback.start(run)
-        saver = None
-        if path is not None:
-            saver = Saver(path, interval, task, position, run, calls)
+        _tell(calls, "start", run)
+        saver = None if path is None else Saver(path, interval, task, position, run, calls)
+        if saver:
             saver.go_on(resume)
         columns = Epochs(task, position, saver, run.history).run(epochs - len(run.history), compiled)
         with _progress_bar(epochs, progress and task.leads) as show:
             _follow(columns, run, calls, saver, show)
         if saver:
             saver.save()
-        for callback in calls:
-            if hasattr(callback, "finish"):
-                callback.finish(run)
+        _tell(calls, "finish", run)
     return run.history
+
+
+def _tell(callbacks: list[Any], moment: str, run: Training) -> None:
+    for callback in callbacks:
+        getattr(callback, moment, lambda training: None)(run)
 
 
 def _follow(

@@ -52,6 +52,14 @@ class Traces:
         traced.check_classes(examples.column)
         return traced, examples
 
+    def to_reduce(self, arrays: Sequence[Any], reduce: str) -> tuple[Traced, Examples, int]:
+        """As `on_examples`, for a result that is one number; and what to divide the sum of all results by."""
+        if reduce not in ("mean", "sum"):
+            raise ValueError(f"`reduce` must be 'mean', 'sum' or None, got {reduce!r}")
+        traced, examples = self.on_examples(arrays)
+        traced.check_scalar()
+        return traced, examples, examples.count if reduce == "mean" else 1
+
     def _trace(self, structure: Structure, count: int) -> Traced:
         with compiling(self.source):
             if structure not in self.by_structure:
@@ -86,12 +94,6 @@ def _rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
     if not rows:
         return NUMBER, np.zeros((0, 1))
     return structures.pop(), np.array(rows, dtype=np.float64)
-
-
-def check_reduce(reduce: str) -> None:
-    """Refuse what is no way to reduce the results of a batch to one number."""
-    if reduce not in ("mean", "sum"):
-        raise ValueError(f"`reduce` must be 'mean', 'sum' or None, got {reduce!r}")
 
 
 class Examples:

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -31,7 +32,7 @@ from chainrule.compiler.passes.batch import batched
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import padded
 from chainrule.compiler.passes.program import ArrayProgram
-from chainrule.compiler.run.arguments import Examples, Traces, check_reduce
+from chainrule.compiler.run.arguments import Examples, Traces
 from chainrule.compiler.run.machine import narrowed, places
 from chainrule.compiler.run.traced import Source, Traced
 from chainrule.compiler.run.turns import Turn, add_to_grad, compiling
@@ -71,24 +72,21 @@ class ShardedFunction:
             traced, examples = self._traces.on_examples(arrays)
             (rows,) = self._run(results, traced, examples)
             return batch_of(traced.result, iter(rows[: examples.count].T))
-        traced, value, gradient = self._value_and_grad(arrays, reduce)
+        traced, examples, divisor = self._traces.to_reduce(arrays, reduce)
+        value, gradient = self._sum_and_grad(traced, examples, divisor)
         add_to_grad(traced.wrt, gradient)
         return value
 
     def batch_value_and_grad(self, *arrays: Any, reduce: str = "mean") -> tuple[float, np.ndarray]:
         """As `batch`: the mean or sum of the results, and its gradient with respect to `wrt`; changes no Value."""
-        return self._value_and_grad(arrays, reduce)[1:]
+        return self._sum_and_grad(*self._traces.to_reduce(arrays, reduce))
 
     def __repr__(self) -> str:
         return f"<ShardedFunction {self._traces.source.name} on {self.devices}>"
 
-    def _value_and_grad(self, arrays: Sequence[Any], reduce: str) -> tuple[Traced, float, np.ndarray]:
-        check_reduce(reduce)
-        traced, examples = self._traces.on_examples(arrays)
-        traced.check_scalar()
+    def _sum_and_grad(self, traced: Traced, examples: Examples, divisor: int) -> tuple[float, np.ndarray]:
         value, gradient = self._run(sums, traced, examples)
-        count = examples.count if reduce == "mean" else 1
-        return traced, float(value) / count, traced.order(np.asarray(gradient), count)
+        return float(value) / divisor, traced.order(np.asarray(gradient), divisor)
 
     def _run(self, make: Callable[..., Any], traced: Traced, examples: Examples) -> list[np.ndarray]:
         """The results of the program that `make` builds, for these examples."""
@@ -100,7 +98,7 @@ class ShardedFunction:
                     traced.source.count_program(traced.structure, examples.count)
                     self._programs[key] = Executable(make(traced, layout, devices))
         with precision(self._dtype):
-            leaves = {k: devices.everywhere(narrowed(_data(v), self._dtype)) for k, v in traced.captured.items()}
+            leaves = {k: devices.everywhere(_data(v), self._dtype) for k, v in traced.captured.items()}
             rows, mask = layout.placed(examples.matrix(), np.arange(examples.count), devices, self._dtype)
             found = devices.run(self._programs[key], leaves, rows, mask)
             return [here(array).astype(np.float64) for array in found]
@@ -143,16 +141,16 @@ class ShardedSteps:
         if len(numbers) not in self._programs:
             self._programs[len(numbers)] = self._program(len(numbers))
         layout, program = self._programs[len(numbers)]
-        scalars = self.optimizer.scalars()
+        scalars, placed = self.optimizer.scalars(), partial(self.devices.everywhere, dtype=self.dtype)
         with precision(self.dtype):
             if not self._state:
                 columns = [np.array(self.optimizer.buffers[slot])[self.places] for slot in self.optimizer.slots]
-                self._state = [self._placed(column) for column in (_data(self.parameters), *columns)]
+                self._state = [placed(column) for column in (_data(self.parameters), *columns)]
             if not np.array_equal(numbers, self._numbers):
                 self._numbers = np.array(numbers)
                 self._batch = layout.placed(self.matrix, self._numbers, self.devices, self.dtype)
-            captured = self._placed(_data(self.traced.captured["captured"]))
-            row = self._placed(np.array([scalars[name] for name in self.names]))
+            captured = placed(_data(self.traced.captured["captured"]))
+            row = placed(np.array([scalars[name] for name in self.names]))
             loss, *self._state = self.devices.run(program, self._state, captured, row, *self._batch)
         self.optimizer.steps += 1
         return float(here(loss))
@@ -166,9 +164,6 @@ class ShardedSteps:
         for slot, numbers in zip(self.optimizer.slots, columns, strict=True):
             np.asarray(self.optimizer.buffers[slot])[self.places] = numbers
         self._state = []
-
-    def _placed(self, numbers: np.ndarray) -> Any:
-        return self.devices.everywhere(narrowed(numbers, self.dtype))
 
     def _program(self, count: int) -> tuple[Layout, Executable]:
         traced = self.traced
@@ -247,16 +242,15 @@ class Devices:
         self.processes, self.process = int(jax.process_count()), int(jax.process_index())
         self.leads = self.process == 0  # the one that writes and prints
         if self.process not in {device.process_index for device in mesh.devices.flat}:
-            raise ValueError(
-                f"`mesh` has no device of process {self.process}: make it of jax.devices(), those of all processes, "
-                "or say mesh='all'"
-            )
+            remedy = "make it of jax.devices(), those of all processes, or say mesh='all'"
+            raise ValueError(f"`mesh` has no device of process {self.process}: {remedy}")
         self.by_rows = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
         self.whole = NamedSharding(mesh, PartitionSpec())
 
-    def everywhere(self, numbers: np.ndarray) -> Any:
+    def everywhere(self, numbers: np.ndarray, dtype: Any) -> Any:
         """An array on every device."""
-        return jax.make_array_from_callback(numbers.shape, self.whole, lambda index: numbers[index])
+        array = narrowed(numbers, dtype)
+        return jax.make_array_from_callback(array.shape, self.whole, lambda index: array[index])
 
     def on_each(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function(leaves, rows, mask)` on every device, with all leaves and its own rows; results must be equal."""

@@ -19,7 +19,7 @@ from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Expre
 from chainrule.compiler.pipeline import Clock, Code
 from chainrule.compiler.run.arguments import Examples, Traces
 from chainrule.compiler.run.calls import sum_and_grad
-from chainrule.compiler.run.machine import Machine
+from chainrule.compiler.run.machine import Machine, places
 from chainrule.compiler.run.threads import AT_ONCE, pieces
 from chainrule.compiler.run.traced import Source, Traced
 from chainrule.compiler.run.turns import borrowing_gradients, compiling, training
@@ -98,8 +98,7 @@ class Steps:
                 "compiled steps apply the optimizer's rule to each of its parameters; the loss does not use every "
                 "one, or all are frozen, or it has its own `step`: give it those that are used, or leave `compiled` out"
             )
-        place = {parameter: k for k, parameter in enumerate(optimizer.parameters)}
-        self.order = np.array([place[parameter] for parameter in self.parameters])
+        self.order = places(self.parameters, optimizer.parameters)
         self.names = list(optimizer.scalars())
         clock, source = Clock(), traced.source
         program = traced.lifted if examples is None else batched(traced.lifted, examples, total=True)

@@ -101,7 +101,8 @@ class Symbol(ops.Carrier):
     __array_priority__ = -1.0  # as in Value: NumPy scalars defer to it, arrays go element by element
 
     def __init__(self, rule: ops.Op | None, operands: tuple[Any, ...], place: int = -1) -> None:
-        self._rule, self._operands, self._serial, self.place = rule, operands, next_serial(), place
+        self._rule, self._operands = rule, operands
+        self._serial, self.place = next_serial(), place
 
     @classmethod
     def argument(cls, place: int) -> Symbol:
