@@ -34,7 +34,9 @@ from chainrule.nn import Module
 
 __all__ = ["CompiledFunction", "Program", "TracingError", "compile"]
 
-AS_A_VALUE = "use the Value itself, which becomes part of the traced function, or do it outside and pass the result"
+AS_A_VALUE = (
+    "use the Value itself, which then becomes part of the traced function, or do it outside and pass the result"
+)
 
 
 class Program:

@@ -39,7 +39,9 @@ CAPTURED = (
     "compute with the Value itself, by chainrule's functions (chainrule.maximum, where, softmax, exp ...), or give the "
     "number as an argument"
 )
-NUMBERS = "call the compiled function itself, which becomes part of this one, or call it outside and pass the result"
+NUMBERS = (
+    "call the compiled function itself, which then becomes part of this one, or call it outside and pass the result"
+)
 KEYS = "compare it, as in chainrule.where(x == 2.0, a, b), or let the function capture what does not change"
 CONDITIONS = "compare each with something, as in (x > 0) & (y > 0)"
 OPPOSITE = "write the opposite comparison (x <= 0 for the opposite of x > 0), or 1.0 - (condition)"
@@ -160,7 +162,9 @@ class Symbol(ops.Carrier):
     __round__ = __floor__ = __ceil__ = __trunc__ = _refused("rounds a traced number", ROUND)
     __iter__ = _refused("iterates over a traced number", "give the function a list where it expects one")
     data = property(_refused("reads `.data` of a traced number", NUMBER))
-    grad = property(_refused("reads `.grad` of a traced number", "call the compiled function; it fills in gradients"))
+    grad = property(
+        _refused("reads `.grad` of a traced number", "call the compiled function first; it fills in the gradients")
+    )
 
     def __format__(self, spec: str) -> str:
         if spec:
