@@ -25,7 +25,7 @@ from chainrule.compiler.passes import naming
 from chainrule.compiler.passes.batch import batched
 from chainrule.compiler.passes.lift import lift
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Statement, Term
-from chainrule.compiler.run import source, traced
+from chainrule.compiler.run import traced
 from chainrule.compiler.trace.graph import graph_of
 from chainrule.compiler.trace.symbols import Symbol
 from chainrule.core.structure import NUMBER
@@ -345,7 +345,7 @@ class TestStructures:
         def total(name, xs):
             return sum(xs)
 
-        for n in range(1, source.STORM + 1):
+        for n in range(1, traced.STORM + 1):
             total(0.0, [1.0] * n)
         message = r"`.*total` is being compiled over and over \(9 programs so far\): argument 1 was a list of 8 and"
         with pytest.warns(RuntimeWarning, match=message + " is a list of 9") as caught:
@@ -357,14 +357,14 @@ class TestStructures:
 
     def test_a_storm_of_argument_counts(self):
         total = compile(lambda *xs: sum(xs), backend="interpreter")
-        for n in range(1, source.STORM + 1):
+        for n in range(1, traced.STORM + 1):
             total(*[1.0] * n)
         with pytest.warns(RuntimeWarning, match="`<lambda>` is being .*: it had 8 arguments and has 9"):
             total(*[1.0] * 9)
 
     def test_a_storm_of_batch_sizes(self):
         program = compile(lambda x: x * x, backend="interpreter")
-        for n in range(1, source.STORM + 1):
+        for n in range(1, traced.STORM + 1):
             program.batch(np.ones(n))
         with pytest.warns(RuntimeWarning, match="the batch was of 8 examples and is of 9 examples"):
             program.batch(np.ones(9))
@@ -376,7 +376,7 @@ class TestStructures:
 
     def test_a_storm_of_dicts(self):
         program = compile(lambda model: model[next(iter(model))], backend="interpreter")
-        for n in range(source.STORM):
+        for n in range(traced.STORM):
             program({f"w{n}": 1.0})
         with pytest.warns(RuntimeWarning, match="argument 0 was a dict of 'w7' and is a dict of 'w8'"):
             program({"w8": 1.0})
@@ -928,7 +928,7 @@ class TestIrregularFunctions:
         return written, w
 
     def test_they_run_node_by_node(self, tangled, monkeypatch):
-        monkeypatch.setattr("chainrule.compiler.run.machine.MOST_STATEMENTS", 300)
+        monkeypatch.setattr("chainrule.compiler.pipeline.MOST_STATEMENTS", 300)
         written, w = tangled
         program = assert_equals_eager(written, w, [0.3, 0.7])
         assert program.stats["array statements"] == 0
@@ -940,7 +940,7 @@ class TestIrregularFunctions:
         assert several.batch(xs, reduce=None)[1].tolist() == [0.3, 0.1, 0.9]
 
     def test_single_precision_says_what_to_do(self, tangled, monkeypatch):
-        monkeypatch.setattr("chainrule.compiler.run.machine.MOST_STATEMENTS", 300)
+        monkeypatch.setattr("chainrule.compiler.pipeline.MOST_STATEMENTS", 300)
         written, w = tangled
         with pytest.raises(ValueError, match=r"repeats so little that .* array statements are left"):
             compile(written, w, dtype="float32")([0.3, 0.7])

@@ -294,7 +294,7 @@ class TestIrregularGraphs:
         assert_equals_eager(loss, leaves, backend, tolerance=1e-12)
 
     def test_large_ones_run_node_by_node(self, monkeypatch):
-        monkeypatch.setattr("chainrule.compiler.run.machine.MOST_STATEMENTS", 300)
+        monkeypatch.setattr("chainrule.compiler.pipeline.MOST_STATEMENTS", 300)
         loss, leaves = self.graph(1000)
         program = assert_equals_eager(loss, leaves, tolerance=1e-12)
         assert program.stats["array statements"] == 0

@@ -244,7 +244,7 @@ class TestFunctions:
         loss, wrt = PROGRAMS["recurrent net"]()
         program = compile(loss, wrt)
         leaves = chainrule.compiler.graph_of(loss, wrt)
-        inputs = jnp.array([leaves.nodes[i].data for i in leaves.leaves("input")])
+        inputs = jnp.array([leaf.data for leaf in leaves.leaves("input")])
         theirs = jax.jit(jax.grad(program.to_jax()))(jnp.array([v.data for v in wrt]), inputs)
         assert theirs == pytest.approx(program.value_and_grad()[1], abs=1e-6)
 

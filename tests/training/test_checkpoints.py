@@ -170,15 +170,15 @@ def test_compiled_batches_are_interrupted_in_the_middle_of_an_epoch(tmp_path, mo
         return history.columns, model.state(), adam.state()
 
     straight = compiled(tmp_path / "straight")
-    write = checkpoints.write
+    write_whole = checkpoints.write_whole
 
-    def write_and_interrupt(path, snapshot):
-        write(path, snapshot)
-        if snapshot.optimizer["steps"] >= 18:
+    def write_and_interrupt(path, content):
+        write_whole(path, content)
+        if checkpoints.read(path).optimizer["steps"] >= 18:
             raise InterruptionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "write", write_and_interrupt)
+        patch.setattr(checkpoints, "write_whole", write_and_interrupt)
         with pytest.raises(InterruptionError):
             compiled(tmp_path / "run")
     saved = checkpoints.read(tmp_path / "run")
@@ -350,7 +350,7 @@ def test_a_run_that_failed_gives_its_path_back_at_once(tmp_path, ending):
 
 CLAIMING = """
 import os, sys, time
-from chainrule.training.claims import claimed
+from chainrule.training.processes import claimed
 with claimed(sys.argv[1]):
     if sys.argv[2] == "fork" and os.fork() == 0:
         time.sleep(600)

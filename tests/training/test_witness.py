@@ -8,7 +8,7 @@ import pytest
 
 START = """
 import atexit, os, signal
-from chainrule.training.watchdog import witnessed
+from chainrule.training.processes import witnessed
 
 atexit.register(print, "has waited for the others")
 with witnessed({process}, 4, {checkpoint!r}):

@@ -3,7 +3,8 @@
     Value or function ──trace──► Graph ──classify──► Classes ──lift──► ArrayProgram ──differentiate──► lay_out ──► LLVM
 
 Each stage takes one thing and returns a new one, which prints readably and can verify itself. `trace` and `passes` are
-the stages, `backends` compile, `run` has memory, threads, batches and training steps; `function` is what users call.
+the stages, `backends` compile, `pipeline` takes a program through them; `run` has memory, threads, batches and training
+steps; `function` is what users call.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from typing import Any, NoReturn, overload
 
 import numpy as np
 
-from chainrule.compiler.backends import BACKENDS, check_dtype, load_xla
+from chainrule.compiler.backends import BACKENDS, DTYPES, check_dtype, load_xla
 from chainrule.compiler.backends.strict import StrictCode
 from chainrule.compiler.function import CompiledFunction
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.lift import IrregularityError, lift
 from chainrule.compiler.passes.naming import names_of_parameters
 from chainrule.compiler.passes.program import ArrayProgram
-from chainrule.compiler.run.export import exported
-from chainrule.compiler.run.machine import Clock, Code, Order
+from chainrule.compiler.pipeline import Clock, Code
+from chainrule.compiler.run.interface import exported
+from chainrule.compiler.run.machine import Order
 from chainrule.compiler.run.turns import add_to_grad
 from chainrule.compiler.trace.graph import Graph, graph_of
 from chainrule.compiler.trace.symbols import TracingError, refuse_numbers
@@ -63,14 +65,11 @@ class Program:
         graph = clock("trace", lambda: graph_of(target, wrt))
         if not allow_frozen_branches:
             _check_numbers_were_not_read(graph)
-        parameters = [graph.nodes[i] for i in graph.parameters]
-        self._graph = graph
-        self.target = target
+        self._graph, self.target, parameters = graph, target, graph.leaves("parameter")
         self.wrt = parameters if wrt is None else list(wrt)
         self.code = _code(graph, bool(self.wrt), backend, strict, dtype, clock)
         self.stats = self.code.stats(len(graph), clock.seconds)
-        kinds = [kind for kind in ("parameter", "input") if graph.leaves(kind)]
-        self._leaves = [(kind, [graph.nodes[i] for i in graph.leaves(kind)]) for kind in kinds]
+        self._leaves = [(kind, nodes) for kind in ("parameter", "input") if (nodes := graph.leaves(kind))]
         self._order = Order(self.wrt, parameters)
 
     def __reduce__(self) -> NoReturn:
@@ -142,8 +141,7 @@ class Program:
         return load_xla().function(program, len(self.wrt))  # type: ignore[no-any-return]
 
     def _exported(self, freeze: bool = False) -> ArrayProgram:
-        code = self.code
-        lifted = code.forward if isinstance(code, Code) else lift(self._graph, math.inf)
+        lifted = self.code.forward if isinstance(self.code, Code) else lift(self._graph, math.inf)
         return exported(lifted, self.wrt, dict(self._leaves), freeze=freeze)
 
     def __repr__(self) -> str:
@@ -154,6 +152,7 @@ class Program:
 
 
 _MISSING: Any = object()
+Wrt = Iterable[Value] | None
 
 
 @overload
@@ -168,16 +167,11 @@ def compile(
 ) -> Program: ...
 @overload
 def compile(
-    target: Callable[..., Any],
-    wrt: Iterable[Value] | None = None,
-    *,
-    backend: str = "llvm",
-    strict: bool = False,
-    dtype: str = "float64",
+    target: Callable[..., Any], wrt: Wrt = None, *, backend: str = "llvm", strict: bool = False, dtype: str = "float64"
 ) -> CompiledFunction: ...
 @overload
 def compile(
-    *, wrt: Iterable[Value] | None = None, backend: str = "llvm", strict: bool = False, dtype: str = "float64"
+    *, wrt: Wrt = None, backend: str = "llvm", strict: bool = False, dtype: str = "float64"
 ) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
 def compile(
     target: Any = _MISSING,
@@ -225,9 +219,9 @@ def compile(
     Programs run through LLVM. `backend="jax"` runs them through XLA, on JAX's devices, and "interpreter" with NumPy,
     statement by statement.
     """
-    if backend not in BACKENDS:
-        raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}; got {backend!r}")
-    check_dtype(dtype)
+    for argument, given, choices in (("backend", backend, BACKENDS), ("dtype", dtype, DTYPES)):
+        if given not in choices:
+            raise ValueError(f"`{argument}` must be one of {', '.join(choices)}; got {given!r}")
     if backend == "jax":
         load_xla()  # so that its absence is reported here
     if strict and dtype != "float64":
@@ -238,23 +232,20 @@ def compile(
     if isinstance(target, Value):
         return Program(target, chosen, backend, strict, allow_frozen_branches, dtype)
     if not callable(target):
-        raise TypeError(
-            f"`target` must be a Value, got {type(target).__name__}: compile the result of your code, or the function"
-        )
+        found = type(target).__name__
+        raise TypeError(f"`target` must be a Value, got {found}: compile the result of your code, or the function")
     return CompiledFunction(target, chosen, backend, dtype, strict)
 
 
 def _code(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: str, clock: Clock) -> Any:
     """Code for arrays; node by node if asked for, or if nothing repeats and there are no arrays to be found."""
-    if strict:
-        return StrictCode(graph, gradient)
-    try:
-        lifted = clock("lift", lambda: lift(graph))
-        return Code(lifted, gradient, backend, clock, dtype=dtype)
-    except IrregularityError:
-        if dtype != "float64":
-            raise
-        return StrictCode(graph, gradient)
+    if not strict:
+        try:
+            return Code(clock("lift", lambda: lift(graph)), gradient, backend, clock, dtype=dtype)
+        except IrregularityError:
+            if dtype != "float64":
+                raise
+    return StrictCode(graph, gradient)
 
 
 def _check_numbers_were_not_read(graph: Graph) -> None:

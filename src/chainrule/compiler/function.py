@@ -3,8 +3,8 @@
 function ──call on Symbols──► Graph ──lift──► ArrayProgram of one example ──(batched)──► Code
                                 └──(strict, or nothing repeats)──► StrictCode
 
-Here arguments are checked; `run` does the work: `calls`, `batches`, `steps` and `sharding`. Any number of threads may
-call one function. What is traced and compiled is immutable; each call takes a machine to run in.
+`run` does the work: `arguments`, `traced`, `calls`, `steps` and `sharding`. Any number of threads may call one
+function. What is traced and compiled is immutable; each call takes a machine to run in.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from chainrule.compiler.passes.batch import batched
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.naming import ArgumentNames, argument_spans, names_of_parameters
 from chainrule.compiler.passes.program import ArrayProgram
-from chainrule.compiler.run import batches, calls, steps
-from chainrule.compiler.run.examples import check_reduce
-from chainrule.compiler.run.export import frozen
-from chainrule.compiler.run.source import Source
+from chainrule.compiler.run import calls, steps
+from chainrule.compiler.run.arguments import Traces, number
+from chainrule.compiler.run.interface import frozen
 from chainrule.compiler.run.threads import check_threads
-from chainrule.compiler.run.traced import Traced
-from chainrule.compiler.run.traces import Traces, number
+from chainrule.compiler.run.traced import Source, Traced
 from chainrule.compiler.run.turns import add_to_grad
 from chainrule.compiler.trace.symbols import Symbol, refuse_numbers
 from chainrule.core.arguments import whole_number
@@ -61,10 +59,8 @@ class CompiledFunction:
         strict: bool = False,
     ) -> None:
         update_wrapper(self, function, updated=())
-        self.function = function
-        self._source = Source(function, wrt, backend, dtype, strict)
-        self.name = self._source.name
-        self._traces = Traces(self._source)
+        self.function, self._source = function, Source(function, wrt, backend, dtype, strict)
+        self.name, self._traces = self._source.name, Traces(self._source)
 
     def _like_this(self, function: Callable[..., Any], wrt: Sequence[Value] | None) -> CompiledFunction:
         return CompiledFunction(function, wrt, self._source.backend, self._source.dtype, self._source.strict)
@@ -124,8 +120,9 @@ class CompiledFunction:
         """
         check_threads(threads)
         if reduce is None:
-            return batches.results(*self._traces.on_examples(arrays), threads)
-        traced, value, gradient = self._batch_value_and_grad(arrays, reduce, threads)
+            return calls.results_of_each(*self._traces.on_examples(arrays), threads)
+        traced, examples, divisor = self._traces.to_reduce(arrays, reduce)
+        value, gradient = calls.sum_and_grad(traced, examples, divisor, threads)
         add_to_grad(traced.wrt, gradient)
         return value
 
@@ -139,16 +136,7 @@ class CompiledFunction:
         (27.0, array([9.]))
         """
         check_threads(threads)
-        return self._batch_value_and_grad(arrays, reduce, threads)[1:]
-
-    def _batch_value_and_grad(
-        self, arrays: Sequence[Any], reduce: str, threads: int | None
-    ) -> tuple[Traced, float, np.ndarray]:
-        check_reduce(reduce)
-        traced, examples = self._traces.on_examples(arrays)
-        traced.check_scalar()
-        divisor = examples.count if reduce == "mean" else 1
-        return traced, *batches.sum_and_grad(traced, examples, divisor, threads)
+        return calls.sum_and_grad(*self._traces.to_reduce(arrays, reduce), threads)
 
     def train(self, optimizer: Optimizer, *arrays: Any, batch_size: int = 1, threads: int | None = None) -> list[float]:
         """Take steps of `optimizer`, each on the mean of the next `batch_size` examples; the loss before each step.

@@ -27,8 +27,7 @@ from chainrule.debug.rules import is_users_rule
 from chainrule.debug.supervisor import Supervisor
 from chainrule.nn import Module
 from chainrule.optim import Adam, Optimizer
-from chainrule.training.arguments import check_problem
-from chainrule.training.task import Loss
+from chainrule.training.task import Loss, check_problem
 
 CHECKED = 6  # parameters whose derivatives are measured, to judge hand-written rules
 FEW = 4  # examples for that

@@ -9,8 +9,7 @@
 `fit` is that loop, with batches, metrics, a progress bar, early stopping and a history around it.
 """
 
-from chainrule.training.callbacks import EarlyStopping, Training
-from chainrule.training.history import History
+from chainrule.training.history import EarlyStopping, History, Training
 from chainrule.training.loop import fit
 
 __all__ = ["EarlyStopping", "History", "Training", "fit"]

@@ -7,7 +7,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from importlib.util import find_spec
 from random import Random
@@ -19,18 +19,11 @@ from chainrule.core.value import Value
 from chainrule.data import Dataset
 from chainrule.nn import Module
 from chainrule.optim import Adam, Optimizer
-from chainrule.training.arguments import (
-    check_checkpoint,
-    check_dtype,
-    check_options,
-    check_problem,
-    list_of_functions,
-    metrics_by_name,
-)
-from chainrule.training.callbacks import Callback, Training
-from chainrule.training.epochs import Epochs
-from chainrule.training.history import History
-from chainrule.training.saver import Saver, claim
+from chainrule.training import task as given
+from chainrule.training.checkpoints import Saver
+from chainrule.training.history import Callback, History, Training
+from chainrule.training.plan import Epochs
+from chainrule.training.processes import claimed, witnessed
 from chainrule.training.task import Columns, Loss, Metric, Position, Task
 
 
@@ -86,39 +79,39 @@ def fit(
     >>> history.loss[-1] < history.loss[0]
     True
     """
-    check_problem(model, loss, data, optimizer)
-    check_options(validation, epochs, batch_size, penalty, compiled)
-    check_dtype(dtype, compiled is True or mesh is not None)
-    check_checkpoint(checkpoint, every, resume)
-    calls, measures = list_of_functions(callbacks, "callbacks"), metrics_by_name(metrics)
+    given.check_problem(model, loss, data, optimizer)
+    given.check_options(validation, epochs, batch_size, penalty, compiled, dtype, mesh)
+    interval = given.checked_interval(checkpoint, every, resume)
+    calls, measures = given.list_of_functions(callbacks, "callbacks"), given.metrics_by_name(metrics)
     optimizer = optimizer or Adam(model.parameters(), lr=0.01)
     position, size = Position(generator(rng)), min(batch_size or len(data), len(data))
-    run = Training(model, optimizer, History())
-    with _devices(mesh, compiled, checkpoint) as devices, claim(checkpoint, devices is None or devices.leads):
+    run, path = Training(model, optimizer, History()), None if checkpoint is None else os.fspath(checkpoint)
+    with (
+        _devices(mesh, compiled, path or "") as devices,
+        nullcontext() if path is None or (devices and not devices.leads) else claimed(path),
+    ):
         watched = bool(calls or measures or validation)
         task = Task(model, loss, penalty, optimizer, data, size, measures, validation, dtype, devices, watched)
-        for callback in calls:
-            getattr(callback, "start", _nothing)(run)
-        saver = None
-        if checkpoint is not None:
-            saver = Saver(checkpoint, every, task, position, run, calls)
+        _tell(calls, "start", run)
+        saver = None if path is None else Saver(path, interval, task, position, run, calls)
+        if saver:
             saver.go_on(resume)
         columns = Epochs(task, position, saver, run.history).run(epochs - len(run.history), compiled)
         with _progress_bar(epochs, progress and task.leads) as show:
             _follow(columns, run, calls, saver, show)
         if saver:
             saver.save()
-        for callback in calls:
-            getattr(callback, "finish", _nothing)(run)
+        _tell(calls, "finish", run)
     return run.history
 
 
+def _tell(callbacks: list[Any], moment: str, run: Training) -> None:
+    for callback in callbacks:
+        getattr(callback, moment, lambda training: None)(run)
+
+
 def _follow(
-    epochs: Iterator[Columns],
-    run: Training,
-    callbacks: list[Any],
-    saver: Saver | None,
-    show: Callable[[Columns], None],
+    epochs: Iterator[Columns], run: Training, callbacks: list[Any], saver: Saver | None, show: Callable[[Columns], None]
 ) -> None:
     """Record epochs as they come, show them, and tell the callbacks; ends the run when one of them says so."""
     history = run.history
@@ -141,12 +134,8 @@ def _follow(
             return
 
 
-def _nothing(training: Training) -> None:
-    """Stands in for a `start` or `finish` that a callback does not have."""
-
-
 @contextmanager
-def _devices(mesh: Any, compiled: Any, checkpoint: Any) -> Iterator[Any]:
+def _devices(mesh: Any, compiled: Any, checkpoint: str) -> Iterator[Any]:
     """The devices of the mesh, None without one; if they belong to several processes, a witness watches this one."""
     if mesh is None:
         yield None
@@ -156,7 +145,6 @@ def _devices(mesh: Any, compiled: Any, checkpoint: Any) -> Iterator[Any]:
     if nodes_are_observed():
         raise ValueError("steps on a `mesh` are not watched by detect_anomaly(): leave `mesh` out in the block")
     from chainrule.compiler.backends import load_xla
-    from chainrule.training.watchdog import witnessed
 
     load_xla()
     from chainrule.compiler.run.sharding import Devices
@@ -165,7 +153,7 @@ def _devices(mesh: Any, compiled: Any, checkpoint: Any) -> Iterator[Any]:
     if devices.processes == 1:
         yield devices
         return
-    with witnessed(devices.process, devices.processes, "" if checkpoint is None else os.fspath(checkpoint)):
+    with witnessed(devices.process, devices.processes, checkpoint):
         yield devices
 
 

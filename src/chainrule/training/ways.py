@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Any
 
-from chainrule.core.structure import ARRAY, build, made
+from chainrule.core.recording import no_grad
+from chainrule.core.structure import ARRAY, build, flatten, made
 from chainrule.core.value import Value
 from chainrule.data import Dataset
-from chainrule.training.single_examples import loss_of_one
-from chainrule.training.task import Columns, Position, Row, Task
-
-if TYPE_CHECKING:
-    from chainrule.training.saver import Saver
+from chainrule.training.checkpoints import Saver
+from chainrule.training.task import Columns, Loss, Position, Row, Task
 
 AT_ONCE = 0.05  # seconds of compiled steps before returning to Python: for a checkpoint, a progress bar, Ctrl-C
 
@@ -97,9 +96,8 @@ class Whole(Way):
     """Every epoch is one step, compiled from the nodes of all examples."""
 
     def prepare(self) -> None:
+        task, self.program = self.task, _compiled_model(self.task)
         from chainrule.compiler.run.steps import CompiledSteps
-
-        task = self.task
 
         def loss_of(inputs: Any) -> Any:
             return task.total([task.model(x) for x in inputs], task.data.targets)
@@ -109,7 +107,7 @@ class Whole(Way):
         self.found = f"{nodes:,} scalar nodes in {statements} array statements"
 
     def epochs(self, count: int) -> Iterator[Columns]:
-        return _epochs_of_one_step(self, self.steps.run, _compiled_model(self.task), count)
+        return _epochs_of_one_step(self, self.steps.run, count)
 
 
 class ByNumber(Way):
@@ -133,10 +131,8 @@ class ByNumber(Way):
         return _examples(self.program.batch(inputs, reduce=None))
 
     def step(self, parts: list[Dataset]) -> list[Row]:
-        task, size = self.task, len(parts[0])
-        if self.one_at_a_time or task.metrics or size < task.batch_size:  # the last batch may be smaller
-            count = 1
-        else:
+        task, size, count = self.task, len(parts[0]), 1
+        if not self.one_at_a_time and not task.metrics and size == task.batch_size:  # the last batch may be smaller
             equal = len(parts) - (len(parts[-1]) < task.batch_size)
             count = int(min(equal, self.steps_left(), self.at_once))
         numbers = [number for part in parts[:count] for number in part.inputs]
@@ -157,18 +153,17 @@ class ByExample(ByNumber):
     """Steps in native code."""
 
     def made(self, loss: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+        task, program = self.task, _compiled_model(self.task)
         from chainrule.compiler.run.steps import BatchSteps
 
-        task = self.task
-        steps = BatchSteps(loss, (task.data.inputs, task.data.targets), task.optimizer, task.dtype)
-        return steps, _compiled_model(task)
+        return BatchSteps(loss, (task.data.inputs, task.data.targets), task.optimizer, task.dtype), program
 
     def epochs(self, count: int) -> Iterator[Columns]:
         if not self.task.is_one_batch:
             return super().epochs(count)
         numbers = self.examples.inputs
         self.summands.data = float(len(numbers))
-        return _epochs_of_one_step(self, lambda n: self.steps.run(numbers * n, len(numbers)), self.program, count)
+        return _epochs_of_one_step(self, lambda n: self.steps.run(numbers * n, len(numbers)), count)
 
 
 class Sharded(ByNumber):
@@ -177,10 +172,10 @@ class Sharded(ByNumber):
     one_at_a_time = True
 
     def made(self, loss: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
-        from chainrule.compiler.function import CompiledFunction
         from chainrule.compiler.run.sharding import ShardedSteps
 
         task, rng = self.task, self.position.rng
+        program = _compiled_model(task, "jax").shard(task.devices.mesh)
         steps = ShardedSteps(loss, (task.data.inputs, task.data.targets), task.optimizer, task.devices, task.dtype)
         task.devices.agree(
             {
@@ -190,27 +185,26 @@ class Sharded(ByNumber):
                 "random numbers": lambda: repr(rng and rng.getstate()).encode(),
             }
         )
-        program = CompiledFunction(task.model, backend="jax", dtype=task.dtype)
-        return steps, program.shard(task.devices.mesh)
+        return steps, program
 
     def store(self) -> None:
         self.steps.store()
 
 
-def _compiled_model(task: Task) -> Any:
+def _compiled_model(task: Task, backend: str = "llvm") -> Any:
     from chainrule.compiler.function import CompiledFunction
 
-    return CompiledFunction(task.model, dtype=task.dtype)
+    return CompiledFunction(task.model, backend=backend, dtype=task.dtype)
 
 
-def _epochs_of_one_step(way: Way, run: Callable[[int], list[float]], program: Any, epochs: int) -> Iterator[Columns]:
+def _epochs_of_one_step(way: Whole | ByExample, run: Callable[[int], list[float]], epochs: int) -> Iterator[Columns]:
     """Epochs that are one step each, on all examples; `run(count)` takes `count` of them and returns their losses."""
     task, at_once = way.task, 1
     while epochs:
         count = int(min(epochs, at_once, way.steps_left()))
         started = time.perf_counter()
         if task.watched:
-            predictions = _examples(program.batch(task.data.inputs, reduce=None)) if task.metrics else []
+            predictions = _examples(way.program.batch(task.data.inputs, reduce=None)) if task.metrics else []
             row = task.measured(predictions, task.data.targets)
             yield task.columns({"loss": run(1)[0], **row}, way.predict)
         else:
@@ -238,3 +232,47 @@ def _average(rows: list[Row], parts: list[Dataset]) -> Row:
         return rows[0]
     sizes = [len(part) for part in parts]
     return {n: sum(r[n] * k for r, k in zip(rows, sizes, strict=True)) / sum(sizes) for n in rows[0]}
+
+
+class IndivisibleError(ValueError):
+    """The loss of a batch does not follow from the losses of its examples."""
+
+
+def loss_of_one(task: Task, summands: Value) -> Callable[[Any, Any], Any]:
+    """The loss of one example, such that its mean over a batch of `summands` examples is the loss of the batch."""
+    prediction, targets = task.model(task.data.inputs[0]), task.data.targets
+    with no_grad():  # for targets that the loss refuses: to a compiled program they are just numbers
+        task.checked_loss([prediction] * len(targets), targets)
+    is_sum = _adds_up(task.checked_loss, prediction, targets)
+
+    def loss_of_one(x: Any, y: Any) -> Any:
+        own = task.checked_loss([task.model(x)], [y])
+        return task.penalized(own * summands if is_sum else own)
+
+    return loss_of_one
+
+
+def _adds_up(loss: Loss, prediction: Any, targets: Sequence[Any]) -> bool:
+    """Whether the loss of a batch is the sum of the losses of its examples, rather than their mean.
+
+    It is tried on predictions like the one given, with numbers that may be logits, probabilities or lengths.
+    """
+    rng, leaves = Random(0), list[Any]()
+    structure = flatten(prediction, leaves, lambda leaf: leaf)
+    wanted = [targets[k * (len(targets) - 1) // 4] for k in range(5)]
+    predictions = [build(structure, (Value(rng.uniform(0.1, 0.9)) for _ in leaves)) for _ in wanted]
+    alone = [loss([p], [y])._data for p, y in zip(predictions, wanted, strict=True)]
+    whole, total = loss(predictions, wanted)._data, sum(alone)
+    for is_sum, expected in ((False, total / len(alone)), (True, total)):
+        if whole and math.isclose(whole, expected, rel_tol=1e-9):
+            return is_sum
+    if not math.isfinite(whole) or not (whole or any(alone)):
+        raise IndivisibleError(
+            f"`loss` is {whole!r} for five examples with predictions between 0.1 and 0.9, which does not show whether "
+            "it is their mean or sum, as compiled batches and a mesh need: look at the targets, or try compiled=False"
+        )
+    raise IndivisibleError(
+        "`loss` must be the mean or the sum of the losses of single examples, because steps on a mesh or on compiled "
+        f"batches take it apart: of five it is {whole!r}, and their own have the mean {total / len(alone)!r} and the "
+        f"sum {total!r}; eager steps, compiled=False, take any"
+    )

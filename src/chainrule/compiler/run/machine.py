@@ -1,87 +1,16 @@
-"""Code and machines: an array program taken through the last passes and compiled, and the memory that it runs in.
-
-Code is immutable, and any number of threads may run it. A machine is memory, and belongs to one call at a time.
-"""
+"""Machines: the memory that a compiled program runs in. One belongs to one call at a time."""
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.backends import compiled_by
-from chainrule.compiler.backends.pool import Pool
 from chainrule.compiler.backends.protocol import ArrayBackend
-from chainrule.compiler.passes.differentiate import differentiate
-from chainrule.compiler.passes.layout import lay_out
-from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError
 from chainrule.compiler.passes.program import Array, ArrayProgram
 from chainrule.core.bulk import read_data
 from chainrule.core.value import Value
-
-
-class Clock:
-    """Seconds per stage. The garbage collector is paused: passes make many objects and no cycles."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    def __call__(self, stage: str, work: Callable[[], Any]) -> Any:
-        started, collecting = perf_counter(), gc.isenabled()
-        try:
-            gc.disable()
-            return work()
-        finally:
-            if collecting:
-                gc.enable()
-            self.seconds[stage] = perf_counter() - started
-
-
-class Code(Pool["Machine"]):
-    """A lifted program compiled for numbers of type `dtype`, with its gradient if that is wanted.
-
-    It has the program at three stages. `forward` is as it was lifted, and computes the results; exports start from it.
-    `whole` is `forward`, its gradient and what `then` adds, such as an optimizer's update; `describe` prints it.
-    `laid_out` is `whole` with its arrays arranged for vectors, and is what runs.
-    """
-
-    def __init__(
-        self,
-        forward: ArrayProgram,
-        gradient: bool,
-        backend: str,
-        clock: Clock,
-        then: Callable[[ArrayProgram], ArrayProgram] = lambda program: program,
-        dtype: str = "float64",
-    ) -> None:
-        self.forward = forward
-        self.whole = whole = then(clock("differentiate", lambda: differentiate(forward)) if gradient else forward)
-        self.laid_out: ArrayProgram = whole
-        places: dict[Array, Any] = {}
-        if backend != "jax":  # XLA chooses layouts itself
-            self.laid_out, places = clock("lay out", lambda: lay_out(whole))
-        if len(self.laid_out.statements) > MOST_STATEMENTS:
-            raise IrregularityError(len(self.laid_out.statements))
-        make = partial(compiled_by, backend, self.laid_out, dtype)
-        runner: ArrayBackend = clock("llvm", make) if backend == "llvm" else make()
-        self.bytes = runner.size * np.dtype(dtype).itemsize
-        self.seconds_per_run: float | None = None  # the least so far, in batches
-        super().__init__(Machine(self.laid_out, places, runner))
-
-    def stats(self, scalar_nodes: int, seconds: dict[str, float]) -> dict[str, Any]:
-        """What was found, in numbers."""
-        statements = self.laid_out.statements
-        return {
-            "scalar nodes": scalar_nodes,
-            "array statements": len(statements),
-            "not affine": sum(not statement.affine for statement in statements),
-            "bytes": self.bytes,
-            "seconds": seconds,
-        }
 
 
 class Machine:
@@ -96,13 +25,10 @@ class Machine:
         self.views = runner.views
         self.output = self.views[program.output]
         self.gradient = np.zeros(0) if program.gradient is None else self.views[program.gradient]
-        self._places = places
-        self._runner = runner
-        self._room = np.zeros(0)
+        self._places, self._runner, self._room = places, runner, np.zeros(0)
+        wide = self.output.dtype == np.float64
         self._plain = {  # leaves that lie in memory as they are given
-            kind: self.views[array]
-            for kind, array in program.leaves.items()
-            if array not in places and self.output.dtype == np.float64
+            kind: self.views[array] for kind, array in program.leaves.items() if wide and array not in places
         }
         for array, view in self.views.items():
             if array.numbers is not None:

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -31,11 +32,9 @@ from chainrule.compiler.passes.batch import batched
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import padded
 from chainrule.compiler.passes.program import ArrayProgram
-from chainrule.compiler.run.examples import Examples, check_reduce
+from chainrule.compiler.run.arguments import Examples, Traces
 from chainrule.compiler.run.machine import narrowed, places
-from chainrule.compiler.run.source import Source
-from chainrule.compiler.run.traced import Traced
-from chainrule.compiler.run.traces import Traces
+from chainrule.compiler.run.traced import Source, Traced
 from chainrule.compiler.run.turns import Turn, add_to_grad, compiling
 from chainrule.core.bulk import read_data, write_data
 from chainrule.core.structure import batch_of
@@ -61,9 +60,7 @@ class ShardedFunction:
     """
 
     def __init__(self, traces: Traces, mesh: Any) -> None:
-        self.devices = Devices(mesh)
-        self._traces = traces
-        self._dtype = np.dtype(traces.source.dtype)
+        self.devices, self._traces, self._dtype = Devices(mesh), traces, np.dtype(traces.source.dtype)
         self._programs: dict[Any, Executable] = {}
 
     def batch(self, *arrays: Any, reduce: str | None = "mean") -> Any:
@@ -72,30 +69,24 @@ class ShardedFunction:
         With `reduce=None`: the result for each example, and no gradient.
         """
         if reduce is None:
-            return self._results(arrays)
-        traced, value, gradient = self._value_and_grad(arrays, reduce)
+            traced, examples = self._traces.on_examples(arrays)
+            (rows,) = self._run(results, traced, examples)
+            return batch_of(traced.result, iter(rows[: examples.count].T))
+        traced, examples, divisor = self._traces.to_reduce(arrays, reduce)
+        value, gradient = self._sum_and_grad(traced, examples, divisor)
         add_to_grad(traced.wrt, gradient)
         return value
 
     def batch_value_and_grad(self, *arrays: Any, reduce: str = "mean") -> tuple[float, np.ndarray]:
         """As `batch`: the mean or sum of the results, and its gradient with respect to `wrt`; changes no Value."""
-        return self._value_and_grad(arrays, reduce)[1:]
+        return self._sum_and_grad(*self._traces.to_reduce(arrays, reduce))
 
     def __repr__(self) -> str:
         return f"<ShardedFunction {self._traces.source.name} on {self.devices}>"
 
-    def _value_and_grad(self, arrays: Sequence[Any], reduce: str) -> tuple[Traced, float, np.ndarray]:
-        check_reduce(reduce)
-        traced, examples = self._traces.on_examples(arrays)
-        traced.check_scalar()
+    def _sum_and_grad(self, traced: Traced, examples: Examples, divisor: int) -> tuple[float, np.ndarray]:
         value, gradient = self._run(sums, traced, examples)
-        count = examples.count if reduce == "mean" else 1
-        return traced, float(value) / count, traced.order(np.asarray(gradient), count)
-
-    def _results(self, arrays: Sequence[Any]) -> Any:
-        traced, examples = self._traces.on_examples(arrays)
-        (rows,) = self._run(results, traced, examples)
-        return batch_of(traced.result, iter(rows[: examples.count].T))
+        return float(value) / divisor, traced.order(np.asarray(gradient), divisor)
 
     def _run(self, make: Callable[..., Any], traced: Traced, examples: Examples) -> list[np.ndarray]:
         """The results of the program that `make` builds, for these examples."""
@@ -107,7 +98,7 @@ class ShardedFunction:
                     traced.source.count_program(traced.structure, examples.count)
                     self._programs[key] = Executable(make(traced, layout, devices))
         with precision(self._dtype):
-            leaves = {k: devices.everywhere(narrowed(_data(v), self._dtype)) for k, v in traced.captured.items()}
+            leaves = {k: devices.everywhere(_data(v), self._dtype) for k, v in traced.captured.items()}
             rows, mask = layout.placed(examples.matrix(), np.arange(examples.count), devices, self._dtype)
             found = devices.run(self._programs[key], leaves, rows, mask)
             return [here(array).astype(np.float64) for array in found]
@@ -121,21 +112,14 @@ class ShardedSteps:
     """
 
     def __init__(
-        self,
-        loss: Callable[..., Any],
-        arrays: Sequence[Any],
-        optimizer: Optimizer,
-        devices: Devices,
-        dtype: str,
+        self, loss: Callable[..., Any], arrays: Sequence[Any], optimizer: Optimizer, devices: Devices, dtype: str
     ) -> None:
         if type(optimizer).step is not Optimizer.step:
             raise ValueError(
                 f"`optimizer` has a `step` of its own, and steps on a `mesh` apply its rule alone: write "
                 f"{type(optimizer).__name__} as an `update`, or leave `mesh` out"
             )
-        self.optimizer = optimizer
-        self.devices = devices
-        self.dtype = np.dtype(dtype)
+        self.optimizer, self.devices, self.dtype = optimizer, devices, np.dtype(dtype)
         self.places = [k for k, parameter in enumerate(optimizer.parameters) if parameter.requires_grad]
         self.parameters = [optimizer.parameters[k] for k in self.places]
         self.names = list(optimizer.scalars())
@@ -157,15 +141,16 @@ class ShardedSteps:
         if len(numbers) not in self._programs:
             self._programs[len(numbers)] = self._program(len(numbers))
         layout, program = self._programs[len(numbers)]
-        scalars = self.optimizer.scalars()
+        scalars, placed = self.optimizer.scalars(), partial(self.devices.everywhere, dtype=self.dtype)
         with precision(self.dtype):
             if not self._state:
-                self._load()
+                columns = [np.array(self.optimizer.buffers[slot])[self.places] for slot in self.optimizer.slots]
+                self._state = [placed(column) for column in (_data(self.parameters), *columns)]
             if not np.array_equal(numbers, self._numbers):
                 self._numbers = np.array(numbers)
                 self._batch = layout.placed(self.matrix, self._numbers, self.devices, self.dtype)
-            captured = self._placed(_data(self.traced.captured["captured"]))
-            row = self._placed(np.array([scalars[name] for name in self.names]))
+            captured = placed(_data(self.traced.captured["captured"]))
+            row = placed(np.array([scalars[name] for name in self.names]))
             loss, *self._state = self.devices.run(program, self._state, captured, row, *self._batch)
         self.optimizer.steps += 1
         return float(here(loss))
@@ -180,13 +165,6 @@ class ShardedSteps:
             np.asarray(self.optimizer.buffers[slot])[self.places] = numbers
         self._state = []
 
-    def _load(self) -> None:
-        columns = [np.array(self.optimizer.buffers[slot])[self.places] for slot in self.optimizer.slots]
-        self._state = [self._placed(numbers) for numbers in (_data(self.parameters), *columns)]
-
-    def _placed(self, numbers: np.ndarray) -> Any:
-        return self.devices.everywhere(narrowed(numbers, self.dtype))
-
     def _program(self, count: int) -> tuple[Layout, Executable]:
         traced = self.traced
         layout = Layout.of(count, self.devices.count, traced.most_examples)
@@ -198,9 +176,8 @@ class ShardedSteps:
             value, gradient = sum_up({"parameter": parameters[used], "captured": captured}, rows, mask)
             gradient = jnp.append(gradient, jnp.zeros(1, gradient.dtype))[traced.order.places] / count
             before = [Numbers(array, apply) for array in (parameters, gradient, *slots)]
-            after = self.optimizer.update(
-                *before, **{name: Numbers(row[k], apply) for k, name in enumerate(self.names)}
-            )
+            scalars = {name: Numbers(row[k], apply) for k, name in enumerate(self.names)}
+            after = self.optimizer.update(*before, **scalars)
             changed = [a.array if isinstance(a, Numbers) else jnp.full_like(parameters, a) for a in after]
             return [value / count, *changed]
 
@@ -231,10 +208,8 @@ class Layout:
             return narrowed(matrix[chosen], dtype)
 
         mask = (np.arange(total) < len(numbers)).astype(dtype)
-        return (
-            jax.make_array_from_callback((total, matrix.shape[1]), devices.by_rows, rows),
-            jax.make_array_from_callback((total,), devices.by_rows, lambda index: mask[index]),
-        )
+        placed = jax.make_array_from_callback((total, matrix.shape[1]), devices.by_rows, rows)
+        return placed, jax.make_array_from_callback((total,), devices.by_rows, lambda index: mask[index])
 
     def by_run(self, rows: Any, mask: Any) -> tuple[Any, Any]:
         """One device's share, run by run."""
@@ -263,31 +238,24 @@ class Devices:
             mesh = Mesh(np.array(jax.devices()), ("examples",))
         if not isinstance(mesh, Mesh):
             raise TypeError(f"`mesh` must be a jax.sharding.Mesh, or 'all' for all devices; got {mesh!r}")
-        self.mesh = mesh
-        self.count: int = mesh.size
-        self.processes: int = jax.process_count()
-        self.process: int = jax.process_index()
-        owners = {device.process_index for device in mesh.devices.flat}
-        if self.process not in owners:
-            raise ValueError(
-                f"`mesh` has no device of process {self.process}: make it of jax.devices(), those of all processes, "
-                "or say mesh='all'"
-            )
+        self.mesh, self.count = mesh, int(mesh.size)
+        self.processes, self.process = int(jax.process_count()), int(jax.process_index())
+        self.leads = self.process == 0  # the one that writes and prints
+        if self.process not in {device.process_index for device in mesh.devices.flat}:
+            remedy = "make it of jax.devices(), those of all processes, or say mesh='all'"
+            raise ValueError(f"`mesh` has no device of process {self.process}: {remedy}")
         self.by_rows = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
         self.whole = NamedSharding(mesh, PartitionSpec())
 
-    def everywhere(self, numbers: np.ndarray) -> Any:
+    def everywhere(self, numbers: np.ndarray, dtype: Any) -> Any:
         """An array on every device."""
-        return jax.make_array_from_callback(numbers.shape, self.whole, lambda index: numbers[index])
+        array = narrowed(numbers, dtype)
+        return jax.make_array_from_callback(array.shape, self.whole, lambda index: array[index])
 
     def on_each(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function(leaves, rows, mask)` run on every device, with all leaves and the device's own rows.
-
-        The result must be the same on all devices.
-        """
-        rows = PartitionSpec(self.mesh.axis_names)
-        specs = (PartitionSpec(), rows, rows)
-        return jax.shard_map(function, mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)  # type: ignore[no-any-return]
+        """`function(leaves, rows, mask)` on every device, with all leaves and its own rows; results must be equal."""
+        whole, rows = self.whole.spec, self.by_rows.spec
+        return jax.shard_map(function, mesh=self.mesh, in_specs=(whole, rows, rows), out_specs=whole, check_vma=False)  # type: ignore[no-any-return]
 
     def run(self, program: Executable, *given: Any) -> Any:
         """Run a program, and wait for its results."""
@@ -304,11 +272,6 @@ class Devices:
         return f"{_some(self.count, 'device')} of {_some(self.processes, 'process')}"
 
     # Between processes.
-
-    @property
-    def leads(self) -> bool:
-        """Whether this process is the one that writes and prints."""
-        return self.process == 0
 
     def total(self, numbers: np.ndarray) -> np.ndarray:
         """The sum of what each process passes."""
@@ -333,10 +296,8 @@ class Devices:
             digests[k, self.process] = int.from_bytes(hashlib.sha256(content()).digest()[:4], "big") >> 1
         for name, row in zip(contents, self.total(digests), strict=True):
             for other in np.flatnonzero(row != row[0]):
-                raise ValueError(
-                    f"process {other} has other {name} than process 0: every process must be given the same data and "
-                    "the same seeds"
-                )
+                other_than = f"process {other} has other {name} than process 0"
+                raise ValueError(f"{other_than}: every process must be given the same data and the same seeds")
 
     @contextmanager
     def file(self, path: str) -> Iterator[str | None]:

@@ -16,13 +16,12 @@ from chainrule import ops
 from chainrule.compiler.passes.batch import batched
 from chainrule.compiler.passes.lift import IrregularityError
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Expression, Number, Statement, Term
-from chainrule.compiler.run.batches import sum_and_grad
-from chainrule.compiler.run.examples import Examples
-from chainrule.compiler.run.machine import Clock, Code, Machine
-from chainrule.compiler.run.source import Source
+from chainrule.compiler.pipeline import Clock, Code
+from chainrule.compiler.run.arguments import Examples, Traces
+from chainrule.compiler.run.calls import sum_and_grad
+from chainrule.compiler.run.machine import Machine, places
 from chainrule.compiler.run.threads import AT_ONCE, pieces
-from chainrule.compiler.run.traced import Traced
-from chainrule.compiler.run.traces import Traces
+from chainrule.compiler.run.traced import Source, Traced
 from chainrule.compiler.run.turns import borrowing_gradients, compiling, training
 from chainrule.core.bulk import read_grad, write_data, write_grad
 from chainrule.core.value import Value
@@ -34,14 +33,11 @@ def train(traced: Traced, optimizer: Optimizer, examples: Examples, size: int, t
     traced.check_scalar()
     whole, losses = examples.count // size * size, []
     with training(optimizer.parameters):
-        for firsts in (range(0, whole, size), range(whole, examples.count, examples.count - whole or 1)):
-            if not firsts:
-                continue
-            steps = _compiled(traced, optimizer, firsts.step)
-            if steps is None:
-                losses += _taken_one_by_one(traced, optimizer, examples, firsts, threads)
-            else:
+        for firsts in filter(None, (range(0, whole, size), range(whole, examples.count, examples.count - whole or 1))):
+            if steps := _compiled(traced, optimizer, firsts.step):
                 losses += steps.run_through(examples, firsts)
+            else:
+                losses += _taken_one_by_one(traced, optimizer, examples, firsts, threads)
     return losses
 
 
@@ -60,8 +56,7 @@ def _compiled(traced: Traced, optimizer: Optimizer, size: int) -> Steps | None:
                 if source.dtype != "float64":
                     raise
                 traced.steps[key] = None
-    found: Steps | None = traced.steps[key]
-    return found
+    return traced.steps[key]  # type: ignore[no-any-return]
 
 
 def _taken_one_by_one(
@@ -88,29 +83,22 @@ def _taken_one_by_one(
 
 def _trains_what_is_used(optimizer: Optimizer, traced: Traced) -> bool:
     """Whether the optimizer changes exactly the parameters that the loss depends on, by its rule alone."""
-    used = traced.captured["parameter"]
-    return (
-        bool(used)
-        and type(optimizer).step is Optimizer.step
-        and set(used) == {p for p in optimizer.parameters if p.requires_grad}
-    )
+    used, trained = set(traced.captured["parameter"]), {p for p in optimizer.parameters if p.requires_grad}
+    return bool(used) and used == trained and type(optimizer).step is Optimizer.step
 
 
 class Steps:
     """Steps of `optimizer` on a traced loss of one example, or on its mean over `examples`."""
 
     def __init__(self, traced: Traced, optimizer: Optimizer, examples: int | None = None) -> None:
-        self.traced = traced
-        self.optimizer = optimizer
-        self.summands = examples or 1
+        self.traced, self.optimizer, self.summands = traced, optimizer, examples or 1
         self.parameters: list[Value] = traced.captured["parameter"]
         if not _trains_what_is_used(optimizer, traced):
             raise ValueError(
                 "compiled steps apply the optimizer's rule to each of its parameters; the loss does not use every "
                 "one, or all are frozen, or it has its own `step`: give it those that are used, or leave `compiled` out"
             )
-        place = {parameter: k for k, parameter in enumerate(optimizer.parameters)}
-        self.order = np.array([place[parameter] for parameter in self.parameters])
+        self.order = places(self.parameters, optimizer.parameters)
         self.names = list(optimizer.scalars())
         clock, source = Clock(), traced.source
         program = traced.lifted if examples is None else batched(traced.lifted, examples, total=True)
@@ -207,12 +195,7 @@ class CompiledSteps(Steps):
     """Steps on `loss(inputs)`, a function traced on symbols in place of `inputs`, which stay the same."""
 
     def __init__(
-        self,
-        loss: Callable[[Any], Any],
-        inputs: Any,
-        optimizer: Optimizer,
-        backend: str = "llvm",
-        dtype: str = "float64",
+        self, loss: Callable[..., Any], inputs: Any, optimizer: Optimizer, backend: str = "llvm", dtype: str = "float64"
     ) -> None:
         traced, numbers = Traces(Source(loss, optimizer.parameters, backend, dtype)).on_numbers([inputs])
         traced.check_scalar()

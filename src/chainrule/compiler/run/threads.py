@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 A = TypeVar("A")
-B = TypeVar("B")
 T = TypeVar("T")
 Pieces = TypeVar("Pieces", list[range], range)
 
@@ -44,8 +43,14 @@ def spread(firsts: range, team: Sequence[A], read: Callable[[A, list[range]], li
     def work(member: A, share: list[range]) -> list[T]:
         return [found for part in pieces(share, at_once) for found in read(member, part)]
 
-    shares = pieces(sections, _divided(len(sections), len(team)))
-    return [found for part in _in_threads(work, team, shares) for found in part]
+    mine, *others = zip(team, pieces(sections, _divided(len(sections), len(team))), strict=True)
+    if not others:
+        return work(*mine)
+    waiting = [_workers.submit(work, *pair) for pair in others]  # compiled code runs without the GIL
+    try:
+        return [*work(*mine), *(found for part in waiting for found in part.result())]
+    finally:
+        wait(waiting)
 
 
 def joined(sections: list[range]) -> range:
@@ -77,18 +82,6 @@ def pieces(items: Pieces, length: int) -> list[Pieces]:
 def _divided(count: int, parts: int) -> int:
     """The quotient, rounded up."""
     return -(-count // parts)
-
-
-def _in_threads(function: Callable[[A, B], T], first: Sequence[A], second: Sequence[B]) -> list[T]:
-    """`function` of each pair: the first in this thread, each other in its own."""
-    mine, *others = zip(first, second, strict=True)
-    if not others:
-        return [function(*mine)]
-    results = [_workers.submit(function, *pair) for pair in others]  # compiled code runs without the GIL
-    try:
-        return [function(*mine), *(result.result() for result in results)]
-    finally:
-        wait(results)
 
 
 def _start_afresh() -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,40 +17,95 @@ from chainrule.compiler.backends.strict import StrictCode, StrictMachine
 from chainrule.compiler.passes.batch import batched, size_of_an_example
 from chainrule.compiler.passes.lift import IrregularityError, lift
 from chainrule.compiler.passes.program import ArrayProgram
-from chainrule.compiler.run.export import exported
-from chainrule.compiler.run.machine import Clock, Code, Machine, Order
-from chainrule.compiler.run.results import packed, unpacked
-from chainrule.compiler.run.source import Run, Source
+from chainrule.compiler.pipeline import Clock, Code
+from chainrule.compiler.run.interface import exported, packed, unpacked
+from chainrule.compiler.run.machine import Machine, Order
 from chainrule.compiler.run.turns import compiling
 from chainrule.compiler.trace.graph import Graph, graph_of
 from chainrule.compiler.trace.symbols import Constant, Symbol, TracingError, next_serial, tracing
 from chainrule.core.bulk import read_data
-from chainrule.core.structure import Structure, build, flatten, is_one_number, places
+from chainrule.core.code_lines import is_ours
+from chainrule.core.structure import Structure, build, difference, flatten, is_one_number, places
 from chainrule.core.value import Value
 
 CACHE = 2**18  # bytes of a batch at a time: the fastest of 2**17 to 2**20 where L1 has 48 KiB and L2 2 MiB
 LARGE_CACHE = 2**21  # the same where there are many parameters: each run reads them all and writes their gradients
+STORM = 8  # programs of one function; more of them draw a warning
+
+Run = tuple[Structure, Code | StrictCode]  # the arguments' structure, and what ran
+
+
+class _Thread(threading.local):
+    latest: Run | None = None
+
+
+@dataclass(eq=False)
+class Source:
+    """A function to compile, how, and what it was compiled to. It must not refer to its traces, which refer to it."""
+
+    function: Callable[..., Any]
+    wrt: Sequence[Value] | None = None
+    backend: str = "llvm"
+    dtype: str = "float64"
+    strict: bool = False
+    programs: list[tuple[Structure, int | None]] = field(default_factory=list)  # structure, and size of the batch
+    _latest: Run | None = None  # of any thread
+    _this_thread: _Thread = field(default_factory=_Thread)
+
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    def ran(self, run: Run) -> None:
+        """Note what the present call runs."""
+        if self._this_thread.latest is not run:
+            self._this_thread.latest = self._latest = run
+
+    @property
+    def latest(self) -> Run | None:
+        """What the last call of this thread ran, or of any thread if this one has made none."""
+        return self._this_thread.latest or self._latest
+
+    def count_program(self, structure: Structure, examples: int | None) -> None:
+        """Note that a program is being compiled; warns when there are too many."""
+        self.programs.append((structure, examples))
+        if len(self.programs) != STORM + 1:
+            return
+        old, before = self.programs[-2]
+        if len(old) != len(structure):
+            what = f"it had {len(old)} arguments and has {len(structure)}"
+        elif old != structure:
+            k = [a == b for a, b in zip(old, structure, strict=True)].index(False)
+            what = difference(old[k], structure[k], f"argument {k}")
+        else:
+            sizes = ["one example" if count in (None, 1) else f"{count} examples" for count in (before, examples)]
+            what = f"the batch was of {sizes[0]} and is of {sizes[1]}"
+        depth, frame = 1, sys._getframe()
+        while frame.f_back and is_ours(frame.f_code):  # to the first line outside chainrule
+            depth, frame = depth + 1, frame.f_back
+        warnings.warn(
+            f"`{self.name}` is being compiled over and over ({len(self.programs)} programs so far): {what}. Each "
+            "structure of arguments is compiled anew; give lists of equal lengths, or one batch size, where you can",
+            RuntimeWarning,
+            stacklevel=depth,
+        )
 
 
 class Traced:
     """A function traced for one structure of arguments: the graph of one example, and code for it."""
 
     def __init__(self, source: Source, structure: Structure, count: int) -> None:
-        self.source = source
-        self.structure = structure
-        self.count = count  # numbers in the arguments
-        self.clock = Clock()
-        self.started = next_serial()
+        self.source, self.structure, self.count = source, structure, count  # of numbers in the arguments
+        self.clock, self.started = Clock(), next_serial()
         self.result: Structure
         self.classes: dict[int, int]  # place of an argument that is a class index -> how many classes there are
-        self.graph = self._call()
-        inputs = self._nodes("input")
-        self.used = np.array([symbol.place for symbol in inputs], dtype=np.int64)
-        self.captured: dict[str, list[Value]] = {kind: self._nodes(kind) for kind in ("parameter", "captured")}
+        self.graph = graph = self._call()
+        self.used = np.array([symbol.place for symbol in graph.leaves("input")], dtype=np.int64)
+        self.captured: dict[str, list[Value]] = {kind: graph.leaves(kind) for kind in ("parameter", "captured")}
         parameters = self.captured["parameter"]
         self.wrt = parameters if source.wrt is None else list(source.wrt)
         self.order = Order(self.wrt, parameters)
-        self.scalar_nodes = len(self.graph) - 1  # without the one that packs the results
+        self.scalar_nodes = len(graph) - 1  # without the one that packs the results
         self.spans: list[tuple[Any, Any]] | None = None  # of a batch's arguments
         self.steps: dict[Any, Any] = {}  # training steps, by all that is part of their program
         self._read = [(kind, nodes) for kind, nodes in self.captured.items() if nodes]
@@ -74,16 +133,12 @@ class Traced:
             raise TypeError(f"`{name}` returned no numbers: return a number, or lists of numbers")
         root = Symbol(packed(len(leaves)), tuple(leaves))
         graph: Graph = self.clock("trace", lambda: graph_of(root, self.source.wrt))
-        inputs = [graph.nodes[i] for i in graph.leaves("input")]
-        if any(symbol.place >= self.count or symbol is not arguments[symbol.place] for symbol in inputs):
+        if not {*map(id, graph.leaves("input"))} <= {*map(id, arguments)}:
             raise TracingError(
                 f"`{name}` uses a traced number of an earlier trace, which some variable outside of it kept: "
                 "return such a number, or give it as an argument, rather than storing it"
             )
         return graph
-
-    def _nodes(self, kind: str) -> list[Any]:
-        return [self.graph.nodes[i] for i in self.graph.leaves(kind)]
 
     def check_classes(self, column: Callable[[int], np.ndarray]) -> None:
         """Refuse arguments that should be class indices and are not; `column` returns the numbers at a place."""
@@ -131,20 +186,19 @@ class Traced:
     @property
     def most_examples(self) -> int:
         """How many examples fit the cache at a time, or the device that JAX runs on."""
-        self._most_examples = self._most_examples or self._count_what_fits()
+        if not self._most_examples:
+            try:
+                numbers = size_of_an_example(self.lifted)
+            except IrregularityError:  # examples then run node by node, one at a time
+                numbers = len(self.graph)
+            itemsize = np.dtype(self.source.dtype).itemsize
+            bytes_each = itemsize * (2 * numbers + 1)
+            if self.source.backend == "jax":
+                self._most_examples = max(64, int(load_xla().largest_batch()) // bytes_each // 64 * 64)
+            else:
+                room = max(CACHE, min(LARGE_CACHE, 4 * itemsize * len(self.captured["parameter"])))
+                self._most_examples = max(16, min(4096, room // bytes_each // 16 * 16))
         return self._most_examples
-
-    def _count_what_fits(self) -> int:
-        try:
-            numbers = size_of_an_example(self.lifted)
-        except IrregularityError:  # examples then run node by node, one at a time
-            numbers = len(self.graph)
-        itemsize = np.dtype(self.source.dtype).itemsize
-        bytes_each = itemsize * (2 * numbers + 1)
-        if self.source.backend == "jax":
-            return max(64, int(load_xla().largest_batch()) // bytes_each // 64 * 64)
-        room = max(CACHE, min(LARGE_CACHE, 4 * itemsize * len(self.captured["parameter"])))
-        return max(16, min(4096, room // bytes_each // 16 * 16))
 
     # Code, and the data it runs on.
 
@@ -154,17 +208,15 @@ class Traced:
         It runs node by node, for any number of examples, if that was asked for or if there are no loops. `first`
         returns the numbers of one example.
         """
-        run = self._runs.get((examples, total)) or self._compiled(examples, total, first)
+        run = self._runs.get((examples, total))
+        if run is None:
+            with compiling(self.source):
+                run = self._runs.get((examples, total))
+                if run is None:  # still, after another thread's turn
+                    code = self._array_code(examples, total) or self._strict_code(total, first)
+                    run = self._runs[examples, total] = self.structure, code
         self.source.ran(run)
         return run[1]
-
-    def _compiled(self, examples: int | None, total: bool, first: Callable[[], np.ndarray]) -> Run:
-        with compiling(self.source):
-            run = self._runs.get((examples, total))
-            if run is None:
-                code = self._array_code(examples, total) or self._strict_code(total, first)
-                run = self._runs[examples, total] = self.structure, code
-            return run
 
     def _array_code(self, examples: int | None, total: bool) -> Code | None:
         kind = examples is None, total
@@ -172,10 +224,8 @@ class Traced:
             return None
         self.source.count_program(self.structure, examples)
         try:
-            program = self.lifted
-            if examples is not None:
-                program = self.clock("batch", lambda: batched(self.lifted, examples, total))
-            gradient = total and bool(self.wrt)
+            one, gradient = self.lifted, total and bool(self.wrt)
+            program = one if examples is None else self.clock("batch", lambda: batched(one, examples, total))
             return Code(program, gradient, self.source.backend, self.clock, dtype=self.source.dtype)
         except IrregularityError:
             if self.source.dtype != "float64":
@@ -212,7 +262,5 @@ def _node(leaf: Any, name: str) -> Any:
     try:
         return Constant(leaf)
     except TypeError:
-        raise TypeError(
-            f"`{name}` returned {type(leaf).__name__} {leaf!r:.40}: "
-            "return a number, or lists, tuples, dicts or arrays of them"
-        ) from None
+        found = f"`{name}` returned {type(leaf).__name__} {leaf!r:.40}"
+        raise TypeError(f"{found}: return a number, or lists, tuples, dicts or arrays of them") from None

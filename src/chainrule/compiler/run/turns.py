@@ -31,9 +31,7 @@ class Turn:
     __slots__ = ("__weakref__", "kind", "refusal", "things", "thread")
 
     def __init__(self, kind: str, things: Collection[Any], refusal: str = "") -> None:
-        self.kind = kind
-        self.things = things
-        self.refusal = refusal
+        self.kind, self.things, self.refusal = kind, things, refusal
         self.thread = threading.get_ident()
 
     def __enter__(self) -> None:
@@ -78,12 +76,11 @@ def compiling(function: Any) -> Turn:
 
 def training(parameters: list[Value]) -> Turn:
     """Steps that read these parameters' data and write it at the end, with no other steps in between."""
-    return Turn(
-        "train",
-        parameters,
+    refusal = (
         "a call of `train` was interrupted by another one, of this thread and on the same parameters, as by a signal "
-        "handler or a finalizer: the steps of one would be lost, so let it begin when the other has returned",
+        "handler or a finalizer: the steps of one would be lost, so let it begin when the other has returned"
     )
+    return Turn("train", parameters, refusal)
 
 
 def borrowing_gradients(values: list[Value]) -> Turn:

@@ -32,21 +32,15 @@ class Graph:
     """
 
     def __init__(self, rules: list[Any], operands: list[tuple[int, ...]], nodes: list[Any]) -> None:
-        self.rules = rules
-        self.operands = operands
+        self.rules, self.operands = rules, operands
         self.nodes = nodes  # the Values, whose data is read at each run; Symbols have none
 
     def __len__(self) -> int:
         return len(self.rules)
 
-    def leaves(self, kind: str) -> list[int]:
-        """The indices of the leaves of one kind."""
-        return [i for i, rule in enumerate(self.rules) if rule == kind]
-
-    @property
-    def parameters(self) -> list[int]:
-        """The indices of the parameters."""
-        return self.leaves("parameter")
+    def leaves(self, kind: str) -> list[Any]:
+        """The nodes that are leaves of one kind."""
+        return [node for node, rule in zip(self.nodes, self.rules, strict=True) if rule == kind]
 
     def verify(self) -> Graph:
         """This graph, if it is well formed: every operand is older than its user, and their number suits the rule."""
@@ -60,7 +54,7 @@ class Graph:
 
     def __str__(self) -> str:
         rows = [
-            [str(i), _name(rule), " ".join(map(str, operands)), _data(node)]
+            [str(i), _name(rule), " ".join(map(str, operands)), "" if isinstance(node, Symbol) else f"{node.data:.10}"]
             for i, (rule, operands, node) in enumerate(zip(self.rules, self.operands, self.nodes, strict=True))
         ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -85,13 +79,8 @@ def _kind(node: Any, parameters: set[Value] | None, others: str) -> str:
         raise TypeError(f"{node!r} (`_op` {node._op!r}) was made by hand, and only Python can compute it: {REMEDY}")
     if node._constant:
         return "constant"
-    wanted = node.requires_grad and (parameters is None or node in parameters)
-    return "parameter" if wanted else others
+    return "parameter" if node.requires_grad and (parameters is None or node in parameters) else others
 
 
 def _name(rule: Any) -> str:
     return str(rule if rule in KINDS else rule.symbol)
-
-
-def _data(node: Any) -> str:
-    return "" if isinstance(node, Symbol) else f"{node.data:.10}"

@@ -32,12 +32,12 @@ BRANCH = (
 NUMBER = "use chainrule's functions (chainrule.exp(x) for math.exp(x)), and read numbers from the result of the call"
 ROUND = "write chainrule.rint(x) for round(x), or chainrule.floor, ceil or trunc, and read numbers from the result"
 WHOLE = (
-    "a number that decides the shape of the computation (a count, an index) must be fixed: "
-    "let the function capture it, as with functools.partial, or choose with chainrule.where"
+    "a number that decides the shape of the computation (a count, an index) must be fixed: let the function capture "
+    "it, as with functools.partial, or choose with chainrule.where"
 )
 CAPTURED = (
-    "compute with the Value itself, by chainrule's functions (chainrule.maximum, where, softmax, exp ...), "
-    "or give the number as an argument"
+    "compute with the Value itself, by chainrule's functions (chainrule.maximum, where, softmax, exp ...), or give the "
+    "number as an argument"
 )
 NUMBERS = (
     "call the compiled function itself, which then becomes part of this one, or call it outside and pass the result"
@@ -48,8 +48,8 @@ OPPOSITE = "write the opposite comparison (x <= 0 for the opposite of x > 0), or
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 CHANGES = "whose number may be different at the next call"
 AS_IT_IS = (
-    "a traced number is a node of the graph already, so write x for Value(x); "
-    "and functions take it where a Value's methods do not, so write chainrule.maximum(w, x) for w.maximum(x)"
+    "a traced number is a node of the graph already, so write x for Value(x); and functions take it where a Value's "
+    "methods do not, so write chainrule.maximum(w, x) for w.maximum(x)"
 )
 
 
@@ -71,7 +71,15 @@ def _condition(rule: ops.Op) -> Callable[[Any, Any], Any]:
 
 def _joining(rule: ops.Op) -> Callable[[Any, Any], Any]:
     """The method for `&`, `|` or `^`, which join conditions as Python joins True and False."""
-    return lambda self, other: _joined(rule, self, other)
+
+    def joined(left: Symbol, right: Any) -> Symbol:
+        if _is_condition(left) and _is_condition(right):
+            return Symbol._apply(rule, (left, right))
+        if isinstance(right, Symbol) or not hasattr(right, "__len__"):
+            _refuse("joins numbers by `&`, `|` or `^`, which only conditions can be joined by", CONDITIONS)
+        return NotImplemented  # type: ignore[no-any-return]  # an array: goes element by element
+
+    return joined
 
 
 def _refused(deed: str, remedy: str, *why: str) -> Callable[..., NoReturn]:
@@ -95,10 +103,8 @@ class Symbol(ops.Carrier):
     __array_priority__ = -1.0  # as in Value: NumPy scalars defer to it, arrays go element by element
 
     def __init__(self, rule: ops.Op | None, operands: tuple[Any, ...], place: int = -1) -> None:
-        self._rule = rule
-        self._operands = operands
-        self._serial = next_serial()
-        self.place = place
+        self._rule, self._operands = rule, operands
+        self._serial, self.place = next_serial(), place
 
     @classmethod
     def argument(cls, place: int) -> Symbol:
@@ -265,23 +271,14 @@ def next_serial() -> int:
     return Value(0.0)._serial
 
 
-def _joined(rule: ops.Op, left: Symbol, right: Any) -> Symbol:
-    if _is_condition(left) and _is_condition(right):
-        return Symbol._apply(rule, (left, right))
-    if isinstance(right, Symbol) or not hasattr(right, "__len__"):
-        _refuse("joins numbers by `&`, `|` or `^`, which only conditions can be joined by", CONDITIONS)
-    return NotImplemented  # type: ignore[no-any-return]  # an array: goes element by element
-
-
 def _is_condition(given: Any) -> bool:
     if isinstance(given, Constant):
         return given.data in (0.0, 1.0)
     if not isinstance(given, Symbol):
         return isinstance(given, bool) or type(given).__name__ in ("bool_", "bool")  # Python's or NumPy's
-    if given._rule is None:
-        return False
-    joins = given._rule in (ops.mul, ops.larger) and all(map(_is_condition, given._operands))
-    return given._rule.name in COMPARISONS or joins
+    rule = given._rule
+    joins = rule in (ops.mul, ops.larger) and all(map(_is_condition, given._operands))
+    return joins or (rule is not None and rule.name in COMPARISONS)
 
 
 def _refuse(deed: str, remedy: str, why: str = "which has no number yet") -> NoReturn:

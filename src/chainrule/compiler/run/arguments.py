@@ -1,0 +1,153 @@
+"""Arguments of a compiled function: the trace for their structure, and the numbers in them as machines take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.passes.layout import padded
+from chainrule.compiler.run.machine import Machine
+from chainrule.compiler.run.traced import Source, Traced
+from chainrule.compiler.run.turns import compiling
+from chainrule.compiler.trace.symbols import refuse_numbers
+from chainrule.core.structure import ARRAY, NUMBER, Structure, difference, flatten
+from chainrule.core.value import Value
+from chainrule.ops import as_float
+
+
+class Traces:
+    """The traces of a function, by the structure of the arguments."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.by_structure: dict[Structure, Traced] = {}
+
+    def on_numbers(self, inputs: Sequence[Any]) -> tuple[Traced, list[float]]:
+        """The trace for these arguments, and the numbers in them."""
+        numbers: list[float] = []
+        structure = tuple([flatten(given, numbers, partial(number, k), True) for k, given in enumerate(inputs)])
+        traced = self.by_structure.get(structure) or self._trace(structure, len(numbers))
+        if traced.classes:
+            traced.check_classes(lambda place: np.array(numbers[place : place + 1]))
+        return traced, numbers
+
+    def on_examples(self, arrays: Sequence[Any], names: Sequence[str] = ()) -> tuple[Traced, Examples]:
+        """The trace for one example of these arguments, which have a leading axis, and all of their examples."""
+        refuse_numbers("calls a batch of a compiled function")
+        if not arrays:
+            raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
+        called = names or [f"argument {k}" for k in range(len(arrays))]
+        structure, matrices = zip(*map(_rows_of, arrays, called), strict=True)
+        lengths = [len(rows) for rows in matrices]
+        if len(set(lengths)) != 1:
+            raise ValueError(f"the arguments of a batch must have as many examples each, got {lengths}")
+        if not lengths[0]:
+            raise ValueError("the batch is empty; give at least one example")
+        traced = self.by_structure.get(structure) or self._trace(structure, sum(rows.shape[1] for rows in matrices))
+        examples = Examples(matrices, traced)
+        traced.check_classes(examples.column)
+        return traced, examples
+
+    def to_reduce(self, arrays: Sequence[Any], reduce: str) -> tuple[Traced, Examples, int]:
+        """As `on_examples`, for a result that is one number; and what to divide the sum of all results by."""
+        if reduce not in ("mean", "sum"):
+            raise ValueError(f"`reduce` must be 'mean', 'sum' or None, got {reduce!r}")
+        traced, examples = self.on_examples(arrays)
+        traced.check_scalar()
+        return traced, examples, examples.count if reduce == "mean" else 1
+
+    def _trace(self, structure: Structure, count: int) -> Traced:
+        with compiling(self.source):
+            if structure not in self.by_structure:
+                self.by_structure[structure] = Traced(self.source, structure, count)
+            return self.by_structure[structure]
+
+
+def number(k: int, given: Any) -> float:
+    """A number in argument `k`."""
+    if isinstance(given, Value):
+        raise TypeError(
+            f"`argument {k}` must be a real number, got a Value, to which a compiled function passes no gradient: "
+            "give its .data, or compile what differentiates, as in compile(grad(f))"
+        )
+    return as_float(given, f"argument {k}")
+
+
+def _rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
+    """The structure of one example of a batched argument, and a matrix with one row per example."""
+    if isinstance(array, np.ndarray) and array.ndim:
+        matrix = array.reshape(len(array), -1) if array.size else np.zeros((len(array), 0))
+        if matrix.dtype.kind not in "fiub":
+            raise TypeError(f"{name} must be an array of real numbers, got one of {matrix.dtype}")
+        return NUMBER if array.ndim == 1 else (ARRAY, array.shape[1:]), matrix.astype(np.float64, copy=False)
+    if not isinstance(array, (list, tuple)):
+        raise TypeError(f"{name} of a batch must be a list or an array with an example in each entry")
+    rows: list[list[float]] = [[] for _ in array]
+    structures = {flatten(x, row, lambda n: as_float(n, name), True) for x, row in zip(array, rows, strict=True)}
+    if len(structures) > 1:
+        first, second = list(structures)[:2]
+        raise ValueError(f"the examples of a batch must have the same structure: {difference(first, second, name)}")
+    if not rows:
+        return NUMBER, np.zeros((0, 1))
+    return structures.pop(), np.array(rows, dtype=np.float64)
+
+
+class Examples:
+    """The arguments of a batch: matrices with one row per example."""
+
+    def __init__(self, matrices: Sequence[np.ndarray], traced: Traced) -> None:
+        self.count, self.used = len(matrices[0]), traced.used
+        if traced.spans is None:
+            traced.spans = _spans([matrix.shape[1] for matrix in matrices], traced.used)
+        self.pieces = [(matrix, *span) for matrix, span in zip(matrices, traced.spans, strict=True)]
+
+    def chosen(self, numbers: Sequence[int]) -> Examples:
+        """The examples with these numbers; a view of the same memory if they are consecutive."""
+        other, which = copy(self), _span(np.array(numbers))
+        other.pieces = [(matrix[which], *span) for matrix, *span in self.pieces]
+        other.count = len(other.pieces[0][0])
+        return other
+
+    def column(self, place: int) -> np.ndarray:
+        """The number at one place of the arguments, for all examples."""
+        for matrix, *_ in self.pieces:
+            if place < matrix.shape[1]:
+                return matrix[:, place]
+            place -= matrix.shape[1]
+        raise IndexError(f"the arguments have fewer numbers than {place + 1}")
+
+    def matrix(self) -> np.ndarray:
+        """One row per example, of the numbers that the program uses."""
+        return np.concatenate([matrix for matrix, *_ in self.pieces], axis=1)[:, self.used]
+
+    def rows(self, firsts: range, machine: Machine) -> np.ndarray:
+        """One row per run, which begins at one of `firsts`: each used number for all its examples, padded."""
+        runs, step = len(firsts), firsts.step
+        rows = machine.room(runs, len(self.used) * padded(step))
+        by_number = rows.reshape(runs, len(self.used), padded(step))
+        with np.errstate(over="ignore"):
+            for matrix, columns, targets in self.pieces:
+                by_run = matrix[firsts.start : firsts.stop].reshape(runs, step, matrix.shape[1])
+                by_number[:, targets, :step] = by_run[:, :, columns].transpose(0, 2, 1)
+        return rows
+
+
+def _spans(widths: list[int], used: np.ndarray) -> list[tuple[Any, Any]]:
+    """For each matrix, of these widths: which of its columns are used, and where they go."""
+    spans, start = [], 0
+    for width in widths:
+        targets = np.flatnonzero((start <= used) & (used < start + width))
+        spans.append((_span(used[targets] - start), _span(targets)))
+        start += width
+    return spans
+
+
+def _span(indices: np.ndarray) -> Any:
+    """The indices as a slice if they are consecutive, which NumPy copies faster."""
+    if len(indices) and (np.diff(indices) == 1).all():
+        return slice(int(indices[0]), int(indices[-1]) + 1)
+    return indices
