@@ -22,8 +22,8 @@ from typing import Any
 from chainrule import ops
 from chainrule.core.arguments import setting, whole_number
 from chainrule.core.graph import lay_flat
-from chainrule.core.observation import nodes_are_observed
 from chainrule.core.quoting import quoted
+from chainrule.core.recording import nodes_are_observed
 from chainrule.core.value import ENGINE, Value, record
 from chainrule.ops import as_float
 

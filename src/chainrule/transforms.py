@@ -13,9 +13,8 @@ from copy import copy
 from functools import partial, wraps
 from typing import Any
 
-from chainrule.core.equality import standing_in
 from chainrule.core.graph import is_node, number_of
-from chainrule.core.recording import constant, detach, frozen, is_recording, recording
+from chainrule.core.recording import constant, detach, frozen, is_recording, is_tracing, recording, standing_in
 from chainrule.core.structure import (
     NUMBER,
     Structure,
@@ -28,7 +27,6 @@ from chainrule.core.structure import (
     words,
 )
 from chainrule.core.sweeps import Path
-from chainrule.core.tracing import is_tracing
 from chainrule.ops import as_float
 
 __all__ = ["elementwise_grad", "grad", "grad_of", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp", "vmap"]

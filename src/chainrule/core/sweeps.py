@@ -14,8 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-from chainrule.core.gradients import same_gradients
-from chainrule.core.graph import is_node, lay_flat, number_of
+from chainrule.core.graph import is_node, lay_flat, number_of, same_gradients
 from chainrule.core.value import ENGINE
 
 if ENGINE == "native":

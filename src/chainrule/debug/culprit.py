@@ -7,9 +7,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from math import inf, isfinite, nan
 from typing import TYPE_CHECKING, Any
 
-from chainrule.core.gradients import unchanged
-from chainrule.core.graph import number_of
-from chainrule.core.value_like import operands_of
+from chainrule.core.graph import number_of, operands_of, unchanged
 from chainrule.debug.code_lines import definition
 from chainrule.debug.finite_differences import Derivative, derivative
 from chainrule.debug.rules import TriedRule, backward_of, close, local_slope, push, tried_rule

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from chainrule.core.arguments import whole_number
-from chainrule.core.value_like import is_value
+from chainrule.core.graph import is_value
 from chainrule.drawing.collapse import picture_of_parts
 from chainrule.drawing.dot import check_effort
 from chainrule.drawing.networks import picture_of_network

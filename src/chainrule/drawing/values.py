@@ -9,9 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from chainrule.core.gradients import unchanged
-from chainrule.core.graph import number_of
-from chainrule.core.value_like import operands_of
+from chainrule.core.graph import number_of, operands_of, unchanged
 from chainrule.drawing.picture import Edge, Node, Number, Picture, TooLargeError, largest, strength
 from chainrule.nn import Module
 

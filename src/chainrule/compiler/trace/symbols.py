@@ -18,8 +18,7 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
 from chainrule import ops
-from chainrule.core.recording import detach
-from chainrule.core.tracing import current_tracer, is_tracing, traced
+from chainrule.core.recording import current_tracer, detach, is_tracing, traced
 from chainrule.core.value import Value
 
 PACKAGE = os.path.dirname(os.path.abspath(ops.__file__)) + os.sep
@@ -242,7 +241,7 @@ def refuse_numbers(deed: str, remedy: str = NUMBERS) -> None:
 
 
 class _Tracer:
-    """What `core.tracing` asks of a trace on Symbols."""
+    """What `core.recording` asks of a trace on Symbols."""
 
     def look(self, deed: str | ops.Op, left: Any = None, right: Any = None) -> Any:
         """Called when a Value's number is read. While this thread traces, only comparisons may: they are conditions."""
