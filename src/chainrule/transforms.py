@@ -15,17 +15,7 @@ from typing import Any
 
 from chainrule.core.graph import is_node, number_of
 from chainrule.core.recording import constant, detach, frozen, is_recording, is_tracing, recording, standing_in
-from chainrule.core.structure import (
-    NUMBER,
-    Structure,
-    batch_of,
-    build,
-    difference,
-    flatten,
-    is_one_number,
-    nest,
-    words,
-)
+from chainrule.core.structure import NUMBER, Structure, batch_of, build, difference, flatten, is_one_number, nest, words
 from chainrule.core.sweeps import Path
 from chainrule.ops import as_float
 

@@ -89,11 +89,10 @@ def _place(path: str) -> str:
 def _temporary_beside(place: str) -> tuple[int, str]:
     """A new file, open for writing, as accessible as the one that it is to replace."""
     name = f"{hidden_name(place)}-{secrets.token_hex(8)}{TEMPORARY}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
         mode = stat.S_IMODE(os.stat(place).st_mode) & 0o777 if os.path.exists(place) else None
-        handle = os.open(
-            name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666 if mode is None else mode
-        )
+        handle = os.open(name, flags, 0o666 if mode is None else mode)
     except OSError as error:
         folder = os.path.dirname(place)
         raise type(error)(f"`path` is in a folder that takes no files: {folder!r} ({error.strerror})") from None
