@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+
+def _operator(text: str) -> Callable[[Any, Any], CText]:
+    return lambda self, other: CText(f"({text.format(self, spell(other))})")
 
 
 class CText:
@@ -33,23 +37,9 @@ class CText:
             return CText(f"({op.c.format(*map(spell, operands))})")
         return op.forward(*operands)
 
-    def __add__(self, other: Any) -> CText:
-        return CText(f"({self} + {spell(other)})")
-
-    def __radd__(self, other: Any) -> CText:  # other + self
-        return CText(f"({spell(other)} + {self})")
-
-    def __sub__(self, other: Any) -> CText:
-        return CText(f"({self} - {spell(other)})")
-
-    def __rsub__(self, other: Any) -> CText:  # other - self
-        return CText(f"({spell(other)} - {self})")
-
-    def __mul__(self, other: Any) -> CText:
-        return CText(f"({self} * {spell(other)})")
-
-    def __rmul__(self, other: Any) -> CText:  # other * self
-        return CText(f"({spell(other)} * {self})")
+    __add__, __radd__ = _operator("{0} + {1}"), _operator("{1} + {0}")
+    __sub__, __rsub__ = _operator("{0} - {1}"), _operator("{1} - {0}")
+    __mul__, __rmul__ = _operator("{0} * {1}"), _operator("{1} * {0}")
 
     def __neg__(self) -> CText:
         return CText(f"(-{self})")
