@@ -55,10 +55,8 @@ class Value(Node, OpMethods):
             if not isinstance(child, Value):
                 raise TypeError(f"`_children` must be Values, got {type(child).__name__}: wrap numbers in Value(...)")
         number, tag, name = as_float(data), text(_op, "_op"), text(label, "label")
-        if children and forgets():
-            self._fill(number, tag, (), None, takes_gradient=False)
-        else:
-            self._fill(number, tag, children, None)
+        kept = not (children and forgets())
+        self._fill(number, tag, children if kept else (), None, takes_gradient=kept)
         self._label = name
         if children and hooks.node_observer:
             hooks.node_observer(self)

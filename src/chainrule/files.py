@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from itertools import chain, groupby, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from chainrule.core.arguments import MOST_OF_A_MESSAGE, quoted, shown
 from chainrule.core.atomic import write_whole
-from chainrule.core.quoting import MOST_OF_A_MESSAGE, quoted, shown
 from chainrule.nn import MLP, Module
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from chainrule import ops
-from chainrule.core.arguments import setting, whole_number
+from chainrule.core.arguments import quoted, setting, whole_number
 from chainrule.core.bulk import write_grad
 from chainrule.core.graph import lay_flat
-from chainrule.core.quoting import quoted
 from chainrule.core.recording import nodes_are_observed
 from chainrule.core.value import ENGINE, Value, record
 from chainrule.ops import as_float
@@ -132,18 +131,14 @@ class Optimizer:
         """Continue from what `state()` returned, with the same parameters in the same order."""
         expected = {"steps", *self.slots}
         if set(state) != expected:
-            raise ValueError(
-                f"`state` must hold {sorted(expected)} to suit {type(self).__name__}, got "
-                f"{quoted(sorted(state), 100)}: load it into the kind of optimizer that it came from"
-            )
+            problem = f"must hold {sorted(expected)} to suit {type(self).__name__}, got {quoted(sorted(state), 100)}"
+            raise ValueError(f"`state` {problem}: load it into the kind of optimizer that it came from")
         steps = whole_number(state["steps"], "steps", 0)
         buffers = {slot: array("d", [as_float(number, slot) for number in state[slot]]) for slot in self.slots}
         for slot, column in buffers.items():
             if len(column) != len(self.parameters):
-                raise ValueError(
-                    f"`state` has {len(column)} numbers in {slot!r}, but there are {len(self.parameters)} parameters: "
-                    "load it into an optimizer of the model that it came from"
-                )
+                problem = f"has {len(column)} numbers in {slot!r}, but there are {len(self.parameters)} parameters"
+                raise ValueError(f"`state` {problem}: load it into an optimizer of the model that it came from")
         self.steps, self.buffers = steps, buffers
 
     @property

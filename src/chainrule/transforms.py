@@ -58,7 +58,10 @@ def value_and_grad(function: Function, argnums: Argnums = 0, has_aux: bool = Fal
     @wraps(function)
     def both(*arguments: Any, **named: Any) -> tuple[Any, Any]:
         call = _Call(function, arguments, named, argnums, has_aux)
-        (output,) = call.one_output()
+        if not is_one_number(call.result):
+            problem = f"`{call.name}` returned {words(call.result)}, and a gradient is that of one number"
+            raise TypeError(f"{problem}: use chainrule.jacobian, or return one number")
+        (output,) = call.outputs
         value = call.build(call.result, [output])
         return call.with_aux(value), call.build(call.structure, call.pull([(output, 1.0)]))
 
@@ -262,13 +265,6 @@ class _Call:
         call.gives_values = True
         return call
 
-    def one_output(self) -> list[Any]:
-        """The outputs, if there is one."""
-        if not is_one_number(self.result):
-            problem = f"`{self.name}` returned {words(self.result)}, and a gradient is that of one number"
-            raise TypeError(f"{problem}: use chainrule.jacobian, or return one number")
-        return self.outputs
-
     def pull(self, seeds: Iterable[tuple[Any, Any]]) -> list[Any]:
         """The derivatives of Σ seed · output with respect to the inputs."""
         with recording():
@@ -357,10 +353,9 @@ def _axes(in_axes: Any, count: int) -> list[int | None]:
 
 def _examples_in(argument: Any) -> int:
     if not hasattr(argument, "__len__") or isinstance(argument, (str, dict)):
-        raise TypeError(
-            f"an argument must be a list or an array with an example in each entry, got {type(argument).__name__}: "
-            "say None in `in_axes` for one that is the same for all"
-        )
+        wanted = "a list or an array with an example in each entry"
+        remedy = "say None in `in_axes` for one that is the same for all"
+        raise TypeError(f"an argument must be {wanted}, got {type(argument).__name__}: {remedy}")
     return len(argument)
 
 

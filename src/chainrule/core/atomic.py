@@ -38,7 +38,12 @@ def write_whole(path: str, content: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
-    _sync_folder(os.path.dirname(place))
+    if hasattr(os, "O_DIRECTORY"):  # not on Windows: have the new name survive a power failure too
+        handle = os.open(os.path.dirname(place), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def remove_leftovers(path: str) -> None:
@@ -61,16 +66,6 @@ def hidden_name(place: str) -> str:
     if len(os.fsencode(name)) > 200:  # of the 255 bytes that a name may have
         name = f"{name[:30]}~{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}"
     return os.path.join(folder, f".{name}")
-
-
-def _sync_folder(folder: str) -> None:
-    """Have the new name survive a power failure too."""
-    if hasattr(os, "O_DIRECTORY"):  # not on Windows
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _place(path: str) -> str:

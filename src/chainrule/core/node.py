@@ -187,9 +187,7 @@ class Node:
     _compared = property(lambda self: (self._looks or NOBODY).compared)
     _read_at = property(lambda self: (self._looks or NOBODY).read_at)
     _written_at = property(lambda self: (self._looks or NOBODY).written_at)
-    _read = property(
-        lambda self: self._read_at is not None, doc="Whether somebody has read this, or what is made of it."
-    )
+    _read = property(lambda self: self._read_at is not None)  # this number, or one made of it
 
     # Showing it.
 

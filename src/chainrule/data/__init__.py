@@ -113,7 +113,8 @@ def read_csv(
     inputs = table.numbers(columns)
     if labels is True or (labels == "auto" and _names_classes(table, chosen)):
         texts = table.texts(chosen)
-        classes = _in_order(set(texts))
+        numbers = {text: as_number(text) for text in texts}
+        classes = sorted(numbers, key=None if None in numbers.values() else lambda text: (numbers[text], text))
         places = {text: place for place, text in enumerate(classes)}
         return CsvDataset(inputs, [places[text] for text in texts], columns, table.names[chosen], classes)
     return CsvDataset(inputs, [y for (y,) in table.numbers([chosen])], columns, table.names[chosen])
@@ -205,7 +206,9 @@ def shuffle(data: Dataset, rng: Random) -> Dataset:
     4
     """
     order = list(range(len(_dataset(data))))
-    _rng(rng).shuffle(order)
+    if not hasattr(rng, "shuffle"):
+        raise TypeError(f"`rng` must be a random.Random, got {rng!r}: make one with random.Random(seed)")
+    rng.shuffle(order)
     return Dataset([data.inputs[i] for i in order], [data.targets[i] for i in order])
 
 
@@ -245,12 +248,6 @@ def _names_classes(table: Table, place: int) -> bool:
     return bool(filled)
 
 
-def _in_order(labels: set[str]) -> list[str]:
-    """Numbers in ascending order, texts in alphabetical order."""
-    numbers = {label: as_number(label) for label in labels}
-    return sorted(labels, key=None if None in numbers.values() else lambda label: (numbers[label], label))
-
-
 Point = Callable[[int, int, int], tuple[float, float]]
 
 
@@ -276,9 +273,3 @@ def _dataset(data: Any) -> Dataset:
     if not isinstance(data, Dataset):
         raise TypeError(f"`data` must be a Dataset, got {type(data).__name__}: make one with Dataset(inputs, targets)")
     return data
-
-
-def _rng(rng: Any) -> Random:
-    if not hasattr(rng, "shuffle"):
-        raise TypeError(f"`rng` must be a random.Random, got {rng!r}: make one with random.Random(seed)")
-    return rng  # type: ignore[no-any-return]

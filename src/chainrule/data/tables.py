@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NoReturn, TextIO
 
-from chainrule.core.quoting import listed, quoted
+from chainrule.core.arguments import listed, quoted
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}  # spellings of a missing value
 DELIMITERS = ",;\t"

@@ -6,6 +6,7 @@ Loaded by path at build time, so it imports nothing of the package; the table co
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterable
@@ -81,7 +82,8 @@ def engine_header(table: Iterable[Any], checksum: int) -> str:
     silent = [sum(1 << k for k, partial in enumerate(op.partials) if partial is None) for op in rows]
     lines += [f"static const unsigned char silent_operands[] = {{{', '.join(map(str, silent))}}};", ""]
     for op in rows:
-        lines += _forward_function(op)
+        arguments = ", ".join(f"double {name}" for name in op.parameters)
+        lines += [f"static inline double forward_{op.name}({arguments})", "{", f"    return {forward(op)};", "}", ""]
     lines += _forward_switches(rows)
     lines += ["static void builtin_backward(Node *node)", "{", "    const double out = node->data, grad = node->grad;"]
     lines += ["    Node *const *operand = operands_of(node);", "    (void)out;", "    switch (node->op) {"]
@@ -92,7 +94,7 @@ def engine_header(table: Iterable[Any], checksum: int) -> str:
     lines += ["", "#define OP_METHODS \\"]
     for op in rows:
         for name in (op.name, *op.aliases):
-            lines += [f"    OP_METHOD({name}, {op.name}, {_quote(op.__doc__)}) \\"]
+            lines += [f"    OP_METHOD({name}, {op.name}, {json.dumps(op.__doc__, ensure_ascii=False)}) \\"]
     return "\n".join([*lines, "    /* the end */", ""])
 
 
@@ -112,11 +114,6 @@ def _forward_switches(rows: list[Any]) -> list[str]:
     ]
 
 
-def _forward_function(op: Any) -> list[str]:
-    arguments = ", ".join(f"double {name}" for name in op.parameters)
-    return [f"static inline double forward_{op.name}({arguments})", "{", f"    return {forward(op)};", "}", ""]
-
-
 def _backward_case(op: Any) -> list[str]:
     expressions = partials(op)
     if not any(expressions):
@@ -128,7 +125,3 @@ def _backward_case(op: Any) -> list[str]:
         if expression:
             lines += [f"        if (takes_gradient(operand[{k}])) operand[{k}]->grad += grad * {expression};"]
     return [*lines, "        return;", "    }"]
-
-
-def _quote(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

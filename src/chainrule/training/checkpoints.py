@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from chainrule.core.arguments import whole_number
+from chainrule.core.arguments import MOST_OF_A_MESSAGE, listed, quoted, shown, whole_number
 from chainrule.core.atomic import write_whole
-from chainrule.core.quoting import MOST_OF_A_MESSAGE, listed, quoted, shown
 from chainrule.files import CHECKPOINT, MODEL, as_bytes, tensor_file, vectors
 
 if TYPE_CHECKING:

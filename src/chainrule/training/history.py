@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from chainrule.core import display
-from chainrule.core.quoting import MOST_OF_A_MESSAGE, shown
+from chainrule.core.arguments import MOST_OF_A_MESSAGE, shown
 
 
 class History:

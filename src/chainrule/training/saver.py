@@ -12,9 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from datetime import timedelta
 from typing import Any
 
-from chainrule.core.arguments import whole_number
+from chainrule.core.arguments import MOST_OF_A_MESSAGE, shown, whole_number
 from chainrule.core.atomic import check_writable, remove_leftovers
-from chainrule.core.quoting import MOST_OF_A_MESSAGE, shown
 from chainrule.files import config_text, load_numbers
 from chainrule.nn import MLP
 from chainrule.training import checkpoints
