@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 
-def _operator(text: str) -> Callable[[Any, Any], CText]:
-    return lambda self, other: CText(f"({text.format(self, spell(other))})")
+def _operators(sign: str) -> tuple[Callable[[Any, Any], CText], Callable[[Any, Any], CText]]:
+    """The methods for `self ∘ other` and `other ∘ self`."""
+    return lambda a, b: CText(f"({a} {sign} {spell(b)})"), lambda b, a: CText(f"({spell(a)} {sign} {b})")
 
 
 class CText:
@@ -38,9 +39,9 @@ class CText:
             return CText(f"({op.c.format(*map(spell, operands))})")
         return op.forward(*operands)
 
-    __add__, __radd__ = _operator("{0} + {1}"), _operator("{1} + {0}")
-    __sub__, __rsub__ = _operator("{0} - {1}"), _operator("{1} - {0}")
-    __mul__, __rmul__ = _operator("{0} * {1}"), _operator("{1} * {0}")
+    __add__, __radd__ = _operators("+")
+    __sub__, __rsub__ = _operators("-")
+    __mul__, __rmul__ = _operators("*")
 
     def __neg__(self) -> CText:
         return CText(f"(-{self})")
