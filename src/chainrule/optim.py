@@ -97,9 +97,10 @@ class Optimizer:
         parameter, so the rule is recorded on Values with the numbers of the first, and the graph is evaluated for each.
         A user's rule may draw random numbers or count its calls.
         """
+        if ENGINE != "native" or nodes_are_observed():
+            return False
         parts = [getattr(self, name) for name in ("update", "descend") if hasattr(self, name)]
-        ours = all(getattr(part, "__module__", "") == __name__ for part in parts)
-        if ENGINE != "native" or nodes_are_observed() or not ours:
+        if any(getattr(part, "__module__", "") != __name__ for part in parts):
             return False
         first = self.parameters[0]
         leaves = [Value(number) for number in (first._data, first.grad, *(column[0] for column in columns))]
