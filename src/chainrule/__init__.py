@@ -30,94 +30,35 @@ if TYPE_CHECKING:
     from chainrule.objectives import objective
     from chainrule.stepping.steps import stepper
     from chainrule.training import fit
-    from chainrule.transforms import (
-        elementwise_grad,
-        grad,
-        grad_of,
-        hessian,
-        hvp,
-        jacobian,
-        jvp,
-        value_and_grad,
-        vjp,
-        vmap,
-    )
+    from chainrule.transforms import *
 
 __version__ = "0.1.0"
 
 globals().update(ops.TABLE)  # every row of the op table is a function: chainrule.exp, chainrule.tanh, ...
 
-# Imported when first used, so that `import chainrule` stays light: name -> module, and the attribute in it if any.
-_LATER = {
-    "AnomalyError": ("debug.anomalies", "AnomalyError"),
-    "compile": ("compiler", "compile"),
-    "data": ("data", ""),
-    "detect_anomaly": ("debug.anomalies", "detect_anomaly"),
-    "diagnose": ("debug.trial", "diagnose"),
-    "draw": ("drawing", "draw"),
-    "elementwise_grad": ("transforms", "elementwise_grad"),
-    "fit": ("training", "fit"),
-    "grad": ("transforms", "grad"),
-    "grad_of": ("transforms", "grad_of"),
-    "gradcheck": ("debug.gradient_check", "gradcheck"),
-    "hessian": ("transforms", "hessian"),
-    "hvp": ("transforms", "hvp"),
-    "jacobian": ("transforms", "jacobian"),
-    "jvp": ("transforms", "jvp"),
-    "load": ("files", "load"),
-    "losses": ("losses", ""),
-    "nn": ("nn", ""),
-    "objective": ("objectives", "objective"),
-    "optim": ("optim", ""),
-    "plot": ("plot", ""),
-    "save": ("files", "save"),
-    "stepper": ("stepping.steps", "stepper"),
-    "supervise": ("debug.supervisor", "supervise"),
-    "training": ("training", ""),
-    "value_and_grad": ("transforms", "value_and_grad"),
-    "vjp": ("transforms", "vjp"),
-    "vmap": ("transforms", "vmap"),
+# Imported when first used, so that `import chainrule` stays light: modules, and where functions and classes come from.
+_MODULES = {"data", "losses", "nn", "optim", "plot", "training"}
+_HOMES = {
+    "compiler": "compile",
+    "debug.anomalies": "AnomalyError detect_anomaly",
+    "debug.gradient_check": "gradcheck",
+    "debug.supervisor": "supervise",
+    "debug.trial": "diagnose",
+    "drawing": "draw",
+    "files": "load save",
+    "objectives": "objective",
+    "stepping.steps": "stepper",
+    "training": "fit",
+    "transforms": "elementwise_grad grad grad_of hessian hvp jacobian jvp value_and_grad vjp vmap",
 }
+_LATER = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
-    "ENGINE",
-    "AnomalyError",
-    "Value",
-    "compile",
-    "data",
-    "detach",
-    "detect_anomaly",
-    "diagnose",
-    "dot",
-    "draw",
-    "elementwise_grad",
-    "fit",
-    "grad",
-    "grad_of",
-    "gradcheck",
-    "hessian",
-    "hvp",
-    "jacobian",
-    "jvp",
-    "load",
-    "logsumexp",
-    "losses",
-    "mean",
-    "nn",
-    "no_grad",
-    "objective",
-    "op",
-    "optim",
-    "plot",
-    "save",
-    "softmax",
-    "stepper",
-    "supervise",
-    "training",
-    "value_and_grad",
-    "vjp",
-    "vmap",
-]
+    "ENGINE", "AnomalyError", "Value", "compile", "data", "detach", "detect_anomaly", "diagnose", "dot", "draw",
+    "elementwise_grad", "fit", "grad", "grad_of", "gradcheck", "hessian", "hvp", "jacobian", "jvp", "load", "logsumexp",
+    "losses", "mean", "nn", "no_grad", "objective", "op", "optim", "plot", "save", "softmax", "stepper", "supervise",
+    "training", "value_and_grad", "vjp", "vmap",
+]  # fmt: skip
 __all__ += list(ops.TABLE)
 __all__ = [name for name in __all__ if not hasattr(builtins, name)]  # `import *` must not hide Python's abs and pow
 
@@ -126,13 +67,12 @@ display.register(lambda name: getattr(import_module("chainrule.drawing.notebook"
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _LATER and name not in _MODULES:
         raise AttributeError(f"module 'chainrule' has no attribute {name!r}")
-    module_name, attribute = _LATER[name]
-    module = import_module(f"chainrule.{module_name}")
-    globals()[name] = getattr(module, attribute) if attribute else module
+    module = import_module(f"chainrule.{_LATER.get(name, name)}")
+    globals()[name] = module if name in _MODULES else getattr(module, name)
     return globals()[name]
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *_LATER, *_MODULES})

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from chainrule import ops
-from chainrule.core.node import Node, forgets, hooks, looks_after, read, serial_numbers, text
+from chainrule.core.node import FOLLOWS, Node, forgets, hooks, read, serial_numbers, text
 from chainrule.ops import Op, as_float
 
 if TYPE_CHECKING:
     from chainrule._signatures import OpMethods
 else:
-    OpMethods = object
+    OpMethods = ops.Carrier
 
 
 class Value(Node, OpMethods):
@@ -55,10 +55,8 @@ class Value(Node, OpMethods):
             if not isinstance(child, Value):
                 raise TypeError(f"`_children` must be Values, got {type(child).__name__}: wrap numbers in Value(...)")
         number, tag, name = as_float(data), text(_op, "_op"), text(label, "label")
-        if children and forgets():
-            self._fill(number, tag, (), None, takes_gradient=False)
-        else:
-            self._fill(number, tag, children, None)
+        kept = not (children and forgets())
+        self._fill(number, tag, children if kept else (), None, takes_gradient=kept)
         self._label = name
         if children and hooks.node_observer:
             hooks.node_observer(self)
@@ -67,7 +65,9 @@ class Value(Node, OpMethods):
     def _apply(rule: Op, operands: tuple[Any, ...]) -> Value:
         """The node `rule(*operands)`; plain numbers among the operands become constants."""
         nodes = tuple([o if isinstance(o, Value) else _constant(o) for o in operands])
-        data = as_float(rule.forward(*[node._data for node in nodes]), "the op's result")
+        data = rule.forward(*[node._data for node in nodes])
+        if type(data) is not float:
+            data = as_float(data, "the op's result")
         node = Value.__new__(Value)
         if hooks.threads_without_graph and forgets():
             for operand in nodes:
@@ -90,7 +90,10 @@ class Value(Node, OpMethods):
         self._closure: Callable[[], object] | None = None
         self._constant = False
         self._takes_gradient = takes_gradient
-        self._looks = looks_after(operands)
+        self._looks = None
+        for operand in operands:
+            if operand._looks is not None and (operand._looks.follows_read or operand._looks.read_at is not None):
+                self._looks = FOLLOWS
         self._serial = next(serial_numbers)
         self._label = ""
 
@@ -155,52 +158,13 @@ class Value(Node, OpMethods):
             if partial and operand._takes_gradient:
                 operand._grad += self._grad * partial(self._data, *numbers)
 
-    # Arithmetic. Every op of the table is a method too: see the last lines.
-
-    def __add__(self, other: Any) -> Value:
-        return _binary(ops.add, self, other)
-
-    def __radd__(self, other: Any) -> Value:  # other + self
-        return _binary(ops.add, other, self)
-
-    def __sub__(self, other: Any) -> Value:
-        return _binary(ops.sub, self, other)
-
-    def __rsub__(self, other: Any) -> Value:  # other - self
-        return _binary(ops.sub, other, self)
-
-    def __mul__(self, other: Any) -> Value:
-        return _binary(ops.mul, self, other)
-
-    def __rmul__(self, other: Any) -> Value:  # other * self
-        return _binary(ops.mul, other, self)
-
-    def __truediv__(self, other: Any) -> Value:
-        return _binary(ops.div, self, other)
-
-    def __rtruediv__(self, other: Any) -> Value:  # other / self
-        return _binary(ops.div, other, self)
-
-    def __mod__(self, other: Any) -> Value:
-        return _binary(ops.mod, self, other)
-
-    def __rmod__(self, other: Any) -> Value:  # other % self
-        return _binary(ops.mod, other, self)
-
-    def __pow__(self, other: Any) -> Value:
-        return _binary(ops.pow_, self, other)
-
-    def __rpow__(self, other: Any) -> Value:  # other ** self
-        return _binary(ops.pow_, other, self)
-
-    def __neg__(self) -> Value:
-        return self._apply(ops.neg, (self,))
-
-    def __pos__(self) -> Value:
-        return self
-
-    def __abs__(self) -> Value:
-        return self._apply(ops.abs_, (self,))
+    @staticmethod
+    def _operate(rule: Op, operands: tuple[Any, ...]) -> Value:
+        """What the operators do, which are Carrier's. Every op of the table is a method too: see the last lines."""
+        try:
+            return Value._apply(rule, operands)
+        except TypeError:  # not a number: let the other operand try
+            return NotImplemented  # type: ignore[no-any-return]
 
 
 def _constant(number: Any) -> Value:
@@ -208,13 +172,6 @@ def _constant(number: Any) -> Value:
     node._fill(as_float(number, "operand"), "", (), None, takes_gradient=False)
     node._constant = True
     return node
-
-
-def _binary(rule: Op, left: Any, right: Any) -> Value:
-    try:
-        return Value._apply(rule, (left, right))
-    except TypeError:  # not a number: let the other operand try
-        return NotImplemented  # type: ignore[no-any-return]
 
 
 for _row in ops.TABLE.values():

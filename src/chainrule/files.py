@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from itertools import chain, groupby, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from chainrule.core.arguments import MOST_OF_A_MESSAGE, quoted, shown
 from chainrule.core.atomic import write_whole
-from chainrule.core.quoting import MOST_OF_A_MESSAGE, quoted, shown
 from chainrule.nn import MLP, Module
 
 if TYPE_CHECKING:
@@ -73,14 +73,12 @@ def load(path: str | os.PathLike[str], model: Module | None = None) -> Module:
     name = os.fspath(path)
     with tensor_file(name) as file:
         if file.metadata.get("format") == SCALED_FORMAT and "note:problem" in file.metadata:
-            raise ValueError(
-                f"{name!r} is of an earlier chainrule train, whose networks took scaled columns: train the model again"
-            )
+            problem = "is of an earlier chainrule train, whose networks took scaled columns"
+            raise ValueError(f"{name!r} {problem}: train the model again")
         prefix = MODEL if file.metadata.get("format") == CHECKPOINT else ""
 
         def shapes() -> dict[str, Shape]:
-            found = file.shapes()
-            return {key.removeprefix(prefix): shape for key, shape in found.items() if key.startswith(prefix)}
+            return {key.removeprefix(prefix): n for key, n in file.shapes().items() if key.startswith(prefix)}
 
         def numbers(key: str) -> Any:
             return file.numbers(prefix + key).tolist()
@@ -146,10 +144,8 @@ def config_text(model: MLP) -> str:
         raise ValueError(f"this MLP has {len(config['nouts']):,} layers, and a file takes {MOST_LAYERS:,} at most")
     for argument in ("activation", "output"):
         if not isinstance(config[argument], str):
-            raise ValueError(
-                f"`{argument}` of this MLP is a function, which a file cannot hold: "
-                "name it (register it with chainrule.op and give the op's name)"
-            )
+            remedy = "name it (register it with chainrule.op and give the op's name)"
+            raise ValueError(f"`{argument}` of this MLP is a function, which a file cannot hold: {remedy}")
     return json.dumps(config)
 
 
@@ -191,18 +187,12 @@ def _checked_neurons(sizes: list[int], found: Mapping[str, Shape]) -> dict[str, 
     wanted = sum((before + 1) * after for before, after in pairwise(sizes))
     if wanted != count:
         raise ValueError(f"it would have {wanted:,} parameters, and the file has {count:,}")
-    expected = dict(_neurons(sizes))
+    layers = enumerate(pairwise(sizes))
+    expected = {f"layers.{k}.neurons.{i}": before for k, (before, after) in layers for i in range(after)}
     for name, inputs in expected.items():
         if (found.get(f"{name}.w"), found.get(f"{name}.b")) != ((inputs,), ()):
             raise ValueError(f"the file has no {inputs:,} weights and a bias called {name}.w and {name}.b")
     return expected
-
-
-def _neurons(sizes: list[int]) -> Iterator[tuple[str, int]]:
-    """The names of an MLP's neurons, in order, each with its number of inputs."""
-    for layer, (before, after) in enumerate(pairwise(sizes)):
-        for neuron in range(after):
-            yield f"layers.{layer}.neurons.{neuron}", before
 
 
 class TensorFile:
@@ -219,10 +209,8 @@ class TensorFile:
             part = self._file.get_slice(name)
             dtype, shape = part.get_dtype(), tuple(part.get_shape())
             if dtype != "F64" or len(shape) > 1:
-                raise ValueError(
-                    f"{self._path!r} holds {quoted(name)} as {dtype} of shape {quoted(list(shape))}; "
-                    "chainrule's files hold F64 numbers and vectors only"
-                )
+                found = f"{self._path!r} holds {quoted(name)} as {dtype} of shape {quoted(list(shape))}"
+                raise ValueError(f"{found}; chainrule's files hold F64 numbers and vectors only")
             shapes[name] = shape
         return shapes
 
@@ -242,9 +230,8 @@ def tensor_file(path: str) -> Iterator[TensorFile]:
         with safe_open(path, framework="np") as file:
             yield TensorFile(file, path)
     except FileNotFoundError:
-        raise FileNotFoundError(
-            f"there is no file {path!r}; save a model there with chainrule.save(model, path)"
-        ) from None
+        remedy = "save a model there with chainrule.save(model, path)"
+        raise FileNotFoundError(f"there is no file {path!r}; {remedy}") from None
     except (OSError, SafetensorError) as error:
         reason = shown(str(error), MOST_OF_A_MESSAGE)
         raise ValueError(f"{path!r} is not a safetensors file, or is damaged: {reason}") from None

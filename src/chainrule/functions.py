@@ -37,19 +37,16 @@ def op(*partials: Rule | None, name: str = "", symbol: str = "") -> Callable[[Ru
 
     def register(forward: Rule) -> Op:
         if not hasattr(forward, "__code__"):
-            raise TypeError(
-                f"write @op(partial, ...) above a Python function, with a partial for each operand; got {forward!r}"
-            )
-        arity = forward.__code__.co_argcount
-        row_name = name or forward.__name__
+            usage = "write @op(partial, ...) above a Python function, with a partial for each operand"
+            raise TypeError(f"{usage}; got {forward!r}")
+        arity, row_name = forward.__code__.co_argcount, name or forward.__name__
         if len(partials) != arity:
             raise TypeError(f"`{row_name}` takes {arity} operands and so needs {arity} partials, got {len(partials)}")
         for k, partial in enumerate(partials):
             if partial is not None and not _takes(partial, arity + 1):
                 names = ", ".join(("out", *forward.__code__.co_varnames[:arity]))
                 raise TypeError(f"partial {k} of `{row_name}` must be a function of ({names}), got {partial!r}")
-        taken = hasattr(Value, row_name) and row_name not in _added
-        if not row_name.isidentifier() or taken:
+        if not row_name.isidentifier() or (hasattr(Value, row_name) and row_name not in _added):
             raise ValueError(f"`name` must be an identifier that Value does not use yet, got {row_name!r}")
         if row_name in _added:  # a notebook cell that is run again
             ops.TABLE.pop(row_name, None)
@@ -70,7 +67,7 @@ def _takes(function: Any, count: int) -> bool:
     except TypeError:
         return False
     except ValueError:  # a built-in without a signature
-        return True
+        pass
     return True
 
 

@@ -14,21 +14,15 @@ from typing import Any
 
 from chainrule import ops
 from chainrule.core.arguments import setting
+from chainrule.core.graph import is_node
 from chainrule.core.value import Value
 from chainrule.functions import logsumexp, mean
 from chainrule.ops import as_float
 
 __all__ = [
-    "accuracy",
-    "argmax",
-    "binary_cross_entropy",
-    "cross_entropy",
-    "hinge",
-    "huber",
-    "l2",
-    "mean_square",
+    "accuracy", "argmax", "binary_cross_entropy", "cross_entropy", "hinge", "huber", "l2", "mean_square",
     "sum_of_squares",
-]
+]  # fmt: skip
 
 
 def sum_of_squares(predictions: Sequence[Any], targets: Sequence[Any]) -> Any:
@@ -69,7 +63,7 @@ def hinge(scores: Sequence[Any], targets: Sequence[Any]) -> Any:
     """
     pairs = _pairs(scores, targets, "scores")
     for _, target in pairs:
-        if not _is_node(target) and target not in (-1, 1):
+        if not is_node(target) and target not in (-1, 1):  # the number of a node may not be known yet
             raise ValueError(f"`targets` of hinge must be -1 or 1, got {target!r}: convert 0 and 1 with 2 * y - 1")
     losses = [ops.relu(1 + -target * score) for score, target in pairs]
     return sum(losses) * (1.0 / len(losses))  # micrograd's order of operations, to match its figures exactly
@@ -83,11 +77,9 @@ def binary_cross_entropy(logits: Sequence[Any], targets: Sequence[Any]) -> Any:
     """
     pairs = _pairs(logits, targets, "logits")
     for _, target in pairs:
-        if not _is_node(target) and not 0.0 <= as_float(target, "targets") <= 1.0:
-            raise ValueError(
-                f"`targets` of binary_cross_entropy must lie between 0 and 1, got {target!r}: "
-                "convert -1 and 1 with (y + 1) / 2, or use hinge"
-            )
+        if not is_node(target) and not 0.0 <= as_float(target, "targets") <= 1.0:
+            remedy = "convert -1 and 1 with (y + 1) / 2, or use hinge"
+            raise ValueError(f"`targets` of binary_cross_entropy must lie between 0 and 1, got {target!r}: {remedy}")
     return mean([y * ops.softplus(-logit) + (1 - y) * ops.softplus(logit) for logit, y in pairs])
 
 
@@ -97,7 +89,7 @@ def cross_entropy(logits: Sequence[Sequence[Any]], targets: Sequence[int]) -> An
     >>> f"{cross_entropy([[Value(1.0), Value(1.0)]], [0]):.4f}"
     '0.6931'
     """
-    return mean([_surprise(row, target) for row, target in _rows(logits, targets)])
+    return mean([_surprise(row, target) for row, target in _rows(logits, targets, "logits")])
 
 
 def l2(alpha: float) -> Callable[[Iterable[Any]], Any]:
@@ -123,7 +115,7 @@ def accuracy(predictions: Sequence[Any], targets: Sequence[Any], threshold: floa
     1.0
     """
     if _length(predictions, "predictions") and _is_list(predictions[0]):
-        right = [argmax(row) == target for row, target in _rows(predictions, targets, "predictions")]
+        right: list[bool] = [argmax(row) == target for row, target in _rows(predictions, targets, "predictions")]
     else:
         right = [(_number(p) > threshold) == (_number(y) > 0) for p, y in _pairs(predictions, targets)]
     return sum(right) / len(right)
@@ -171,39 +163,34 @@ def _pairs(predictions: Sequence[Any], targets: Sequence[Any], name: str = "pred
         if _is_list(prediction) and _is_list(target):
             pairs += _pairs(prediction, target, f"{name}[{i}]")
         elif _is_list(prediction) or _is_list(target):
-            raise ValueError(
-                f"`{name}[{i}]` is {_shape(prediction)} and its target {_shape(target)}: "
-                "give two numbers, or two lists of equal length"
-            )
+            shapes = f"{_shape(prediction)} and its target {_shape(target)}"
+            raise ValueError(f"`{name}[{i}]` is {shapes}: give two numbers, or two lists of equal length")
         else:
             pairs.append((prediction, target))
     return pairs
 
 
-def _rows(rows: Sequence[Any], targets: Sequence[Any], name: str = "logits") -> list[tuple[Sequence[Any], int]]:
+def _rows(rows: Sequence[Any], targets: Sequence[Any], name: str) -> list[tuple[Sequence[Any], Any]]:
     """Each list of class scores with its class index."""
     pairs = []
     for i, (row, target) in enumerate(_aligned(rows, targets, name)):
         if not _is_list(row):
             raise TypeError(f"`{name}[{i}]` must be a list with a number for each class, got {_shape(row)}")
-        if _is_symbol(target):
-            target.must_be_class(len(row))
-        else:
-            target = _class_index(target, len(row), i)
-        pairs.append((row, target))
+        pairs.append((row, _class_index(target, len(row), i)))
     return pairs
 
 
-def _class_index(target: Any, classes: int, i: int) -> int:
+def _class_index(target: Any, classes: int, i: int) -> Any:
+    if _is_symbol(target):
+        target.must_be_class(classes)
+        return target
     try:
         index = operator.index(target)
     except TypeError:
         raise TypeError(f"`targets[{i}]` must be a class index, got {target!r}: give an int") from None
     if not 0 <= index < classes:
-        raise ValueError(
-            f"`targets[{i}]` must be a class index below {classes}, got {index}: count classes from 0, "
-            "and give the model one output for each"
-        )
+        remedy = "count classes from 0, and give the model one output for each"
+        raise ValueError(f"`targets[{i}]` must be a class index below {classes}, got {index}: {remedy}")
     return index
 
 
@@ -227,14 +214,9 @@ def _is_list(entry: Any) -> bool:
     return hasattr(entry, "__len__")
 
 
-def _is_node(entry: Any) -> bool:
-    """Whether it is part of a graph: its number may not be known yet, so it is not checked."""
-    return hasattr(entry, "_apply")
-
-
 def _is_symbol(entry: Any) -> bool:
-    """Whether it stands for a number that is unknown while a function is traced."""
-    return _is_node(entry) and not isinstance(entry, Value)
+    """Whether it stands for a number that is unknown while a function is traced, and so cannot be checked."""
+    return is_node(entry) and not isinstance(entry, Value)
 
 
 def _shape(entry: Any) -> str:

@@ -12,9 +12,8 @@ from operator import methodcaller
 from typing import Any
 
 from chainrule import ops
-from chainrule.core.arguments import generator, whole_number
+from chainrule.core.arguments import generator, listed, quoted, whole_number
 from chainrule.core.display import shown
-from chainrule.core.quoting import listed, quoted
 from chainrule.core.value import Value
 
 __all__ = ["INITIALISERS", "MLP", "Layer", "Module", "Neuron", "Sequential"]
@@ -95,10 +94,9 @@ class Module:
         named = dict(self.named_parameters())
         missing, unknown = named.keys() - state.keys(), state.keys() - named.keys()
         if missing or unknown:
-            raise ValueError(
-                f"`state` does not fit this {type(self).__name__}: it lacks {listed(sorted(missing), 3)} "
-                f"and has {listed(sorted(unknown), 3)} besides; build the model with the shape it was saved with"
-            )
+            found = f"it lacks {listed(sorted(missing), 3)} and has {listed(sorted(unknown), 3)} besides"
+            remedy = "build the model with the shape it was saved with"
+            raise ValueError(f"`state` does not fit this {type(self).__name__}: {found}; {remedy}")
         numbers = {name: ops.as_float(number, name) for name, number in state.items()}
         for name, parameter in named.items():
             parameter.data = numbers[name]
@@ -122,7 +120,9 @@ class Neuron(Module):
         nout: int = 1,
     ) -> None:
         whole_number(nin, "nin")
-        draw, rng = _initialiser(init), _generator(rng)
+        if not callable(init) and init not in INITIALISERS:
+            raise ValueError(f"`init` must be a function or one of {', '.join(INITIALISERS)}; got {init!r}")
+        draw, rng = init if callable(init) else INITIALISERS[init], _generator(rng)
         self._nonlinearity: Activation = "relu"
         self.activation = activation
         if not nonlin:
@@ -218,10 +218,8 @@ class MLP(Module):
             _activation(name)
         self.activation, self.output = activation, output
         sizes, activations = [nin, *nouts], [activation] * (len(nouts) - 1) + [output]
-        self.layers = [
-            Layer(before, after, activation=act, init=init, rng=rng)
-            for before, after, act in zip(sizes, sizes[1:], activations, strict=False)
-        ]
+        shapes = zip(sizes, nouts, activations, strict=False)
+        self.layers = [Layer(before, after, activation=act, init=init, rng=rng) for before, after, act in shapes]
 
     def __call__(self, x: Any) -> Any:
         for layer in self.layers:
@@ -308,14 +306,6 @@ def _activation(activation: Activation) -> Callable[[Value], Value] | None:
 
 def _takes_one(row: ops.Op | None) -> bool:
     return row is not None and row.arity - len(row.defaults) == 1
-
-
-def _initialiser(init: Initialiser) -> Callable[[random.Random, int, int], float]:
-    if callable(init):
-        return init
-    if init not in INITIALISERS:
-        raise ValueError(f"`init` must be a function or one of {', '.join(INITIALISERS)}; got {init!r}")
-    return INITIALISERS[init]
 
 
 def _generator(rng: Rng) -> Any:

@@ -66,10 +66,8 @@ class Objective:
         """Set the parameters to the numbers in `x`."""
         numbers = np.asarray(x, dtype=np.float64)
         if numbers.shape != (len(self.parameters),):
-            raise ValueError(
-                f"`x` must be a flat array of {len(self.parameters)} numbers, one for each parameter; "
-                f"got one of shape {numbers.shape}"
-            )
+            wanted = f"a flat array of {len(self.parameters)} numbers, one for each parameter"
+            raise ValueError(f"`x` must be {wanted}; got one of shape {numbers.shape}")
         for parameter, number in zip(self.parameters, numbers.tolist(), strict=True):
             parameter.data = number
 

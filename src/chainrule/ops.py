@@ -411,14 +411,9 @@ gelu = op("gelu", lambda x: x * (0.5 * erfc(-x * SQRT_HALF)),
 # fmt: on
 
 
-def _operator(op: Op) -> Rule:
-    """The method of a Carrier for `self ∘ other`."""
-    return lambda self, other: self._operate(op, (self, other))
-
-
-def _reflected(op: Op) -> Rule:
-    """The method of a Carrier for `other ∘ self`, where `other` does not know the Carrier."""
-    return lambda self, other: self._operate(op, (other, self))
+def _operators(op: Op) -> tuple[Rule, Rule]:
+    """A Carrier's methods for `self ∘ other`, and for `other ∘ self` where `other` does not know the Carrier."""
+    return lambda self, other: self._operate(op, (self, other)), lambda self, other: self._operate(op, (other, self))
 
 
 class Carrier:
@@ -437,12 +432,12 @@ class Carrier:
         """What an operator returns: where a subclass does not know the other operand, that can be NotImplemented."""
         return self._apply(op, operands)
 
-    __add__, __radd__ = _operator(add), _reflected(add)
-    __sub__, __rsub__ = _operator(sub), _reflected(sub)
-    __mul__, __rmul__ = _operator(mul), _reflected(mul)
-    __truediv__, __rtruediv__ = _operator(div), _reflected(div)
-    __mod__, __rmod__ = _operator(mod), _reflected(mod)
-    __pow__, __rpow__ = _operator(pow_), _reflected(pow_)
+    __add__, __radd__ = _operators(add)
+    __sub__, __rsub__ = _operators(sub)
+    __mul__, __rmul__ = _operators(mul)
+    __truediv__, __rtruediv__ = _operators(div)
+    __mod__, __rmod__ = _operators(mod)
+    __pow__, __rpow__ = _operators(pow_)
 
     def __neg__(self) -> Any:
         return self._apply(neg, (self,))

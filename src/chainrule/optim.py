@@ -1,13 +1,10 @@
 """Optimizers, learning-rate schedules and gradient clipping, with the semantics of `torch.optim`.
 
-An optimizer is an update rule as data. A subclass of `Optimizer` defines the numbers that it keeps for each parameter
-(`slots`), those that change from step to step (`scalars`), and the rule itself:
-
-    update(data, grad, *slots, **scalars) -> (data, *slots)
-
-A rule is written with `+ - *` and ops and never branches on the numbers it receives, so it works on floats, on Values
-and on anything else that implements `_apply`. It may branch on settings such as `momentum`, which are fixed numbers.
-A step calls your own rule once for each parameter, in order, so it may draw random numbers.
+An optimizer is an update rule as data: the numbers that it keeps for each parameter (`slots`), those that change from
+step to step (`scalars`), and `update(data, grad, *slots, **scalars) -> (data, *slots)`. A rule is written with `+ - *`
+and ops and never branches on the numbers it receives, so it works on floats, on Values and on anything else that
+implements `_apply`. It may branch on settings such as `momentum`, which are fixed numbers. A step calls your own rule
+once for each parameter, in order, so it may draw random numbers.
 
 A learning rate is a number or a schedule: any function from the step, counted from 0, to a number.
 """
@@ -20,10 +17,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from chainrule import ops
-from chainrule.core.arguments import setting, whole_number
+from chainrule.core.arguments import quoted, setting, whole_number
+from chainrule.core.bulk import write_grad
 from chainrule.core.graph import lay_flat
-from chainrule.core.observation import nodes_are_observed
-from chainrule.core.quoting import quoted
+from chainrule.core.recording import nodes_are_observed
 from chainrule.core.value import ENGINE, Value, record
 from chainrule.ops import as_float
 
@@ -31,20 +28,9 @@ if ENGINE == "native":
     from chainrule import _native as native
 
 __all__ = [
-    "SGD",
-    "Adam",
-    "AdamW",
-    "Optimizer",
-    "RMSprop",
-    "clip_grad_norm",
-    "clip_grad_value",
-    "constant",
-    "cosine",
-    "exponential",
-    "linear",
-    "step_decay",
-    "warmup",
-]
+    "SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "clip_grad_norm", "clip_grad_value", "constant", "cosine",
+    "exponential", "linear", "step_decay", "warmup",
+]  # fmt: skip
 
 Schedule = Callable[[int], float]
 
@@ -107,14 +93,17 @@ class Optimizer:
     def _step_at_once(self, columns: list[array[float]], scalars: dict[str, float]) -> bool:
         """Try the whole step in one call of the native engine; whether that was possible.
 
-        Only for this module's rules, which do the same for every parameter: the rule is recorded on Values with the
-        numbers of the first parameter, and the graph is then evaluated for each. A user's rule may draw random numbers
-        or count its calls.
+        Only for this module's rules, no part of which a subclass or the instance replaces: they do the same for every
+        parameter, so the rule is recorded on Values with the numbers of the first, and the graph is evaluated for each.
+        A user's rule may draw random numbers or count its calls.
         """
-        if ENGINE != "native" or nodes_are_observed() or not self._has_rule_of_ours():
+        if ENGINE != "native" or nodes_are_observed():
             return False
-        before = [self.parameters[0]._data, self.parameters[0].grad, *(column[0] for column in columns)]
-        leaves = [Value(number) for number in before]
+        parts = [getattr(self, name) for name in ("update", "descend") if hasattr(self, name)]
+        if any(getattr(part, "__module__", "") != __name__ for part in parts):
+            return False
+        first = self.parameters[0]
+        leaves = [Value(number) for number in (first._data, first.grad, *(column[0] for column in columns))]
         recorded = record(True)  # also inside no_grad()
         try:
             updated = self.update(*leaves, **scalars)
@@ -127,18 +116,9 @@ class Optimizer:
         computed = [node for node, rule in zip(nodes, rules, strict=True) if rule is not None]
         return native.step(self.parameters, leaves, computed, results, columns)
 
-    def _has_rule_of_ours(self) -> bool:
-        """Whether the rule consists of this module's functions, none replaced by a subclass or on the instance."""
-        parts = [getattr(self, name) for name in ("update", "descend") if hasattr(self, name)]
-        return all(getattr(part, "__module__", "") == __name__ for part in parts)
-
     def zero_grad(self) -> None:
         """Set every gradient to 0; otherwise they would add up from step to step."""
-        if ENGINE == "native":
-            native.write_grad(self.parameters, array("d", [0.0]) * len(self.parameters))
-        else:
-            for parameter in self.parameters:
-                parameter.grad = 0.0
+        write_grad(self.parameters, array("d", [0.0]) * len(self.parameters))
 
     def state(self) -> dict[str, int | list[float]]:
         """A copy, as plain numbers, of everything that past steps left behind; settings are not included.
@@ -150,20 +130,16 @@ class Optimizer:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from what `state()` returned, with the same parameters in the same order."""
-        name, expected = type(self).__name__, {"steps", *self.slots}
+        expected = {"steps", *self.slots}
         if set(state) != expected:
-            raise ValueError(
-                f"`state` must hold {sorted(expected)} to suit {name}, got {quoted(sorted(state), 100)}: "
-                "load it into the kind of optimizer that it came from"
-            )
+            problem = f"must hold {sorted(expected)} to suit {type(self).__name__}, got {quoted(sorted(state), 100)}"
+            raise ValueError(f"`state` {problem}: load it into the kind of optimizer that it came from")
         steps = whole_number(state["steps"], "steps", 0)
         buffers = {slot: array("d", [as_float(number, slot) for number in state[slot]]) for slot in self.slots}
         for slot, column in buffers.items():
             if len(column) != len(self.parameters):
-                raise ValueError(
-                    f"`state` has {len(column)} numbers in {slot!r}, but there are {len(self.parameters)} parameters: "
-                    "load it into an optimizer of the model that it came from"
-                )
+                problem = f"has {len(column)} numbers in {slot!r}, but there are {len(self.parameters)} parameters"
+                raise ValueError(f"`state` {problem}: load it into an optimizer of the model that it came from")
         self.steps, self.buffers = steps, buffers
 
     @property
@@ -173,12 +149,11 @@ class Optimizer:
         >>> SGD([Value(1.0)], lr=0.1, momentum=0.9).settings
         {'momentum': 0.9, 'nesterov': False, 'weight_decay': 0.0}
         """
-        shared = ("parameters", "lr", "steps", "buffers")
-        return {name: value for name, value in vars(self).items() if name not in shared}
+        return {name: v for name, v in vars(self).items() if name not in ("parameters", "lr", "steps", "buffers")}
 
     def __repr__(self) -> str:
-        settings = [f"{name}={value!r}" for name, value in {"lr": self.lr, **self.settings}.items()]
-        return f"{type(self).__name__}({', '.join([f'{len(self.parameters)} parameters', *settings])})"
+        settings = "".join(f", {name}={value!r}" for name, value in {"lr": self.lr, **self.settings}.items())
+        return f"{type(self).__name__}({len(self.parameters)} parameters{settings})"
 
 
 class SGD(Optimizer):
@@ -270,7 +245,9 @@ class _Moments(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(parameters, lr)
-        self.betas = _betas(betas)
+        if not hasattr(betas, "__len__") or len(betas) != 2:
+            raise TypeError(f"`betas` must be two numbers, got {betas!r}: choose a pair such as (0.9, 0.999)")
+        self.betas = setting(betas[0], "betas[0]", "0.9", below=1.0), setting(betas[1], "betas[1]", "0.999", below=1.0)
         self.eps = setting(eps, "eps", "1e-8")
         self.weight_decay = setting(weight_decay, "weight_decay", "0.01")
 
@@ -345,8 +322,7 @@ def linear(start: float, end: float, steps: int) -> Schedule:
     >>> linear(1.0, 0.0, steps=4)(1)
     0.75
     """
-    first, last = setting(start, "start", "0.1"), setting(end, "end", "0.01")
-    length = whole_number(steps, "steps")
+    first, last, length = setting(start, "start", "0.1"), setting(end, "end", "0.01"), whole_number(steps, "steps")
     return lambda step: first + (last - first) * step / length if step < length else last
 
 
@@ -375,8 +351,7 @@ def cosine(start: float, end: float, steps: int) -> Schedule:
     >>> cosine(1.0, 0.0, steps=10)(5)
     0.5
     """
-    first, last = setting(start, "start", "0.1"), setting(end, "end", "0.01")
-    length = whole_number(steps, "steps")
+    first, last, length = setting(start, "start", "0.1"), setting(end, "end", "0.01"), whole_number(steps, "steps")
     return lambda step: last + (first - last) * (1.0 + math.cos(math.pi * min(step, length) / length)) / 2.0
 
 
@@ -438,12 +413,6 @@ def _parameters(parameters: Iterable[Value]) -> list[Value]:
         if not isinstance(parameter, Value):
             raise TypeError(f"`parameters` must be Values, got a {type(parameter).__name__} among them: {remedy}")
     return list(dict.fromkeys(found))
-
-
-def _betas(betas: Any) -> tuple[float, float]:
-    if not hasattr(betas, "__len__") or len(betas) != 2:
-        raise TypeError(f"`betas` must be two numbers, got {betas!r}: choose a pair such as (0.9, 0.999)")
-    return setting(betas[0], "betas[0]", "0.9", below=1.0), setting(betas[1], "betas[1]", "0.999", below=1.0)
 
 
 def _limit(number: Any, argument: str) -> float:

@@ -10,25 +10,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
-from chainrule.core.equality import standing_in
 from chainrule.core.graph import is_node, number_of
-from chainrule.core.recording import constant, detach, frozen, is_recording, recording
-from chainrule.core.structure import (
-    NUMBER,
-    Structure,
-    batch_of,
-    build,
-    difference,
-    flatten,
-    is_one_number,
-    nest,
-    words,
-)
+from chainrule.core.recording import constant, detach, frozen, is_recording, is_tracing, recording, standing_in
+from chainrule.core.structure import NUMBER, Structure, batch_of, build, difference, flatten, is_one_number, nest, words
 from chainrule.core.sweeps import Path
-from chainrule.core.tracing import is_tracing
 from chainrule.ops import as_float
 
 __all__ = ["elementwise_grad", "grad", "grad_of", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp", "vmap"]
@@ -43,10 +31,8 @@ def grad(function: Function, argnums: Argnums = 0, has_aux: bool = False) -> Fun
     `function` must return one number. With several `argnums` the result is a tuple of gradients. With `has_aux` it
     must return a pair (number, anything), and the result is the pair (gradient, anything).
 
-    >>> grad(lambda x: x**3)(2.0)
-    12.0
-    >>> grad(grad(lambda x: x**3))(2.0)
-    12.0
+    >>> grad(lambda x: x**3)(2.0), grad(grad(lambda x: x**3))(2.0)
+    (12.0, 12.0)
     >>> grad(lambda model, x: model["w"] * x + model["b"])({"w": 2.0, "b": 1.0}, 3.0)
     {'w': 3.0, 'b': 1.0}
     >>> grad(lambda x: (x * x, {"inside": 3.0 * x}), has_aux=True)(2.0)
@@ -72,7 +58,10 @@ def value_and_grad(function: Function, argnums: Argnums = 0, has_aux: bool = Fal
     @wraps(function)
     def both(*arguments: Any, **named: Any) -> tuple[Any, Any]:
         call = _Call(function, arguments, named, argnums, has_aux)
-        (output,) = call.one_output()
+        if not is_one_number(call.result):
+            problem = f"`{call.name}` returned {words(call.result)}, and a gradient is that of one number"
+            raise TypeError(f"{problem}: use chainrule.jacobian, or return one number")
+        (output,) = call.outputs
         value = call.build(call.result, [output])
         return call.with_aux(value), call.build(call.structure, call.pull([(output, 1.0)]))
 
@@ -95,7 +84,7 @@ def elementwise_grad(function: Function, argnums: int = 0) -> Function:
         columns, structure = [], NUMBER
         for k, argument in enumerate(arguments):
             columns.append(list[Any]())
-            found = flatten(argument, columns[-1], partial(_number, k))
+            found = flatten(argument, columns[-1], _number_called(f"argument {k}"))
             if NUMBER not in (found, structure) and found != structure:
                 change = difference(structure, found, "an argument")
                 raise ValueError(f"the arguments of an elementwise function must be arranged in one way: {change}")
@@ -120,18 +109,13 @@ def vmap(function: Function, in_axes: int | Sequence[int | None] | None = 0) -> 
 
     @wraps(function)
     def mapped(*arguments: Any, **named: Any) -> Any:
-        axes = _axes(in_axes, len(arguments))
-        counts = [_examples_in(argument) for argument, axis in zip(arguments, axes, strict=True) if axis is not None]
+        pairs = list(zip(arguments, _axes(in_axes, len(arguments)), strict=True))
+        counts = [_examples_in(argument) for argument, axis in pairs if axis is not None]
         if len(set(counts)) != 1 or counts[0] == 0:
-            raise ValueError(
-                "the arguments must have the same number of examples, at least one; they have "
-                + (", ".join(map(str, counts)) or "none, for `in_axes` is None")
-            )
-
-        def example(k: int) -> list[Any]:
-            return [a if axis is None else a[k] for a, axis in zip(arguments, axes, strict=True)]
-
-        return _stacked([function(*example(k), **named) for k in range(counts[0])])
+            found = ", ".join(map(str, counts)) or "none, for `in_axes` is None"
+            raise ValueError(f"the arguments must have the same number of examples, at least one; they have {found}")
+        examples = [[a if axis is None else a[k] for a, axis in pairs] for k in range(counts[0])]
+        return _stacked([function(*example, **named) for example in examples])
 
     return mapped
 
@@ -238,9 +222,7 @@ def grad_of(output: Any, inputs: Any, create_graph: bool = False) -> Any:
         _ = output.data  # its derivatives are about to be known too
     results = path.pull([(output, 1.0)], as_graph)
     if as_graph:
-        results = [_as_node(result) for result in results]
-    if not create_graph and is_tracing():
-        results = [detach(result) for result in results]
+        results = [_as_node(result) if create_graph else detach(_as_node(result)) for result in results]
     return build(structure, iter(results), object if as_graph else float)
 
 
@@ -248,29 +230,22 @@ class _Call:
     """A call of a function with fresh nodes in place of the numbers to differentiate with respect to."""
 
     def __init__(
-        self,
-        function: Function,
-        arguments: Sequence[Any],
-        named: dict[str, Any],
-        argnums: Argnums,
-        has_aux: bool = False,
+        self, function: Function, arguments: Sequence[Any], named: dict[str, Any], argnums: Argnums, has_aux: bool
     ) -> None:
         self.name = getattr(function, "__name__", type(function).__name__)
         self.inputs: list[Any] = []
         self.outputs: list[Any] = []
         places = _places(argnums, len(arguments), self.name)
-        given, structures, are_nodes = list(arguments), [], False
-        numbers_given: list[Any] = []
+        given, structures, numbers_given = list(arguments), [], list[Any]()
         self.recorded = is_recording()
         with recording():
             for k in places:
                 numbers: list[Any] = []
-                structures.append(flatten(arguments[k], numbers, partial(_number, k)))
-                fresh = [_fresh(number) for number in numbers]
+                structures.append(flatten(arguments[k], numbers, _number_called(f"argument {k}")))
+                fresh = [_as_node(number) * 1.0 for number in numbers]  # the derivative is by these, not by other uses
                 given[k] = build(structures[-1], iter(fresh))
                 self.inputs += fresh
                 numbers_given += numbers
-                are_nodes = are_nodes or any(map(is_node, numbers))
             with standing_in(self.inputs, numbers_given):
                 returned = function(*given, **named)
             result, *aux = self._pair(returned) if has_aux else [returned]
@@ -279,7 +254,7 @@ class _Call:
         others: list[Any] = []
         flatten(aux, others, lambda leaf: leaf)
         self.path = Path([*self.outputs, *filter(is_node, others)], self.inputs)
-        self.gives_values = are_nodes or self.path.meets_others() or is_tracing()
+        self.gives_values = any(map(is_node, numbers_given)) or self.path.meets_others() or is_tracing()
         self.aux = [self._shown(thing) for thing in aux]  # none, or one thing
 
     def joined_by(self, numbers: Sequence[Any]) -> _Call:
@@ -289,15 +264,6 @@ class _Call:
         call = copy(self)
         call.gives_values = True
         return call
-
-    def one_output(self) -> list[Any]:
-        """The outputs, if there is one."""
-        if not is_one_number(self.result):
-            raise TypeError(
-                f"`{self.name}` returned {words(self.result)}, and a gradient is that of one number: "
-                "use chainrule.jacobian, or return one number"
-            )
-        return self.outputs
 
     def pull(self, seeds: Iterable[tuple[Any, Any]]) -> list[Any]:
         """The derivatives of Σ seed · output with respect to the inputs."""
@@ -336,10 +302,8 @@ class _Call:
 
     def _pair(self, returned: Any) -> tuple[Any, Any]:
         if not isinstance(returned, tuple) or len(returned) != 2:
-            raise TypeError(
-                f"`{self.name}` returned {type(returned).__name__}, and with `has_aux` it must return a pair: "
-                "the result, and whatever else is of interest"
-            )
+            problem = f"`{self.name}` returned {type(returned).__name__}, and with `has_aux` it must return a pair"
+            raise TypeError(f"{problem}: the result, and whatever else is of interest")
         return returned
 
     def _shown(self, thing: Any) -> Any:
@@ -354,31 +318,23 @@ class _Call:
         try:
             return leaf if is_node(leaf) else as_float(leaf)
         except TypeError:
-            raise TypeError(
-                f"`{self.name}` returned {type(leaf).__name__} {leaf!r:.40}: "
-                "return a number, or lists, tuples, dicts or arrays of them"
-            ) from None
+            problem = f"`{self.name}` returned {type(leaf).__name__} {leaf!r:.40}"
+            raise TypeError(f"{problem}: return a number, or lists, tuples, dicts or arrays of them") from None
 
 
 def _as_node(number: Any) -> Any:
     return number if is_node(number) else constant(number)
 
 
-def _fresh(number: Any) -> Any:
-    """A new node with the same number: the derivative is by this one, and not by other uses of the argument."""
-    return _as_node(number) * 1.0
-
-
-def _number(k: int, given: Any) -> Any:
-    return given if is_node(given) else as_float(given, f"argument {k}")
+def _number_called(name: str) -> Callable[[Any], Any]:
+    """What is taken for a number: a node, or a real number; an error about anything else has this name."""
+    return lambda given: given if is_node(given) else as_float(given, name)
 
 
 def _input(given: Any) -> Any:
-    if not is_node(given):
-        raise TypeError(
-            f"`inputs` must be Values, got {type(given).__name__}: give those that `output` was computed from"
-        )
-    return given
+    if is_node(given):
+        return given
+    raise TypeError(f"`inputs` must be Values, got {type(given).__name__}: give those that `output` was computed from")
 
 
 def _built(structure: Structure, leaves: list[Any]) -> Any:
@@ -390,18 +346,16 @@ def _axes(in_axes: Any, count: int) -> list[int | None]:
     """An axis, or None, for each of `count` arguments."""
     axes = [in_axes] * count if in_axes is None or isinstance(in_axes, int) else list(in_axes)
     if len(axes) != count or any(axis not in (0, None) for axis in axes):
-        raise ValueError(
-            f"`in_axes` must be 0 or None, or have one of these for each of {count} arguments; got {in_axes!r}"
-        )
+        wanted = f"0 or None, or have one of these for each of {count} arguments"
+        raise ValueError(f"`in_axes` must be {wanted}; got {in_axes!r}")
     return axes
 
 
 def _examples_in(argument: Any) -> int:
     if not hasattr(argument, "__len__") or isinstance(argument, (str, dict)):
-        raise TypeError(
-            f"an argument must be a list or an array with an example in each entry, got {type(argument).__name__}: "
-            "say None in `in_axes` for one that is the same for all"
-        )
+        wanted = "a list or an array with an example in each entry"
+        remedy = "say None in `in_axes` for one that is the same for all"
+        raise TypeError(f"an argument must be {wanted}, got {type(argument).__name__}: {remedy}")
     return len(argument)
 
 
@@ -410,7 +364,7 @@ def _stacked(results: list[Any]) -> Any:
     import numpy as np
 
     rows: list[list[Any]] = [[] for _ in results]
-    structures = [flatten(result, row, _entry) for result, row in zip(results, rows, strict=True)]
+    structures = [flatten(result, row, _number_called("a result")) for result, row in zip(results, rows, strict=True)]
     for k, structure in enumerate(structures):
         if structure != structures[0]:
             change = difference(structures[0], structure, "the result")
@@ -422,14 +376,10 @@ def _stacked(results: list[Any]) -> Any:
     return batch_of(structures[0], iter(columns))
 
 
-def _entry(leaf: Any) -> Any:
-    return leaf if is_node(leaf) else as_float(leaf, "a result")
-
-
 def _like(structure: Structure, given: Any, argument: str, model: str) -> list[Any]:
     """The numbers in `given`, which must have this structure."""
     numbers: list[Any] = []
-    found = flatten(given, numbers, lambda n: n if is_node(n) else as_float(n, argument))
+    found = flatten(given, numbers, _number_called(argument))
     if found != structure:
         change = difference(structure, found, model).replace(" was ", " is ", 1).replace(" and is ", ", here ")
         raise ValueError(f"`{argument}` must have the structure of {model}: {change}")
@@ -446,10 +396,8 @@ def _places(argnums: Argnums, count: int, name: str) -> list[int]:
     wanted = list(argnums) if isinstance(argnums, Iterable) else [argnums]
     for k in wanted:
         if not hasattr(k, "__index__") or not -count <= k < count:
-            raise ValueError(
-                f"`argnums` must be places among the arguments, and {k!r} is none: "
-                f"`{name}` was given {count} by their places"
-            )
+            problem = f"`argnums` must be places among the arguments, and {k!r} is none"
+            raise ValueError(f"{problem}: `{name}` was given {count} by their places")
     places = [operator.index(k) % count for k in wanted]
     if len(set(places)) < len(places):
         raise ValueError(f"`argnums` must name each argument once, got {argnums!r}")

@@ -14,14 +14,14 @@ import textwrap
 import threading
 import weakref
 from array import array
+from collections import Counter
 from unittest import mock
 
 import pytest
 
 import chainrule
 from chainrule import engine
-from chainrule.core import observation as _observation
-from chainrule.core import tracing as _tracing
+from chainrule.core import recording
 from engines import ENGINES
 
 pymalloc_only = pytest.mark.skipif(
@@ -399,25 +399,24 @@ def test_ctrl_c_at_moments_of_a_compilation():
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "block"),
+    ("name", "block"),
     [
-        (_tracing, "watch", lambda: _tracing.traced(mock.Mock())),
-        (_observation, "observe", lambda: _observation.observed(_observation.Observer())),
+        ("watch", lambda: recording.traced(mock.Mock())),
+        ("observe", lambda: recording.observed(recording.Observer())),
     ],
 )
-def test_leaving_a_trace_or_an_observation_may_fail(monkeypatch, module, name, block):
+def test_leaving_a_trace_or_an_observation_may_fail(monkeypatch, name, block):
     def no_memory(*_):
         raise MemoryError
 
-    monkeypatch.setattr(_tracing, "_traces", 0)
-    monkeypatch.setattr(_observation, "_observations", {"nodes": 0, "passes": 0})
+    monkeypatch.setattr(recording, "_under_way", Counter())
     with monkeypatch.context() as patch, pytest.raises(MemoryError), block():
-        patch.setattr(module, name, no_memory)
-    assert not _tracing.is_tracing()
-    assert not _observation._this_thread.observers
+        patch.setattr(recording, name, no_memory)
+    assert not recording.is_tracing()
+    assert not recording._this_thread.observers
     check_usable()
-    _tracing.watch(None)
-    _observation.observe(None, None)
+    recording.watch(None)
+    recording.observe(None, None)
 
 
 def test_a_closure_that_builds_raises_or_calls_backward_again(Value):

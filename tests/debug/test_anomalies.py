@@ -11,7 +11,7 @@ import torch
 
 import chainrule
 from chainrule import AnomalyError, Value, data, detect_anomaly, losses, nn, ops, optim
-from chainrule.core.observation import nodes_are_observed
+from chainrule.core.recording import nodes_are_observed
 from chainrule.debug.anomalies import first_bad_node, first_bad_push
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
+from chainrule.core.arguments import quoted, shown
 from chainrule.core.atomic import check_writable
-from chainrule.core.quoting import quoted, shown
 
 MOST_CHARACTERS, MOST_IN_A_LINE = 4000, 1000  # of an error; click, for one, does not shorten what it quotes
 Decorator = Callable[[Any], Any]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from chainrule import ops
-from chainrule.core.quoting import listed, quoted, shown
+from chainrule.core.arguments import listed, quoted, shown
 from chainrule.core.value import Value
 from chainrule.ops import Op
 

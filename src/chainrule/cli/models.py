@@ -32,9 +32,8 @@ from chainrule.cli.console import (
     print_json,
 )
 from chainrule.cli.problems import LOSSES, Problem, pose, scale
-from chainrule.core.arguments import setting
+from chainrule.core.arguments import escaped, listed, quoted, setting, shown
 from chainrule.core.atomic import write_whole
-from chainrule.core.quoting import escaped, listed, quoted, shown
 from chainrule.data.tables import read_table
 from chainrule.files import MOST_LAYERS, notes
 from chainrule.training import History

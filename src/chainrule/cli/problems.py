@@ -15,7 +15,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from chainrule import losses, nn
-from chainrule.core.quoting import HALF_A_CHARACTER, MOST_OF_A_MESSAGE, listed, quoted, shown
+from chainrule.core.arguments import HALF_A_CHARACTER, MOST_OF_A_MESSAGE, listed, quoted, shown
 from chainrule.data import CsvDataset, Dataset
 
 LOSSES: dict[str, Callable[..., Any]] = {

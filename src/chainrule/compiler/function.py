@@ -30,9 +30,8 @@ from chainrule.compiler.run.turns import add_to_grad
 from chainrule.compiler.trace.symbols import Symbol, refuse_numbers
 from chainrule.core.arguments import whole_number
 from chainrule.core.display import shown
-from chainrule.core.recording import constant
+from chainrule.core.recording import constant, is_tracing
 from chainrule.core.structure import build, flatten, is_one_number
-from chainrule.core.tracing import is_tracing
 from chainrule.core.value import Value
 from chainrule.nn import Module
 from chainrule.optim import Optimizer

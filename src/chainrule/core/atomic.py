@@ -38,7 +38,12 @@ def write_whole(path: str, content: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
-    _sync_folder(os.path.dirname(place))
+    if hasattr(os, "O_DIRECTORY"):  # not on Windows: have the new name survive a power failure too
+        handle = os.open(os.path.dirname(place), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def remove_leftovers(path: str) -> None:
@@ -63,16 +68,6 @@ def hidden_name(place: str) -> str:
     return os.path.join(folder, f".{name}")
 
 
-def _sync_folder(folder: str) -> None:
-    """Have the new name survive a power failure too."""
-    if hasattr(os, "O_DIRECTORY"):  # not on Windows
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 def _place(path: str) -> str:
     """Where the file at `path` is, links followed; an error if none can be put there."""
     place = os.path.realpath(path)
@@ -89,11 +84,10 @@ def _place(path: str) -> str:
 def _temporary_beside(place: str) -> tuple[int, str]:
     """A new file, open for writing, as accessible as the one that it is to replace."""
     name = f"{hidden_name(place)}-{secrets.token_hex(8)}{TEMPORARY}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
         mode = stat.S_IMODE(os.stat(place).st_mode) & 0o777 if os.path.exists(place) else None
-        handle = os.open(
-            name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666 if mode is None else mode
-        )
+        handle = os.open(name, flags, 0o666 if mode is None else mode)
     except OSError as error:
         folder = os.path.dirname(place)
         raise type(error)(f"`path` is in a folder that takes no files: {folder!r} ({error.strerror})") from None

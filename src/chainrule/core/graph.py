@@ -1,11 +1,17 @@
-"""A recorded graph: its nodes in the order in which they were made, and which of them pass gradients on by hand."""
+"""A recorded graph: its nodes in the order in which they were made, how they pass gradients on, and their numbers.
+
+The nodes may be of any class that works like micrograd's, with `data`, `grad`, `_prev`, `_backward` and `backward`;
+`lay_flat` and what asks for rules want chainrule's.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from chainrule.core.value import ENGINE, Value
-from chainrule.core.walk import oldest_first
+from chainrule.core.walk import below, oldest_first
 
 if ENGINE == "native":
     from chainrule import _native
@@ -24,13 +30,13 @@ def lay_flat(*roots: Any, since: int = 0) -> tuple[list[Any], list[Any], list[tu
     if ENGINE == "native" and all(isinstance(root, Value) for root in roots):
         return _native.trace([*roots], since)
 
-    def operands_of(node: Any) -> tuple[Any, ...]:
+    def younger(node: Any) -> tuple[Any, ...]:
         return node._operands if node._serial > since else ()
 
-    nodes = oldest_first(*roots, operands_of=operands_of)
+    nodes = oldest_first(*roots, operands_of=younger)
     place = {node: k for k, node in enumerate(nodes)}
     rules = [None if node._serial <= since or is_hand_written(node) else node._rule for node in nodes]
-    return nodes, rules, [tuple([place[operand] for operand in operands_of(node)]) for node in nodes]
+    return nodes, rules, [tuple([place[operand] for operand in younger(node)]) for node in nodes]
 
 
 def is_hand_written(node: Any) -> bool:
@@ -67,3 +73,49 @@ def number_of(node: Any) -> Any:
 def is_node(number: Any) -> bool:
     """Whether it is a node of some graph, rather than a plain number."""
     return hasattr(number, "_apply")
+
+
+def is_value(thing: Any) -> bool:
+    """Whether it is a Value: chainrule's, or of a class like it."""
+    if isinstance(thing, Value):  # to ask it whether it has data would be to read it
+        return True
+    return all(hasattr(thing, name) for name in ("data", "grad", "_prev", "_backward", "backward"))
+
+
+def operands_of(node: Any) -> tuple[Any, ...]:
+    """The node's operands, in order if its class keeps one."""
+    return tuple(node._operands if hasattr(node, "_operands") else node._prev)
+
+
+def graph_below(out: Any) -> list[Any]:
+    """The node and all nodes it was made of, in no particular order."""
+    return below(out, operands_of=operands_of)
+
+
+@contextmanager
+def same_gradients(values: Iterable[Any]) -> Iterator[None]:
+    """Restore the gradients of these Values when the block ends.
+
+    >>> x = Value(3.0)
+    >>> with same_gradients([x]):
+    ...     (x * x).backward()
+    >>> x.grad
+    0.0
+    """
+    before = [(value, value.grad) for value in values]
+    try:
+        yield
+    finally:
+        for value, grad in before:
+            value.grad = grad
+
+
+@contextmanager
+def unchanged(values: Iterable[Any]) -> Iterator[None]:
+    """Restore the data and the gradients of these Values when the block ends."""
+    before = [(value, number_of(value), value.grad) for value in values]
+    try:
+        yield
+    finally:
+        for value, data, grad in before:
+            value.data, value.grad = data, grad

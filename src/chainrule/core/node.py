@@ -9,12 +9,12 @@ from __future__ import annotations
 import copyreg
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chainrule import ops
-from chainrule.core.copies import attributes_of, deepcopy, hang
+from chainrule.core.walk import attributes_of, deepcopy, hang
 from chainrule.ops import Op, as_float
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def watch(watcher: Callable[..., Any] | None) -> None:
 def observe(nodes: Callable[[Any], object] | None, passes: Callable[[Any, float], object] | None) -> None:
     """Tell `nodes` of every node as it is made, except constants and leaves, and `passes` of every backward pass.
 
-    Both may raise. `passes` gets the root and the seed before the pass, and returns True if it ran the pass itself.
-    None ends it.
+    Both may raise. `passes` gets root and seed before the pass, and returns True if it ran it itself. None ends it.
     """
     hooks.node_observer, hooks.pass_observer = nodes, passes
 
@@ -94,24 +93,31 @@ FOLLOWS = Looks(follows_read=True)
 NOBODY = Looks()
 
 
-def looks_after(operands: Iterable[Node]) -> Looks | None:
-    """What is known of a new node with these operands."""
-    for operand in operands:
-        looks = operand._looks
-        if looks is not None and (looks.follows_read or looks.read_at is not None):
-            return FOLLOWS
-    return None
+def _compare(rule: Op, left: Node, right: Any) -> bool:
+    if hooks.watcher and (condition := hooks.watcher(rule, left, right)) is not None:
+        return condition  # type: ignore[no-any-return]
+    try:
+        number = right._data if isinstance(right, Node) else as_float(right)
+    except TypeError:
+        return NotImplemented  # type: ignore[no-any-return]
+    except OverflowError:  # an int that no float equals
+        if rule not in (ops.eq, ops.ne):
+            raise
+        number = math.nan
+    for node in (left, right):
+        if isinstance(node, Node):
+            read(node, compared=True)
+    return bool(rule.forward(left._data, number))
+
+
+def _comparison(rule: Op) -> Callable[[Any, Any], bool]:
+    return lambda self, other: _compare(rule, self, other)
 
 
 class Node:
     """The base of the Python engine's Value."""
 
-    __slots__ = (
-        "__dict__",  # the user's own attributes
-        "__weakref__",
-        "_label",
-        "_looks",  # None, or who has read the number
-    )
+    __slots__ = ("__dict__", "__weakref__", "_label", "_looks")  # __dict__ has the user's own attributes
 
     if TYPE_CHECKING:
         _data: float
@@ -123,7 +129,7 @@ class Node:
         _serial: int
         _fill: Callable[..., None]
         _label: str
-        _looks: Looks | None
+        _looks: Looks | None  # who has read the number
 
     # Reading and writing the number.
 
@@ -177,26 +183,11 @@ class Node:
         """The operands as a set."""
         return frozenset(self._operands)
 
-    @property
-    def _follows_read(self) -> bool:
-        return (self._looks or NOBODY).follows_read
-
-    @property
-    def _compared(self) -> bool:
-        return (self._looks or NOBODY).compared
-
-    @property
-    def _read_at(self) -> int | None:
-        return (self._looks or NOBODY).read_at
-
-    @property
-    def _written_at(self) -> int | None:
-        return (self._looks or NOBODY).written_at
-
-    @property
-    def _read(self) -> bool:
-        """Whether somebody has read this number, or one made of it."""
-        return self._read_at is not None
+    _follows_read = property(lambda self: (self._looks or NOBODY).follows_read)
+    _compared = property(lambda self: (self._looks or NOBODY).compared)
+    _read_at = property(lambda self: (self._looks or NOBODY).read_at)
+    _written_at = property(lambda self: (self._looks or NOBODY).written_at)
+    _read = property(lambda self: self._read_at is not None)  # this number, or one made of it
 
     # Showing it.
 
@@ -241,17 +232,8 @@ class Node:
 
     __hash__ = object.__hash__
 
-    def __lt__(self, other: Any) -> bool:
-        return _compare(ops.lt, self, other)
-
-    def __le__(self, other: Any) -> bool:
-        return _compare(ops.le, self, other)
-
-    def __gt__(self, other: Any) -> bool:
-        return _compare(ops.gt, self, other)
-
-    def __ge__(self, other: Any) -> bool:
-        return _compare(ops.ge, self, other)
+    __lt__, __le__ = _comparison(ops.lt), _comparison(ops.le)
+    __gt__, __ge__ = _comparison(ops.gt), _comparison(ops.ge)
 
     # Copying it.
 
@@ -317,23 +299,6 @@ def read(number: Node, compared: bool = False) -> None:
         else:
             node._looks = looks._replace(read_at=now)
         pending += node._operands
-
-
-def _compare(rule: Op, left: Node, right: Any) -> bool:
-    if hooks.watcher and (condition := hooks.watcher(rule, left, right)) is not None:
-        return condition  # type: ignore[no-any-return]
-    try:
-        number = right._data if isinstance(right, Node) else as_float(right)
-    except TypeError:
-        return NotImplemented  # type: ignore[no-any-return]
-    except OverflowError:  # an int that no float equals
-        if rule not in (ops.eq, ops.ne):
-            raise
-        number = math.nan
-    for node in (left, right):
-        if isinstance(node, Node):
-            read(node, compared=True)
-    return bool(rule.forward(left._data, number))
 
 
 def text(given: Any, argument: str) -> str:

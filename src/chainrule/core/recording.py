@@ -1,17 +1,28 @@
-"""`no_grad()` and `detach`: computing without remembering where results came from."""
+"""What a thread does with nodes as they are made: forgets where they came from, traces, transforms, or is observed.
+
+The engines test a pointer for each kind of listener (`watch`, `observe`, `decide_equality`), which is empty unless some
+thread has such a listener; whether it is this thread is asked here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from types import MappingProxyType
+from typing import Any, NoReturn, Protocol
 
-from chainrule.core.tracing import current_tracer
-from chainrule.core.value import Value, record
+from chainrule.core.graph import is_node
+from chainrule.core.value import Value, decide_equality, observe, record, watch
 from chainrule.ops import Op, as_float, neg
 
 # For symbols only, and so not in the table.
 _detached = Op("detach", lambda x: x, (None,))
+
+
+# Graphs or none.
 
 
 @contextmanager
@@ -28,19 +39,13 @@ def no_grad() -> Iterator[None]:
     """
     if tracer := current_tracer():
         tracer.refuse("enters `no_grad()`", "compute as usual, and pass the result through chainrule.detach")
-    with _set(False):
+    with recording(False):
         yield
 
 
 @contextmanager
-def recording() -> Iterator[None]:
+def recording(wanted: bool = True) -> Iterator[None]:
     """The opposite, for code that needs a graph also when it is called inside `no_grad()`."""
-    with _set(True):
-        yield
-
-
-@contextmanager
-def _set(wanted: bool) -> Iterator[None]:
     before = record(wanted)
     try:
         yield
@@ -66,7 +71,7 @@ def detach(x: Any) -> Any:
     >>> x.grad
     3.0
     """
-    if not hasattr(x, "_apply"):
+    if not is_node(x):
         return as_float(x, "x")
     if tracer := current_tracer():
         return tracer.apply(_detached, (x,))
@@ -87,3 +92,166 @@ def frozen(number: float) -> Value:
     leaf = Value(number)
     leaf.requires_grad = False
     return leaf
+
+
+# Listeners: blocks of code in one thread that are traced, transformed or observed.
+
+
+class Tracer(Protocol):
+    """What a trace does with what cannot be done as usual."""
+
+    def look(self, deed: str | Op, left: Any = None, right: Any = None) -> Any:
+        """Told of every look at a Value's number, by any thread; what the native engine's `watch` describes."""
+
+    def refuse(self, deed: str, remedy: str) -> NoReturn:
+        """Raise an error that names the user's line."""
+
+    def apply(self, rule: Op, operands: tuple[Any, ...]) -> Any:
+        """A node of the trace."""
+
+
+class Observer:
+    """Told of what this thread does, while it is `observed`; a subclass says what it wants to hear."""
+
+    sees_nodes = False  # a call per node
+
+    def made(self, node: Value) -> None:
+        """A node is complete."""
+
+    def before_backward(self, root: Value) -> None:
+        """A backward pass begins."""
+
+    def after_backward(self, root: Value) -> None:
+        """A backward pass has gone through."""
+
+
+class _Thread(threading.local):
+    tracer: Tracer | None = None
+    given: Mapping[Any, Any] = MappingProxyType({})  # in a transformed function: a node -> what it stands in for
+    observers: tuple[Observer, ...] = ()
+    in_pass = False  # an observed backward pass is under way; one that a `_backward` starts meanwhile is part of it
+
+
+_this_thread = _Thread()
+_lock = threading.RLock()  # a signal handler or a finalizer may start such a block in the middle of counting
+_under_way = Counter[str]()  # blocks of each kind, in all threads
+if hasattr(os, "register_at_fork"):  # or another thread might hold the lock in the child for ever
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+
+@contextmanager
+def _block(name: str, value: Any, kinds: Sequence[str], set_hooks: Callable[[], None]) -> Iterator[None]:
+    """While an attribute of this thread has a value, count a block of these kinds, and have the engines know."""
+
+    def count(change: int) -> None:
+        with _lock:
+            for kind in kinds:
+                _under_way[kind] += change
+            set_hooks()
+
+    count(+1)
+    before = getattr(_this_thread, name)
+    setattr(_this_thread, name, value)
+    try:
+        yield
+    finally:  # what decides comes first: a count that Ctrl-C leaves too high costs a little time, and no more
+        setattr(_this_thread, name, before)
+        count(-1)
+
+
+@contextmanager
+def traced(tracer: Tracer) -> Iterator[None]:
+    """A trace in this thread: a function of the user's is called to record what it does rather than to get numbers.
+
+    Numbers (`.data`, comparisons) must not be read meanwhile: a number belongs to one moment, and the compiled program
+    runs at others. A trace is a recording, also of a call inside `no_grad()`.
+    """
+
+    def set_hooks() -> None:
+        watch(tracer.look if _under_way["traces"] else None)
+
+    with recording(), _block("tracer", tracer, ["traces"], set_hooks):
+        yield
+
+
+def current_tracer() -> Tracer | None:
+    """The tracer of the trace that this thread is in, if it is in one."""
+    return _this_thread.tracer
+
+
+def is_tracing() -> bool:
+    """Whether this thread is."""
+    return _this_thread.tracer is not None
+
+
+def observed(observer: Observer) -> AbstractContextManager[None]:
+    """Have `observer` told of what this thread does in a block."""
+
+    def set_hooks() -> None:
+        observe(_made if _under_way["nodes"] else None, _passes if _under_way["passes"] else None)
+
+    kinds = ["passes", "nodes"] if observer.sees_nodes else ["passes"]
+    return _block("observers", (*_this_thread.observers, observer), kinds, set_hooks)
+
+
+def nodes_are_observed() -> bool:
+    """Whether this thread's are, one by one: a compiled program makes none, and so would escape."""
+    return any(observer.sees_nodes for observer in _this_thread.observers)
+
+
+def _made(node: Any) -> None:
+    if _this_thread.observers and not is_tracing():  # in a trace, numbers are not to be read
+        for observer in _this_thread.observers:
+            if observer.sees_nodes:
+                observer.made(node)
+
+
+def _passes(root: Any, seed: float) -> bool:
+    observers = _this_thread.observers
+    if not observers or _this_thread.in_pass:
+        return False
+    _this_thread.in_pass = True
+    try:
+        for observer in observers:
+            observer.before_backward(root)
+        root.backward(seed)
+    finally:
+        _this_thread.in_pass = False
+    for observer in observers:
+        observer.after_backward(root)
+    return True
+
+
+def standing_in(inputs: Sequence[Any], given: Sequence[Any]) -> AbstractContextManager[None]:
+    """While a function runs on `inputs` in place of what was `given`, `==` answers as it would for the plain numbers.
+
+    Two Values are otherwise equal if they are the same node, and a function that compares its arguments would take
+    another branch than the plain call does.
+    """
+
+    def set_hooks() -> None:
+        decide_equality(_equal if _under_way["transforms"] else None)
+
+    stand_ins = {**_this_thread.given, **dict(zip(inputs, given, strict=True))}
+    return _block("given", stand_ins, ["transforms"], set_hooks)
+
+
+def _equal(left: Any, right: Any) -> bool | None:
+    """Whether two Values are equal; None if both would be Values when the function is called on plain numbers too."""
+    if _this_thread.given and (_is_number(left) or _is_number(right)):
+        return bool(left.data == right.data)
+    return None
+
+
+def _is_number(node: Any) -> bool:
+    """Whether it would be a plain number if the function had been called on the plain numbers that were given."""
+    seen, pending = {node}, [node]
+    while pending:
+        node = pending.pop()
+        operands = (_this_thread.given[node],) if node in _this_thread.given else node._operands
+        if not (operands or node._constant):
+            return False
+        fresh = [operand for operand in operands if is_node(operand) and operand not in seen]
+        seen.update(fresh)
+        pending += fresh
+    return True

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-from chainrule.core.gradients import same_gradients
-from chainrule.core.graph import is_node, lay_flat, number_of
+from chainrule.core.graph import is_node, lay_flat, number_of, same_gradients
 from chainrule.core.value import ENGINE
 
 if ENGINE == "native":
@@ -67,10 +66,10 @@ class Path:
         if ENGINE == "native" and (answer := _native.meets_others(outputs, self.inputs)) is not None:
             return answer
         nodes, _, operands = self._flat
-        leaves = (
-            node for node, few, reached in zip(nodes, operands, self._dependent[0], strict=True) if not (few or reached)
+        return any(
+            not (few or reached or node._constant) and node.requires_grad
+            for node, few, reached in zip(nodes, operands, self._dependent[0], strict=True)
         )
-        return any(not node._constant and node.requires_grad for node in leaves)
 
     def pull(self, seeds: Iterable[tuple[Any, Any]], as_graph: bool) -> list[Any]:
         """The derivatives of Σ seed · output with respect to the inputs."""

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from chainrule import ops
 from chainrule.core.display import shown
 
+__all__ = ["ENGINE", "Value", "decide_equality", "observe", "record", "watch"]
+
 REBUILD = "build it with `pip install .` on a machine with a C compiler (`make build` in a checkout)"
 
 
@@ -24,31 +26,23 @@ def _native() -> ModuleType:
     return module
 
 
-def _python() -> ModuleType:
-    return import_module("chainrule.engine")
-
-
 def _choose(request: str) -> tuple[str, ModuleType]:
-    if request == "python":
-        return "python", _python()
-    if request not in ("", "native"):
+    if request not in ("", "python", "native"):
         raise ImportError(f"`CHAINRULE_ENGINE` must be 'python' or 'native', got {request!r}")
-    try:
-        return "native", _native()
-    except ModuleNotFoundError:
-        if request == "native":
-            raise ImportError(f"CHAINRULE_ENGINE=native, but the native engine is not built: {REBUILD}") from None
-        return "python", _python()
+    if request != "python":
+        try:
+            return "native", _native()
+        except ModuleNotFoundError:
+            if request == "native":
+                raise ImportError(f"CHAINRULE_ENGINE=native, but the native engine is not built: {REBUILD}") from None
+    return "python", import_module("chainrule.engine")
 
 
 ENGINE, _module = _choose(os.environ.get("CHAINRULE_ENGINE", ""))
 
 if TYPE_CHECKING:
-    from chainrule.core.node import decide_equality as decide_equality
-    from chainrule.core.node import observe as observe
-    from chainrule.core.node import record as record
-    from chainrule.core.node import watch as watch
-    from chainrule.engine import Value as Value
+    from chainrule.core.node import decide_equality, observe, record, watch
+    from chainrule.engine import Value
 else:
     Value, _hooks = _module.Value, _module if ENGINE == "native" else import_module("chainrule.core.node")
     decide_equality, observe, record, watch = _hooks.decide_equality, _hooks.observe, _hooks.record, _hooks.watch

@@ -17,39 +17,23 @@ from chainrule.core.arguments import setting, whole_number
 from chainrule.data.tables import Table, as_number, read_table
 
 __all__ = [
-    "CsvDataset",
-    "Dataset",
-    "batches",
-    "blobs",
-    "circles",
-    "four_points",
-    "micrograd_moons",
-    "moons",
-    "read_csv",
-    "shuffle",
-    "spirals",
-    "split",
-    "xor",
-]
+    "CsvDataset", "Dataset", "batches", "blobs", "circles", "four_points", "micrograd_moons", "moons", "read_csv",
+    "shuffle", "spirals", "split", "xor",
+]  # fmt: skip
 
 
 class Dataset:
     """Examples: `inputs[i]` goes with `targets[i]`. It is also a sequence of (input, target) pairs.
 
     >>> data = Dataset([[0.0, 1.0], [2.0, 3.0]], [1, -1])
-    >>> len(data), data[0]
-    (2, ([0.0, 1.0], 1))
-    >>> for x, y in data:
-    ...     print(x, y)
-    [0.0, 1.0] 1
-    [2.0, 3.0] -1
+    >>> len(data), data[0], [y for x, y in data]
+    (2, ([0.0, 1.0], 1), [1, -1])
     """
 
     __slots__ = ("inputs", "targets")
 
     def __init__(self, inputs: Iterable[Any], targets: Iterable[Any]) -> None:
-        self.inputs = list(inputs)
-        self.targets = list(targets)
+        self.inputs, self.targets = list(inputs), list(targets)
         given, wanted = len(self.inputs), len(self.targets)
         if given != wanted:
             raise ValueError(f"`inputs` has {given} entries and `targets` {wanted}: give one target for each input")
@@ -93,9 +77,7 @@ class CsvDataset(Dataset):
         classes: Iterable[str] = (),
     ) -> None:
         super().__init__(inputs, targets)
-        self.columns = list(columns)
-        self.target = target
-        self.classes = list(classes)
+        self.columns, self.target, self.classes = list(columns), target, list(classes)
 
     def __repr__(self) -> str:
         classes = f" ({', '.join(self.classes)})" if self.classes else ""
@@ -103,10 +85,7 @@ class CsvDataset(Dataset):
 
 
 def read_csv(
-    path: str | os.PathLike[str],
-    target: str | int = -1,
-    header: bool | str = "auto",
-    labels: bool | str = "auto",
+    path: str | os.PathLike[str], target: str | int = -1, header: bool | str = "auto", labels: bool | str = "auto"
 ) -> CsvDataset:
     """The examples in a CSV file, one per row: the column `target` (a name or an index), and all others as inputs.
 
@@ -120,10 +99,8 @@ def read_csv(
     ...     with open(path, "w") as file:
     ...         _ = file.write("length,width,species\\n5.1,3.5,setosa\\n6.3,3.3,virginica\\n")
     ...     data = read_csv(path)
-    >>> data
-    <CsvDataset of 2 examples: length, width -> species (setosa, virginica)>
-    >>> data[1]
-    ([6.3, 3.3], 1)
+    >>> data, data[1]
+    (<CsvDataset of 2 examples: length, width -> species (setosa, virginica)>, ([6.3, 3.3], 1))
     """
     if labels not in (True, False, "auto"):
         raise ValueError(f"`labels` must be True, False or 'auto', got {labels!r}")
@@ -131,13 +108,13 @@ def read_csv(
     chosen = table.place(target)
     columns = table.names[:chosen] + table.names[chosen + 1 :]
     if not columns:
-        raise ValueError(
-            f"{table.path!r} has one column, {table.names[0][:40]!r}: columns to learn from were expected beside it"
-        )
+        found = f"{table.path!r} has one column, {table.names[0][:40]!r}"
+        raise ValueError(f"{found}: columns to learn from were expected beside it")
     inputs = table.numbers(columns)
     if labels is True or (labels == "auto" and _names_classes(table, chosen)):
         texts = table.texts(chosen)
-        classes = _in_order(set(texts))
+        numbers = {text: as_number(text) for text in texts}
+        classes = sorted(numbers, key=None if None in numbers.values() else lambda text: (numbers[text], text))
         places = {text: place for place, text in enumerate(classes)}
         return CsvDataset(inputs, [places[text] for text in texts], columns, table.names[chosen], classes)
     return CsvDataset(inputs, [y for (y,) in table.numbers([chosen])], columns, table.names[chosen])
@@ -194,11 +171,7 @@ def circles(n: int = 100, noise: float = 0.05, seed: int = 0, factor: float = 0.
     [[1.0, 0.0], [0.5, 0.0]]
     """
     radii = 1.0, setting(factor, "factor", "0.5", below=1.0)
-
-    def point(label: int, i: int, count: int) -> tuple[float, float]:
-        return _polar(radii[label], i / count)
-
-    return _draw(point, n, noise, seed)
+    return _draw(lambda label, i, count: _polar(radii[label], i / count), n, noise, seed)
 
 
 def spirals(n: int = 100, noise: float = 0.02, seed: int = 0, classes: int = 2, turns: float = 1.0) -> Dataset:
@@ -223,11 +196,7 @@ def blobs(n: int = 100, noise: float = 0.2, seed: int = 0, classes: int = 3) -> 
     [0, 1, 2]
     """
     classes = whole_number(classes, "classes", 2)
-
-    def point(label: int, i: int, count: int) -> tuple[float, float]:
-        return _polar(1.0, label / classes)
-
-    return _draw(point, n, noise, seed, classes)
+    return _draw(lambda label, i, count: _polar(1.0, label / classes), n, noise, seed, classes)
 
 
 def shuffle(data: Dataset, rng: Random) -> Dataset:
@@ -237,7 +206,9 @@ def shuffle(data: Dataset, rng: Random) -> Dataset:
     4
     """
     order = list(range(len(_dataset(data))))
-    _rng(rng).shuffle(order)
+    if not hasattr(rng, "shuffle"):
+        raise TypeError(f"`rng` must be a random.Random, got {rng!r}: make one with random.Random(seed)")
+    rng.shuffle(order)
     return Dataset([data.inputs[i] for i in order], [data.targets[i] for i in order])
 
 
@@ -277,21 +248,12 @@ def _names_classes(table: Table, place: int) -> bool:
     return bool(filled)
 
 
-def _in_order(labels: set[str]) -> list[str]:
-    """Numbers in ascending order, texts in alphabetical order."""
-    numbers = {label: as_number(label) for label in labels}
-    if None in numbers.values():
-        return sorted(labels)
-    return sorted(labels, key=lambda label: (numbers[label], label))
-
-
 Point = Callable[[int, int, int], tuple[float, float]]
 
 
 def _draw(point: Point, n: int, noise: float, seed: int, classes: int = 2) -> Dataset:
     """`n` examples over all classes; `point` says where the i-th of the `count` examples of a class lies."""
-    n = whole_number(n, "n", classes)
-    width = setting(noise, "noise", "0.1")
+    n, width = whole_number(n, "n", classes), setting(noise, "noise", "0.1")
     rng = Random(whole_number(seed, "seed", 0))
     inputs, targets = [], []
     for label in range(classes):
@@ -311,9 +273,3 @@ def _dataset(data: Any) -> Dataset:
     if not isinstance(data, Dataset):
         raise TypeError(f"`data` must be a Dataset, got {type(data).__name__}: make one with Dataset(inputs, targets)")
     return data
-
-
-def _rng(rng: Any) -> Random:
-    if not hasattr(rng, "shuffle"):
-        raise TypeError(f"`rng` must be a random.Random, got {rng!r}: make one with random.Random(seed)")
-    return rng  # type: ignore[no-any-return]

@@ -1,8 +1,8 @@
 """CSV files, read strictly: a table of text with a name for each column, and the numbers in it.
 
-Every error names the file, the row, the column, what was found and what was expected. Rows are counted as a
-spreadsheet counts them: the first is row 1, even if it is the header. A table is read whole or not at all; a file is
-read row by row, so that a file which is no table is refused where it stops being one, whatever its size.
+Every error names the file, the row (the first is 1, as in a spreadsheet, even if it is the header), the column, what
+was found and what was expected. A table is read whole or not at all; a file is read row by row, so that one which is no
+table is refused where it stops being one, whatever its size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NoReturn, TextIO
 
-from chainrule.core.quoting import listed, quoted
+from chainrule.core.arguments import listed, quoted
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}  # spellings of a missing value
 DELIMITERS = ",;\t"
@@ -35,9 +35,7 @@ class Table:
     """
 
     def __init__(self, path: str, names: list[str], rows: list[tuple[int, list[str]]], header: bool = True) -> None:
-        self.path = path
-        self.names = names
-        self.rows = rows
+        self.path, self.names, self.rows = path, names, rows
         self.header = header  # whether the names are those of the file, rather than x0, x1, …
         self._places = {name: place for place, name in enumerate(names)}
 
@@ -52,9 +50,8 @@ class Table:
         """
         if isinstance(column, int):
             if not -len(self.names) <= column < len(self.names):
-                raise ValueError(
-                    f"{self.path!r} has {len(self.names)} columns, and none of the index {quoted(column)}: count from 0"
-                )
+                there = f"{self.path!r} has {len(self.names)} columns"
+                raise ValueError(f"{there}, and none of the index {quoted(column)}: count from 0")
             return column % len(self.names)
         if column not in self._places:
             near = difflib.get_close_matches(column, self.names[:1000], 1)
@@ -77,11 +74,10 @@ class Table:
 
     def complain(self, row: int, place: int, expected: str, hint: str = "") -> NoReturn:
         """Raise the error about a cell."""
-        found = dict(self.rows)[row][place].strip()
-        what = f"found {_cell(found)}, where {expected} was expected"
+        found, kind = dict(self.rows)[row][place].strip(), ""
         if found.lower() in MISSING:
-            what = f"found {_cell(found)}, a missing value, where {expected} was expected"
-            hint = "fill it in, or remove the row"
+            kind, hint = ", a missing value", "fill it in, or remove the row"
+        what = f"found {quoted(found) if found else 'nothing'}{kind}, where {expected} was expected"
         remedy = f"; {hint}" if hint else ""
         raise ValueError(f"{self.path!r}, row {row}, column {quoted(self.names[place])}: {what}{remedy}")
 
@@ -147,15 +143,27 @@ def read_table(path: str | os.PathLike[str], header: bool | str = "auto") -> Tab
 
 def _records(path: str, file: TextIO) -> Iterator[tuple[int, list[str]]]:
     """The rows that are not blank, each with its number; all of them have as many cells as the first."""
-    first_line = next((line for line in islice(_pieces(file), MOST_BLANK + 1) if line.strip()), "")
-    file.seek(0)
-    lines = _Lines(path, file)
-    reader = csv.reader(lines, delimiter=max(DELIMITERS, key=first_line.count), strict=True)
+    row, left = 0, MOST_CHARACTERS  # rows read, and what is left to the next one, which can have many lines
+
+    def lines() -> Iterator[str]:
+        nonlocal left
+        line = 0
+        while text := file.readline(left + 1):
+            line, left = line + 1, left - len(text)
+            if not text.isascii() and (found := NOT_UTF8.search(text)):
+                byte = f"byte 0x{ord(found[0]) - 0xDC00:02x}, which is not UTF-8"
+                raise ValueError(f"{path!r}, line {line}: found {byte}; save the file as UTF-8")
+            if left < 0:
+                problem = f"more than {MOST_CHARACTERS:,} characters; is there a quotation mark that is not closed?"
+                raise ValueError(f"{path!r}, row {row + 1}: it has {problem}")
+            yield text
+
+    reader = csv.reader(lines(), delimiter=_delimiter(file), strict=True)
     first: tuple[int, int] | None = None  # row and number of cells
     blank_left = MOST_BLANK
     try:
         for row, cells in enumerate(reader, 1):
-            lines.next_row()
+            left = MOST_CHARACTERS
             if len(cells) <= 1 and not any(cell.strip() for cell in cells):
                 blank_left -= 1
                 if blank_left < 0:
@@ -164,53 +172,20 @@ def _records(path: str, file: TextIO) -> Iterator[tuple[int, list[str]]]:
             blank_left += 1
             first = first or (row, len(cells))
             if len(cells) != first[1]:
-                raise ValueError(
-                    f"{path!r}, row {row}: found {_count(len(cells), 'cell')}, where row {first[0]} has {first[1]}; "
-                    "every row must have as many"
-                )
+                found = f"found {len(cells)} cell{'' if len(cells) == 1 else 's'}, where row {first[0]} has {first[1]}"
+                raise ValueError(f"{path!r}, row {row}: {found}; every row must have as many")
             yield row, cells
     except csv.Error as error:
         problem = str(error).replace("'\t'", "a tab")
-        raise ValueError(f"{path!r}, row {lines.row}: it is not CSV: {problem}") from None
+        raise ValueError(f"{path!r}, row {row + 1}: it is not CSV: {problem}") from None
 
 
-def _pieces(file: TextIO) -> Iterator[str]:
-    """The lines of a file; absurdly long ones come in pieces."""
-    return iter(lambda: file.readline(MOST_CHARACTERS), "")
-
-
-class _Lines:
-    """The lines of a file; an error if one is not UTF-8, or belongs to an absurdly long row."""
-
-    def __init__(self, path: str, file: TextIO) -> None:
-        self.path = path
-        self.file = file
-        self.line = 0
-        self.row = 1
-        self.left = MOST_CHARACTERS  # for this row, which can have many lines
-
-    def next_row(self) -> None:
-        self.row += 1
-        self.left = MOST_CHARACTERS
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        text = self.file.readline(self.left + 1)
-        if not text:
-            raise StopIteration
-        self.line += 1
-        self.left -= len(text)
-        if not text.isascii() and (found := NOT_UTF8.search(text)):
-            byte = f"byte 0x{ord(found[0]) - 0xDC00:02x}, which is not UTF-8"
-            raise ValueError(f"{self.path!r}, line {self.line}: found {byte}; save the file as UTF-8")
-        if self.left < 0:
-            raise ValueError(
-                f"{self.path!r}, row {self.row}: it has more than {MOST_CHARACTERS:,} characters; "
-                "is there a quotation mark that is not closed?"
-            )
-        return text
+def _delimiter(file: TextIO) -> str:
+    """What stands between the cells, going by the first line that is not blank."""
+    pieces = iter(lambda: file.readline(MOST_CHARACTERS), "")  # the lines; absurdly long ones come in pieces
+    first_line = next((line for line in islice(pieces, MOST_BLANK + 1) if line.strip()), "")
+    file.seek(0)
+    return max(DELIMITERS, key=first_line.count)
 
 
 def _check_names(path: str, row: int, names: list[str]) -> None:
@@ -219,15 +194,6 @@ def _check_names(path: str, row: int, names: list[str]) -> None:
         if not name:
             raise ValueError(f"{path!r}, row {row}: column {place} of the header has no name; give it one")
         if name in places:
-            raise ValueError(
-                f"{path!r}, row {row}: columns {places[name]} and {place} are both called {quoted(name)}; rename one"
-            )
+            both = f"columns {places[name]} and {place} are both called {quoted(name)}"
+            raise ValueError(f"{path!r}, row {row}: {both}; rename one")
         places[name] = place
-
-
-def _cell(text: str) -> str:
-    return quoted(text) if text else "nothing"
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -14,11 +14,9 @@ from itertools import chain
 from math import inf, isfinite
 
 from chainrule.core.code_lines import is_ours, quoted_line
-from chainrule.core.gradients import unchanged
-from chainrule.core.graph import is_hand_written, receivers
-from chainrule.core.observation import Observer, observed
+from chainrule.core.graph import graph_below, is_hand_written, receivers, unchanged
+from chainrule.core.recording import Observer, observed
 from chainrule.core.value import Value
-from chainrule.core.value_like import graph_below
 from chainrule.core.walk import oldest_first
 from chainrule.debug.rules import backward_of, push
 from chainrule.nn import Module

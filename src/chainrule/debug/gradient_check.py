@@ -17,9 +17,7 @@ from typing import Any, NamedTuple
 
 from chainrule.core.code_lines import definition
 from chainrule.core.display import shown
-from chainrule.core.gradients import unchanged
-from chainrule.core.graph import number_of
-from chainrule.core.value_like import operands_of
+from chainrule.core.graph import number_of, operands_of, unchanged
 from chainrule.debug.finite_differences import Derivative, derivative
 from chainrule.debug.rules import TriedRule, backward_of, close, local_slope, push, tried_rule
 from chainrule.debug.watched_run import Creations, Experiment, Run, backward_pass

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.core.gradients import same_gradients
+from chainrule.core.graph import same_gradients
 from chainrule.core.value import Value
 from chainrule.data import Dataset
 from chainrule.nn import MLP, Layer, Module, Neuron, Sequential

@@ -19,9 +19,8 @@ import numpy as np
 from chainrule.core.arguments import whole_number
 from chainrule.core.bulk import read_data, replay, write_data
 from chainrule.core.code_lines import is_ours
-from chainrule.core.gradients import unchanged
-from chainrule.core.graph import is_hand_written, lay_flat
-from chainrule.core.observation import Observer, observed
+from chainrule.core.graph import is_hand_written, lay_flat, unchanged
+from chainrule.core.recording import Observer, observed
 from chainrule.core.value import Value
 from chainrule.debug.anomalies import backward_anomaly, first_bad_node, first_bad_push, forward_anomaly, names_of
 from chainrule.debug.findings import Checkup, Record, findings

@@ -14,10 +14,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from chainrule.core.arguments import whole_number
-from chainrule.core.gradients import unchanged
-from chainrule.core.observation import observed
+from chainrule.core.graph import graph_below, unchanged
+from chainrule.core.recording import observed
 from chainrule.core.value import Value
-from chainrule.core.value_like import graph_below
 from chainrule.data import Dataset
 from chainrule.debug import findings
 from chainrule.debug.anomalies import AnomalyError, detect_anomaly, names_of

@@ -14,11 +14,9 @@ from types import FrameType
 from typing import Any
 
 from chainrule.core.code_lines import is_ours, quoted_line
-from chainrule.core.gradients import unchanged
-from chainrule.core.graph import number_of
+from chainrule.core.graph import graph_below, is_value, number_of, operands_of, unchanged
 from chainrule.core.structure import build, flatten, is_one_number, places
 from chainrule.core.value import Value
-from chainrule.core.value_like import graph_below, is_value, operands_of
 from chainrule.ops import Op, as_float
 
 CONTEXTLIB = contextmanager.__code__.co_filename

@@ -18,7 +18,7 @@ from typing import Any
 
 from chainrule.core.arguments import whole_number
 from chainrule.core.atomic import write_whole
-from chainrule.core.value_like import is_value
+from chainrule.core.graph import is_value
 from chainrule.drawing.dot import check_effort, dot
 from chainrule.drawing.networks import picture_of_network
 from chainrule.drawing.parts import LEVELS, picture_of_parts

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from typing import Any, NamedTuple
 
-from chainrule.core.gradients import unchanged
-from chainrule.core.graph import is_hand_written, number_of
-from chainrule.core.value_like import operands_of
+from chainrule.core.graph import is_hand_written, number_of, operands_of, unchanged
 from chainrule.debug.rules import push
 from chainrule.drawing.picture import Edge, Node, Number, Picture, TooLargeError, largest, strength
 from chainrule.nn import Module

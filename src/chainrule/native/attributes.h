@@ -236,7 +236,7 @@ static PyObject *get_constant(PyObject *self, void *Py_UNUSED(unused))
     return PyBool_FromLong(((Node *)self)->flags & CONSTANT);
 }
 
-/* Copies and pickles. A computed node stands for its graph: `_copies.py` walks it, and has each node copied here. */
+/* Copies and pickles. A computed node stands for its graph: `core/walk.py` walks it, and has each node copied here. */
 
 static PyObject *value_reduce(PyObject *self, PyObject *Py_UNUSED(unused))
 {

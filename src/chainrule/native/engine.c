@@ -195,7 +195,7 @@ static struct PyModuleDef module_definition = {
 
 static int add_deepcopy(PyObject *type)
 {
-    PyObject *copies = PyImport_ImportModule("chainrule.core.copies");
+    PyObject *copies = PyImport_ImportModule("chainrule.core.walk");
     PyObject *deepcopy = copies ? PyObject_GetAttrString(copies, "deepcopy") : NULL;
     hang = deepcopy ? PyObject_GetAttrString(copies, "hang") : NULL;
     int failed = hang ? PyObject_SetAttrString(type, "__deepcopy__", deepcopy) : -1;

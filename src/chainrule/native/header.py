@@ -6,10 +6,16 @@ Loaded by path at build time, so it imports nothing of the package; the table co
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+
+def _operators(sign: str) -> tuple[Callable[[Any, Any], CText], Callable[[Any, Any], CText]]:
+    """The methods for `self ∘ other` and `other ∘ self`."""
+    return lambda a, b: CText(f"({a} {sign} {spell(b)})"), lambda b, a: CText(f"({spell(a)} {sign} {b})")
 
 
 class CText:
@@ -33,23 +39,9 @@ class CText:
             return CText(f"({op.c.format(*map(spell, operands))})")
         return op.forward(*operands)
 
-    def __add__(self, other: Any) -> CText:
-        return CText(f"({self} + {spell(other)})")
-
-    def __radd__(self, other: Any) -> CText:  # other + self
-        return CText(f"({spell(other)} + {self})")
-
-    def __sub__(self, other: Any) -> CText:
-        return CText(f"({self} - {spell(other)})")
-
-    def __rsub__(self, other: Any) -> CText:  # other - self
-        return CText(f"({spell(other)} - {self})")
-
-    def __mul__(self, other: Any) -> CText:
-        return CText(f"({self} * {spell(other)})")
-
-    def __rmul__(self, other: Any) -> CText:  # other * self
-        return CText(f"({spell(other)} * {self})")
+    __add__, __radd__ = _operators("+")
+    __sub__, __rsub__ = _operators("-")
+    __mul__, __rmul__ = _operators("*")
 
     def __neg__(self) -> CText:
         return CText(f"(-{self})")
@@ -91,7 +83,8 @@ def engine_header(table: Iterable[Any], checksum: int) -> str:
     silent = [sum(1 << k for k, partial in enumerate(op.partials) if partial is None) for op in rows]
     lines += [f"static const unsigned char silent_operands[] = {{{', '.join(map(str, silent))}}};", ""]
     for op in rows:
-        lines += _forward_function(op)
+        arguments = ", ".join(f"double {name}" for name in op.parameters)
+        lines += [f"static inline double forward_{op.name}({arguments})", "{", f"    return {forward(op)};", "}", ""]
     lines += _forward_switches(rows)
     lines += ["static void builtin_backward(Node *node)", "{", "    const double out = node->data, grad = node->grad;"]
     lines += ["    Node *const *operand = operands_of(node);", "    (void)out;", "    switch (node->op) {"]
@@ -102,7 +95,7 @@ def engine_header(table: Iterable[Any], checksum: int) -> str:
     lines += ["", "#define OP_METHODS \\"]
     for op in rows:
         for name in (op.name, *op.aliases):
-            lines += [f"    OP_METHOD({name}, {op.name}, {_quote(op.__doc__)}) \\"]
+            lines += [f"    OP_METHOD({name}, {op.name}, {json.dumps(op.__doc__, ensure_ascii=False)}) \\"]
     return "\n".join([*lines, "    /* the end */", ""])
 
 
@@ -122,11 +115,6 @@ def _forward_switches(rows: list[Any]) -> list[str]:
     ]
 
 
-def _forward_function(op: Any) -> list[str]:
-    arguments = ", ".join(f"double {name}" for name in op.parameters)
-    return [f"static inline double forward_{op.name}({arguments})", "{", f"    return {forward(op)};", "}", ""]
-
-
 def _backward_case(op: Any) -> list[str]:
     expressions = partials(op)
     if not any(expressions):
@@ -138,7 +126,3 @@ def _backward_case(op: Any) -> list[str]:
         if expression:
             lines += [f"        if (takes_gradient(operand[{k}])) operand[{k}]->grad += grad * {expression};"]
     return [*lines, "        return;", "    }"]
-
-
-def _quote(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

@@ -16,8 +16,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from chainrule.core.arguments import HALF_A_CHARACTER
 from chainrule.core.atomic import write_whole
-from chainrule.core.quoting import HALF_A_CHARACTER
 
 STYLES = ("page.css", "stepper.css")
 # Each script after what it imports.

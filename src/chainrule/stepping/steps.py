@@ -21,8 +21,7 @@ from itertools import count
 from typing import Any
 
 from chainrule import engine
-from chainrule.core.gradients import unchanged
-from chainrule.core.graph import is_hand_written, number_of, receivers
+from chainrule.core.graph import is_hand_written, number_of, receivers, unchanged
 from chainrule.core.value import Value
 from chainrule.core.walk import below, oldest_first
 from chainrule.ops import Rule, as_float

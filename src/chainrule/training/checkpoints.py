@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from chainrule.core.arguments import whole_number
+from chainrule.core.arguments import MOST_OF_A_MESSAGE, listed, quoted, shown, whole_number
 from chainrule.core.atomic import remove_leftovers, write_whole
-from chainrule.core.quoting import MOST_OF_A_MESSAGE, listed, quoted, shown
 from chainrule.files import CHECKPOINT, MODEL, as_bytes, config_text, load_numbers, tensor_file, vectors
 from chainrule.nn import MLP
 from chainrule.training.history import Training

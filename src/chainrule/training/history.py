@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from chainrule.core import display
-from chainrule.core.arguments import whole_number
-from chainrule.core.quoting import MOST_OF_A_MESSAGE, shown
+from chainrule.core.arguments import MOST_OF_A_MESSAGE, shown, whole_number
 from chainrule.nn import Module
 from chainrule.ops import as_float
 from chainrule.optim import Optimizer

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from chainrule.core.arguments import generator
-from chainrule.core.observation import nodes_are_observed
+from chainrule.core.recording import nodes_are_observed
 from chainrule.core.value import Value
 from chainrule.data import Dataset
 from chainrule.nn import Module

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from chainrule import losses, optim
-from chainrule.core.observation import nodes_are_observed
+from chainrule.core.recording import nodes_are_observed
 from chainrule.core.value import ENGINE
 from chainrule.nn import MLP, Layer, Neuron, Sequential
 from chainrule.optim import Optimizer

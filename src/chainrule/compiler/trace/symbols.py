@@ -19,8 +19,7 @@ from typing import Any, NoReturn
 
 from chainrule import ops
 from chainrule.core.code_lines import is_ours
-from chainrule.core.recording import detach
-from chainrule.core.tracing import current_tracer, is_tracing, traced
+from chainrule.core.recording import current_tracer, detach, is_tracing, traced
 from chainrule.core.value import Value
 
 STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
@@ -248,7 +247,7 @@ def refuse_numbers(deed: str, remedy: str = NUMBERS) -> None:
 
 
 class _Tracer:
-    """What `core.tracing` asks of a trace on Symbols."""
+    """What `core.recording` asks of a trace on Symbols."""
 
     def look(self, deed: str | ops.Op, left: Any = None, right: Any = None) -> Any:
         """Called when a Value's number is read. While this thread traces, only comparisons may: they are conditions."""
