@@ -48,12 +48,7 @@ class StrictMachine:
     """The nodes of a graph made once more, to run in; what a `Machine` does, node by node."""
 
     def __init__(
-        self,
-        graph: Graph,
-        gradient: bool,
-        results: Sequence[int] | None,
-        inputs: Sequence[float],
-        since: int,
+        self, graph: Graph, gradient: bool, results: Sequence[int] | None, inputs: Sequence[float], since: int
     ) -> None:
         self._recipe = graph, gradient, results, inputs, since
         self.graph = graph

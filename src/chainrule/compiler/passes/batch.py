@@ -12,16 +12,7 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.passes.layout import padded
-from chainrule.compiler.passes.program import (
-    Access,
-    Apply,
-    Array,
-    ArrayProgram,
-    Number,
-    Statement,
-    Term,
-    dependents,
-)
+from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Number, Statement, Term, dependents
 
 
 def batched(program: ArrayProgram, examples: int, total: bool, masked: bool = False) -> ArrayProgram:

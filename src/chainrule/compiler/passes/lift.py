@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from math import gcd
+from math import gcd, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +33,6 @@ from chainrule.compiler.passes.program import (
     Statement,
     Term,
     row_major,
-    turns,
 )
 from chainrule.compiler.passes.recurrence import Recurrence, find_recurrences
 from chainrule.compiler.trace.graph import KINDS, Graph
@@ -233,7 +232,7 @@ class _Lifter:
     def mask(self, terms: list[Term], lengths: np.ndarray, loops: Shape) -> None:
         """Mask the terms that only pad the rows of a ragged sum."""
         for term, real in zip(terms, lengths.T, strict=True):
-            width = turns(term.loops)
+            width = prod(term.loops)
             if (real < width).any():
                 mask = (np.arange(width) < real[:, None]).astype(np.float64)
                 chosen = self.constant(mask.reshape(1, *loops, *term.loops), "mask")

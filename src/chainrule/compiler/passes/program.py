@@ -24,6 +24,7 @@ from chainrule import ops
 from chainrule.compiler.passes.naming import name_of
 
 Shape = tuple[int, ...]
+ApplyOp = Callable[[ops.Op, tuple[Any, ...]], Any]  # on any kind of number
 LETTERS = "ijklmnuvw"  # of the loops, outermost first; r is the time in a Repeat
 NOTHING = -0.0  # what a sum starts with: unlike 0.0 it leaves every number unchanged, -0.0 too
 
@@ -125,9 +126,7 @@ class Access(Expression):
 
 def _affine(base: int, moves: Sequence[tuple[int, str]], signed: bool = False) -> str:
     """`base + Σ stride·letter` without zeros; `signed` text continues a sum, and may be empty."""
-    parts = [
-        f"{stride:+}{letter}" if abs(stride) != 1 else f"{stride:+}"[0] + letter for stride, letter in moves if stride
-    ]
+    parts = [(f"{stride:+}" if abs(stride) != 1 else f"{stride:+}"[0]) + letter for stride, letter in moves if stride]
     if base or not (parts or signed):
         parts.insert(0, f"{base:+}")
     text = "".join(parts)
@@ -176,12 +175,7 @@ class Statement:
     """
 
     def __init__(
-        self,
-        target: Access,
-        loops: Shape,
-        terms: Sequence[Term],
-        accumulate: bool = False,
-        join: ops.Op = ops.add,
+        self, target: Access, loops: Shape, terms: Sequence[Term], accumulate: bool = False, join: ops.Op = ops.add
     ) -> None:
         self.target = target
         self.loops = loops
@@ -197,6 +191,12 @@ class Statement:
         """The array elements that the terms read."""
         for term in self.terms:
             yield from term.expression.accesses()
+
+    def accesses_in_loops(self) -> Iterator[tuple[Access, Shape]]:
+        """The target and what the terms read, each with the loops around it."""
+        yield self.target, self.loops
+        for term in self.terms:
+            yield from ((access, self.loops + term.loops) for access in term.expression.accesses())
 
     def map(self, change: Callable[[Access], Access]) -> Statement:
         """The same statement with every access changed, including the target."""
@@ -214,9 +214,8 @@ class Statement:
         sums = self.join is ops.add
         for term in self.terms:
             inner = range(len(self.loops), len(self.loops) + len(term.loops))
-            sigma = "".join(
-                f"{'Σ' if sums else 'max '}{LETTERS[d]}<{n} " for d, n in zip(inner, term.loops, strict=True)
-            )
+            op = "Σ" if sums else "max "
+            sigma = "".join(f"{op}{LETTERS[d]}<{n} " for d, n in zip(inner, term.loops, strict=True))
             sign = "- " if term.sign < 0 else "" if not parts else "+ " if sums else "max "
             parts.append(sign + sigma + term.expression.show(self.loops + term.loops))
         return parts
@@ -302,7 +301,8 @@ class ArrayProgram:
         for step in self.steps:
             once = step if isinstance(step, Repeat) else Repeat(1, (step,))
             for statement in once.body:
-                _check_bounds(statement, once.count)
+                for access, loops in statement.accesses_in_loops():
+                    _check_access(access, loops, once.count, statement)
             for time in once.times:
                 for statement in once.body:
                     _check_order(statement, time, written)
@@ -310,13 +310,6 @@ class ArrayProgram:
 
     def __str__(self) -> str:
         return "\n".join(map(repr, self.steps))
-
-
-def _check_bounds(statement: Statement, count: int) -> None:
-    for term in statement.terms:
-        for access in term.expression.accesses():
-            _check_access(access, statement.loops + term.loops, count, statement)
-    _check_access(statement.target, statement.loops, count, statement)
 
 
 def _check_access(access: Access, loops: Shape, count: int, statement: Statement) -> None:
@@ -339,20 +332,35 @@ def _reach(low: int, high: int, moves: Iterable[tuple[int, int]]) -> tuple[int, 
 
 
 def _check_order(statement: Statement, time: int, written: dict[Array, Any]) -> None:
-    for term in statement.terms:
-        for access in term.expression.accesses():
-            if not written[access.array][access.positions(statement.loops + term.loops, time)].all():
-                raise AssertionError(f"{access.array} is read before it is written: {statement}")
-    target = statement.target
-    places = target.positions(statement.loops, time)
+    (target, loops), *reads = statement.accesses_in_loops()
+    for access, around in reads:
+        if not written[access.array][access.positions(around, time)].all():
+            raise AssertionError(f"{access.array} is read before it is written: {statement}")
+    places = target.positions(loops, time)
     if statement.accumulate and not written[target.array][places].all():
         raise AssertionError(f"{target.array} is added to before it is written: {statement}")
     written[target.array][places] = True
 
 
-def turns(loops: Shape) -> int:
-    """How often the body of a loop nest runs."""
-    return prod(loops)
+def evaluate(
+    expression: Expression, read: Callable[[Access], Any], apply: ApplyOp, number: Callable[[float], Any] = float
+) -> Any:
+    """The value of an expression on a backend's kind of numbers, which it reads and applies ops to."""
+    if isinstance(expression, Number):
+        return number(expression.value)
+    if isinstance(expression, Access):
+        return read(expression)
+    assert isinstance(expression, Apply)
+    return apply(expression.op, tuple([evaluate(operand, read, apply, number) for operand in expression.operands]))
+
+
+def joined(statement: Statement, values: Iterator[Any], apply: ApplyOp) -> Any:
+    """The sum of a statement's terms, or the largest of them, from their values."""
+    first, *others = statement.terms
+    total = next(values) if first.sign > 0 else apply(ops.neg, (next(values),))
+    for term, value in zip(others, values, strict=True):
+        total = apply(statement.join if term.sign > 0 else ops.sub, (total, value))
+    return total
 
 
 def row_major(shape: Shape) -> tuple[int, ...]:

@@ -7,34 +7,50 @@ becomes one `dot_general`, and a Repeat a `fori_loop`. The rest is elementwise, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.scipy import special
 
 from chainrule import ops
-from chainrule.compiler.backends.xla.operations import apply
+from chainrule.compiler.backends.array_ops import Numbers, bare, functions
 from chainrule.compiler.backends.xla.paths import Path
 from chainrule.compiler.passes.differentiate import is_injective
+from chainrule.compiler.passes.powers import power
 from chainrule.compiler.passes.program import (
     Access,
     Apply,
     Array,
     ArrayProgram,
     Expression,
-    Number,
     Repeat,
     Shape,
     Statement,
-    Term,
+    evaluate,
+    joined,
 )
 
+JAX = functions(jnp, where=lambda c, a, b: jnp.where(c != 0.0, a, b), erf=special.erf, erfc=special.erfc)
 SMALL = 2**16  # numbers in a factor of a matrix product
 
 Memory = dict[Array, Any]
+
+
+def apply(op: ops.Op, operands: Sequence[Any]) -> Any:
+    """An op on JAX arrays and plain numbers: a primitive by JAX's function, any other by its rule."""
+    arrays = [operand for operand in operands if not isinstance(operand, float)]
+    if not arrays:
+        return op.forward(*operands)
+    wrapped = [operand if isinstance(operand, float) else Numbers(operand, apply) for operand in operands]
+    if not op.c:
+        return bare(op.forward(*wrapped))
+    if op is ops.pow_ and isinstance(operands[1], float) and (result := power(wrapped[0], operands[1])) is not None:
+        return bare(result)
+    return jnp.asarray(JAX[op.name](*operands), jnp.result_type(*arrays))
 
 
 def computation(program: ArrayProgram) -> Callable[[Memory], Memory]:
@@ -46,8 +62,9 @@ def computation(program: ArrayProgram) -> Callable[[Memory], Memory]:
         memory |= {a: jnp.asarray(a.numbers, dtype) for a in program.arrays() if a.numbers is not None}
         for array in program.arrays():
             memory.setdefault(array, jnp.zeros(array.size, dtype))
+        whole = _Step(memory, dtype)
         for step in program.steps:
-            _Step(memory, dtype).run(step)
+            whole.repeat(step) if isinstance(step, Repeat) else whole.statement(step)
         return memory
 
     return run
@@ -60,12 +77,6 @@ class _Step:
         self.memory = memory
         self.dtype = dtype
         self.time = time
-
-    def run(self, step: Statement | Repeat) -> None:
-        if isinstance(step, Repeat):
-            self.repeat(step)
-        else:
-            self.statement(step)
 
     def repeat(self, step: Repeat) -> None:
         """The loop carries what its statements write."""
@@ -82,25 +93,16 @@ class _Step:
         self.memory.update(zip(written, results, strict=True))
 
     def statement(self, statement: Statement) -> None:
-        total: Any = None
-        for term in statement.terms:
-            value = self.term(term, statement.loops, statement.join)
-            if total is None:
-                total = value if term.sign > 0 else -value
-            elif statement.join is ops.larger:
-                total = jnp.maximum(total, value)
-            else:
-                total = total + value if term.sign > 0 else total - value
-        self.write(statement, jnp.broadcast_to(jnp.asarray(total, self.dtype), statement.loops))
+        outer, is_sum = statement.loops, statement.join is ops.add
+        reduce = self.sum_of_products if is_sum else self.largest
+        values = (
+            reduce(term.expression, outer, outer + term.loops) if term.loops else self.evaluate(term.expression, outer)
+            for term in statement.terms
+        )
+        total = joined(statement, values, apply if is_sum else lambda _, pair: jnp.maximum(*pair))
+        self.write(statement, jnp.broadcast_to(jnp.asarray(total, self.dtype), outer))
 
     # Values. An array of a statement's loops has an axis for each of them, of length 1 where it does not vary.
-
-    def term(self, term: Term, outer: Shape, join: ops.Op) -> Any:
-        """The value of a term for all turns of the statement's loops."""
-        if not term.loops:
-            return self.evaluate(term.expression, outer)
-        reduce = self.largest if join is ops.larger else self.sum_of_products
-        return reduce(term.expression, outer, outer + term.loops)
 
     def largest(self, expression: Expression, outer: Shape, loops: Shape) -> Any:
         """The largest of the values in all loops but the `outer` ones."""
@@ -128,14 +130,12 @@ class _Step:
         return value.reshape([value.shape[d] for d in labels]), labels
 
     def evaluate(self, expression: Expression, loops: Shape) -> Any:
-        if isinstance(expression, Number):
-            return expression.value
-        if isinstance(expression, Access):
-            value, labels = self.read(expression, loops)
+        def element(access: Access) -> Any:
+            value, labels = self.read(access, loops)
             value = jnp.transpose(value, [labels.index(d) for d in sorted(labels)])
             return value.reshape([n if d in labels else 1 for d, n in enumerate(loops)])
-        assert isinstance(expression, Apply)
-        return apply(expression.op, [self.evaluate(operand, loops) for operand in expression.operands])
+
+        return evaluate(expression, element, apply)
 
     # Memory.
 

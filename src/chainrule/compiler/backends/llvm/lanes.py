@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from chainrule.compiler.passes.differentiate import is_injective
-from chainrule.compiler.passes.program import Access, Statement, Term, turns
+from chainrule.compiler.passes.program import Access, Statement, Term
 
 JAM = 4  # turns of a loop that share what they load
 
@@ -62,5 +64,5 @@ def _cost(statement: Statement, axis: int | None) -> float:
             total += 2.0
         for access in term.expression.accesses():
             smooth = lane is not None and access.table is None and access.strides[lane] in (0, 1)
-            total += turns(term.loops) / (8 if smooth else 1)
+            total += prod(term.loops) / (8 if smooth else 1)
     return total

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from chainrule.compiler.backends.llvm.lanes import choose_lanes
 from chainrule.compiler.passes.differentiate import is_injective
-from chainrule.compiler.passes.lanes import choose_lanes
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Number, Repeat, Statement
 
 Group = tuple[Statement, ...]
