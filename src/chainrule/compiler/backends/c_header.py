@@ -1,8 +1,7 @@
 """The C backend: an array program as one C99 header that needs `math.h` and nothing else.
 
 A statement becomes a nest of `for` loops. Rules of the op table run on pieces of C (`Piece`), and the table says how C
-spells the primitives that they end in. The caller provides all memory: arrays that are not needed at the same time
-share it. (The rows of a recurrence are one array, and all of them live as long as any.)
+spells the primitives that they end in. The caller provides all memory, which arrays share where they can.
 """
 
 from __future__ import annotations
@@ -325,7 +324,6 @@ class _Function:
         return body
 
     def element_of(self, access: Access) -> str:
-        """The array element, in C."""
         moves = [(stride, _letter(d)) for d, stride in enumerate(access.strides)]
         time = (access.repeat, "r")
         if access.table is None:
@@ -351,6 +349,7 @@ def share_memory(program: ArrayProgram, elsewhere: Iterable[Array] = ()) -> tupl
     """Offsets in one buffer for the arrays that a program fills, except those kept `elsewhere`; and its size.
 
     An array lives from the first step that touches it to the last, and takes the first place that is free meanwhile.
+    (The rows of a recurrence are one array, and all of them live as long as any.)
     """
     elsewhere = set(elsewhere)
     lives: dict[Array, list[int]] = {}

@@ -42,13 +42,11 @@ class Interpreted:
         self.size = sum(array.size for array in self.views)
 
     def twin(self) -> Interpreted:
-        """The same program with new memory."""
         return Interpreted(self.program, self.dtype)
 
     def run_many(
         self, count: int, rows: Mapping[Array, np.ndarray], output: Array, summed: Array | None, section: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As `ArrayBackend` says."""
         results = np.empty((count, output.size), self.dtype)
         sums = np.zeros((-(-count // section), summed.size if summed else 0))
         for time in range(count):
@@ -61,7 +59,6 @@ class Interpreted:
         return results, sums
 
     def run(self) -> None:
-        """Fill every array from the leaves."""
         with np.errstate(all="ignore"):
             for step in self.program.steps:
                 repeat = step if isinstance(step, Repeat) else Repeat(1, (step,))

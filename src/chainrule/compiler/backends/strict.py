@@ -7,11 +7,13 @@ There is no Python between the nodes, which is where eager code spends its time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.backends.pool import Pool
+from chainrule.compiler.backends.protocol import Pool
 from chainrule.compiler.trace.graph import KINDS, Graph
 from chainrule.core.bulk import read_data, read_grad, replay, write_data, write_grad
 from chainrule.core.graph import number_of, receivers
@@ -68,7 +70,6 @@ class StrictMachine:
         self._zeros = np.zeros_like(self.gradient)
 
     def twin(self) -> StrictMachine:
-        """The same graph made of new nodes."""
         return StrictMachine(*self._recipe)
 
     def load(self, kind: str, numbers: Any) -> None:
@@ -113,10 +114,7 @@ class StrictMachine:
             if self.wants_gradient:
                 self._backward(seed)
         self._finish()
-        total = 0.0
-        for value in reversed(values):
-            total += value
-        return total
+        return reduce(add, reversed(values), 0.0)  # unlike `sum`, which rounds in a way of its own since Python 3.12
 
     # Details.
 

@@ -1,12 +1,8 @@
 """Differentiation of an array program: the same chain rule, one whole statement at a time.
 
 The statement `out = f(x, …)` in some loops gives `dx += dout · ∂f/∂x` in the same loops. Contributions are summed over
-a loop that does not move x, so it becomes a reduction; the others are the loops of the new statement. The transposed
-products of a layer's backward pass come out of this by themselves. A `Repeat` gives a `Repeat` of its statements'
-contributions, in which time runs backward.
-
-Compared with scalar nodes, statements halve the number of nodes that the compiler has to sort, and make the backward
-pass as regular as the forward pass.
+a loop that does not move x, so it becomes a reduction, and the transposed products of a layer's backward pass come out
+by themselves. A `Repeat` gives a `Repeat` in which time runs backward.
 """
 
 from __future__ import annotations

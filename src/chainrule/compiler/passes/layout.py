@@ -1,15 +1,10 @@
 """Layout: where the elements of each array lie in memory.
 
-Lifting numbers the elements of an array in order of creation. Code that goes through examples one by one thus stores
-each example contiguously, but vector instructions want the same element of neighbouring examples side by side. So:
-
-1. every array gets a shape from the loops that fill it, and loops that run over several of its axes are split;
-2. an axis along which no parameter moves is like a batch: if an array has one, it becomes the innermost, padded to
-   whole cache lines. Of several, the axis that most loop turns ask for wins, or else the one its neighbours have;
-3. neighbouring loops that run through all their arrays as one loop would are joined again.
-
-Parameters keep their order, and so do arrays that could only be reshaped with tables. Statements without loops have no
-vote. Time is not such an axis: the rows that a recurrence goes through one after another stay rows.
+Lifting numbers the elements in order of creation, often one example after another, but vector instructions want the
+same element of neighbouring examples side by side. So every array gets a shape from the loops that fill it, and an axis
+along which no parameter moves, which is like a batch, becomes the innermost, padded to whole cache lines. Parameters
+keep their order, and so do arrays that could only be reshaped with tables. Time is not such an axis: the rows that a
+recurrence goes through one after another stay rows.
 """
 
 from __future__ import annotations

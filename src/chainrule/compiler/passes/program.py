@@ -1,15 +1,9 @@
 """The array program: what the compiler finds. Arrays of numbers, and statements that fill them in loops.
 
-    h[100,16] = b[16] + Σk w[16,k]·x[100,k]
+h[100,16] = b[16] + Σk w[16,k]·x[100,k]
 
-A statement has a loop nest. Its value is a sum of terms, and each term may have its own reduction loops inside those of
-the statement. An `Access` says which element of an array a turn of the loops touches: base + Σ stride·index, or an
-entry of a table where that does not fit.
-
-A recurrence is a `Repeat`: statements that run in order, once per time r, on rows of arrays that move with r.
-
-    repeat r<1000:
-      h[1+r] = tanh(v[r])
+repeat r<1000:  # a recurrence: statements in order, once per time r, on rows of arrays that move with r
+  h[1+r] = tanh(v[r])
 """
 
 from __future__ import annotations
@@ -99,7 +93,6 @@ class Access(Expression):
         return self.with_strides(self.strides + (0,) * loops)
 
     def with_strides(self, strides: Sequence[int]) -> Access:
-        """The same access in other loops."""
         return Access(self.array, self.base, strides, self.table, self.repeat)
 
     def positions(self, loops: Shape, time: int = 0) -> Any:
@@ -184,7 +177,6 @@ class Statement:
         self.join = join
 
     def with_terms(self, terms: Sequence[Term]) -> Statement:
-        """The same statement with other terms."""
         return Statement(self.target, self.loops, terms, self.accumulate, self.join)
 
     def accesses(self) -> Iterator[Access]:
@@ -240,7 +232,6 @@ class Repeat:
         return range(self.count - 1, -1, -1) if self.backward else range(self.count)
 
     def with_body(self, body: Sequence[Statement]) -> Repeat:
-        """The same times with other statements."""
         return Repeat(self.count, body, self.backward)
 
     def __repr__(self) -> str:

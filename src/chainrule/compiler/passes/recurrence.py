@@ -1,15 +1,10 @@
-"""Finding time: classes that repeat, one step of a recurrence after another.
+"""Finding time: the steps of a recurrence have classes of their own, but these follow one another in a pattern.
 
-Classing cannot merge the steps of a recurrence, because each reads the one before: h₁, h₂, … have their own classes.
-But these classes follow one another in a pattern, which is found here:
-
-1. classes of the same form (op, size, lengths of the slots) get the same number, and a stretch of numbers that repeats
-   with some period is a candidate;
-2. from each time to the next, every slot must read either the same class or the one a period later, and positions in it
-   that move by the same distance. Where that does not hold, as in a first step that reads a leaf, the stretch is cut.
-
-The classes in one place of the pattern are then rows of one array, and lifting makes the first period the body of a
-loop. All of this is arithmetic on whole columns of integers, so a thousand steps take hardly longer than a hundred.
+Classes of the same form (op, size, lengths of the slots) get the same number, and a stretch of numbers that repeats
+with some period is a candidate. From each time to the next, every slot must read either the same class or the one a
+period later, and positions in it that move by the same distance. Where that does not hold, as in a first step that
+reads a leaf, the stretch is cut. All of this is arithmetic on whole columns of integers, so a thousand steps take
+hardly longer than a hundred.
 """
 
 from __future__ import annotations

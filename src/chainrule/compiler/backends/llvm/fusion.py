@@ -1,12 +1,7 @@
-"""Fusion: fewer passes over memory.
+"""Fusion: neighbouring statements that go through the same loops become one pass over memory.
 
-Neighbouring statements that go through the same loops become one pass.
-
-    h[100,16] = b[16] + Σk w[16,k]·x[100,k]
-    a[100,16] = relu(h[100,16])
-
-The second takes `h` from the register in which the first left it. An array that nothing else reads is never stored. An
-array that is set to zero only to be added to starts with its first summand instead.
+A later one takes an element from the register in which an earlier one left it, and an array that nothing else reads is
+never stored. An array that is set to zero only to be added to starts with its first summand instead.
 """
 
 from __future__ import annotations
@@ -57,11 +52,12 @@ def stored(program: ArrayProgram) -> set[Array]:
 
 def _joins(group: Group, statement: Statement) -> bool:
     """Whether a statement can join a group's pass over memory, and shares an array with it."""
-    return _has_its_loops(group[0], statement) and _stays_in_turn(group, statement) and _same_lanes(group[0], statement)
-
-
-def _has_its_loops(first: Statement, statement: Statement) -> bool:
-    return bool(first.loops) and statement.loops == first.loops and not any(term.loops for term in statement.terms)
+    loops, elementwise = group[0].loops, not any(term.loops for term in statement.terms)
+    if not loops or statement.loops != loops or not elementwise or not _stays_in_turn(group, statement):
+        return False
+    axis = choose_lanes(group[0])[0]
+    is_along = axis is not None and choose_lanes(statement)[0] == axis
+    return is_along and is_injective(group[0]) and is_injective(statement)
 
 
 def _stays_in_turn(group: Group, statement: Statement) -> bool:
@@ -75,13 +71,6 @@ def _stays_in_turn(group: Group, statement: Statement) -> bool:
     pairs = [(access, target) for access in before if access.array is target.array]
     pairs += [(access, written[access.array]) for access in reads if access.array in written]
     return all(is_same(*pair) for pair in pairs)
-
-
-def _same_lanes(first: Statement, statement: Statement) -> bool:
-    axis = choose_lanes(first)[0]
-    if axis is None or choose_lanes(statement)[0] != axis:
-        return False
-    return is_injective(first) and is_injective(statement)
 
 
 def without_zeros(program: ArrayProgram) -> ArrayProgram:

@@ -40,7 +40,6 @@ class Native:
         self._allocate()
 
     def twin(self) -> Native:
-        """The same code with new memory."""
         other = copy(self)
         other._allocate()
         return other
@@ -53,13 +52,11 @@ class Native:
         self.address = self.memory.ctypes.data
 
     def run(self) -> None:
-        """Fill every array from the leaves."""
         self.entry(self.address)
 
     def run_many(
         self, count: int, rows: Mapping[Array, np.ndarray], output: Array, summed: Array | None, section: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As `ArrayBackend` says."""
         given = {leaf: np.ascontiguousarray(matrix, dtype=self.element.dtype) for leaf, matrix in rows.items()}
         copied = {leaf: m for leaf, m in given.items() if not np.may_share_memory(m, self.views[leaf])}
         results = np.empty((count, output.size), dtype=self.element.dtype)

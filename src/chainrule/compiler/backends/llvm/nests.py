@@ -205,7 +205,6 @@ class Reduction:
         return self.registers.register(NOTHING if self.op is ops.add else -ops.INF, lanes)
 
     def join(self, a: Register, b: Register) -> Register:
-        """Two parts in one."""
         total: Register = self.registers.apply(self.op, (a, b))
         return total
 

@@ -10,7 +10,7 @@ import numpy as np
 from chainrule import ops
 from chainrule.compiler.backends.llvm import kernels
 from chainrule.compiler.backends.llvm.text import DOUBLE, Text, constant, vector
-from chainrule.compiler.passes import powers
+from chainrule.compiler.passes.powers import power
 from chainrule.compiler.passes.program import Access, Array
 
 # Flags never assume away NaN or infinity. Products and sums are fused, and sums across lanes are in any order, but no
@@ -51,7 +51,6 @@ class Registers:
         self.tables = tables
 
     def emit(self, instruction: str, lanes: int) -> Register:
-        """The result of a new instruction."""
         return Register(self, self.text.emit(instruction), lanes)
 
     def apply(self, op: ops.Op, operands: tuple[Any, ...]) -> Any:
@@ -60,13 +59,11 @@ class Registers:
         if not op.c or not widths:
             return op.forward(*operands)
         lanes = max(widths)
-        if op is ops.pow_ and not isinstance(operands[1], Register):
-            result = powers.power(operands[0], operands[1])
-            if result is not None:
-                return result
+        if op is ops.pow_ and not isinstance(operands[1], Register) and (result := power(*operands)) is not None:
+            return result
         registers = [self.register(operand, lanes) for operand in operands]
-        if result := self._primitive(op.name, [register.name for register in registers], lanes):
-            return Register(self, result, lanes)
+        if name := self._primitive(op.name, [register.name for register in registers], lanes):
+            return Register(self, name, lanes)
         if kernels.pays(op.name, lanes):
             return self._kernel(op.name, registers[0])
         return self._narrowed(self.text.library(op.name, [self._widened(x) for x in registers], lanes), lanes)
@@ -128,7 +125,6 @@ class Registers:
         return self.emit(f"shufflevector {vectors}, <{len(chosen)} x i32> <{mask}>", len(chosen))
 
     def lanes_of(self, x: Register, start: int, count: int) -> Register:
-        """`count` lanes from `start` on."""
         return self.shuffled(x, "poison", range(start, start + count))
 
     def joined(self, a: Register, b: Register) -> Register:
