@@ -17,20 +17,7 @@ import numpy as np
 from chainrule import ops
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.powers import power
-from chainrule.compiler.passes.program import (
-    LETTERS,
-    NOTHING,
-    Access,
-    Array,
-    ArrayProgram,
-    Expression,
-    Repeat,
-    Shape,
-    Statement,
-    Term,
-    evaluate,
-    joined,
-)
+from chainrule.compiler.passes.program import LETTERS, NOTHING, Access, Array, ArrayProgram, Repeat, Statement, Term
 
 LONGEST = 80  # characters of an expression; a longer one is computed in parts
 PRECEDENCE = {"add": 1, "sub": 1, "mul": 2, "div": 2, "neg": 3}  # of what C spells with operators
@@ -170,8 +157,8 @@ class _Block:
         """An element of an array, or a variable."""
         return self.pieces.setdefault(text, Piece(self, None, (), text))
 
-    def evaluate(self, expression: Expression) -> Any:
-        return evaluate(expression, lambda access: self.name(self.function.element_of(access)), self.apply)
+    def evaluate(self, term: Term) -> Any:
+        return term.expression.evaluate(lambda access: self.name(self.function.element_of(access)), self.apply)
 
     def spell(self, result: Any) -> str:
         """The C expression of a piece; `declarations` are what it needs before it."""
@@ -284,9 +271,9 @@ class _Function:
             name = called if reductions == 1 else f"{called}{k}"
             if term.loops:
                 before += self.reduction(name, term, len(statement.loops), statement.join)
-            values.append(block.name(name) if term.loops else block.evaluate(term.expression))
+            values.append(block.name(name) if term.loops else block.evaluate(term))
         equals = "+=" if statement.accumulate else "="
-        result = block.spell(joined(statement, iter(values), block.apply))
+        result = block.spell(statement.joined(iter(values), block.apply))
         lines = [*before, *block.declarations, f"{self.element_of(statement.target)} {equals} {result};"]
         if not statement.loops and len(lines) > 1:
             lines = ["{", *[f"    {line}" for line in lines], "}"]  # a scope for its names
@@ -300,22 +287,19 @@ class _Function:
         return f"/* {words} */"
 
     def name_of(self, array: Array) -> str:
-        if array.numbers is not None:
-            return self.constants.numbers(array)
-        return self.buffers.get(array, array.name)
+        return self.buffers.get(array, array.name) if array.numbers is None else self.constants.numbers(array)
 
     def reduction(self, name: str, term: Term, outer: int, join: ops.Op) -> list[str]:
         block = _Block(self)
-        value = block.evaluate(term.expression)
+        value = block.evaluate(term)
         if join is ops.add:
             start, step = NOTHING, f"{name} += {block.spell(value)};"
         else:
             start, step = -ops.INF, f"{name} = {block.spell(block.apply(join, (block.name(name), value)))};"
         first = self.element.literal(start).strip("()")
-        inner = [*block.declarations, step]
-        return [f"{self.element.name} {name} = {first};", *self.nest(term.loops, outer, inner)]
+        return [f"{self.element.name} {name} = {first};", *self.nest(term.loops, outer, [*block.declarations, step])]
 
-    def nest(self, loops: Shape, outer: int, body: list[str]) -> list[str]:
+    def nest(self, loops: tuple[int, ...], outer: int, body: list[str]) -> list[str]:
         """The lines inside these loops, which are inside `outer` others."""
         for d in reversed(range(len(loops))):
             i = _letter(outer + d)
@@ -325,12 +309,11 @@ class _Function:
 
     def element_of(self, access: Access) -> str:
         moves = [(stride, _letter(d)) for d, stride in enumerate(access.strides)]
-        time = (access.repeat, "r")
         if access.table is None:
-            index = _affine(access.base, [time, *moves])
+            index = _affine(access.base, [(access.repeat, "r"), *moves])
         else:
-            entry = f"{self.constants.table(access.table)}[{_affine(access.base, moves)}]"
-            index = f"{entry}{'' if not access.repeat else f' + {access.repeat} * r'}"
+            index = f"{self.constants.table(access.table)}[{_affine(access.base, moves)}]"
+            index += f" + {access.repeat} * r" if access.repeat else ""
         return f"{self.name_of(access.array)}[{index}]"
 
 
@@ -354,7 +337,7 @@ def share_memory(program: ArrayProgram, elsewhere: Iterable[Array] = ()) -> tupl
     elsewhere = set(elsewhere)
     lives: dict[Array, list[int]] = {}
     for time, step in enumerate(program.steps):
-        for statement in step.body if isinstance(step, Repeat) else (step,):
+        for statement in step.body:
             for access in (statement.target, *statement.accesses()):
                 if access.array.numbers is None and access.array not in elsewhere:
                     lives.setdefault(access.array, [time, time])[1] = time

@@ -12,7 +12,7 @@ import numpy as np
 from chainrule import ops
 from chainrule.compiler.backends.array_ops import Numbers, bare, functions
 from chainrule.compiler.passes.differentiate import is_injective
-from chainrule.compiler.passes.program import NOTHING, Access, Array, ArrayProgram, Repeat, Statement, evaluate, joined
+from chainrule.compiler.passes.program import NOTHING, Access, Array, ArrayProgram, Shape, Statement
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -61,9 +61,8 @@ class Interpreted:
     def run(self) -> None:
         with np.errstate(all="ignore"):
             for step in self.program.steps:
-                repeat = step if isinstance(step, Repeat) else Repeat(1, (step,))
-                for time in repeat.times:
-                    for statement in repeat.body:
+                for time in step.times:
+                    for statement in step.body:
                         _execute(statement, self.views, time)
 
 
@@ -73,12 +72,12 @@ def _execute(statement: Statement, memory: Memory, time: int) -> None:
     for term in statement.terms:
         loops = statement.loops + term.loops
 
-        def read(access: Access, loops: tuple[int, ...] = loops) -> Any:
+        def read(access: Access, loops: Shape = loops) -> Any:
             return memory[access.array][access.positions(loops, time)]
 
-        value = np.broadcast_to(evaluate(term.expression, read, apply, target.dtype.type), loops)
+        value = np.broadcast_to(term.expression.evaluate(read, apply, target.dtype.type), loops)
         values.append(_reduced(value, len(statement.loops), statement.join) if term.loops else value)
-    total = joined(statement, iter(values), apply)
+    total = statement.joined(iter(values), apply)
     where = statement.target.positions(statement.loops, time)
     if not statement.accumulate:
         target[where] = total

@@ -122,17 +122,17 @@ class StrictMachine:
         graph = self.graph
         for rule, operands, node in zip(graph.rules, graph.operands, graph.nodes, strict=True):
             if rule == "constant":
-                self._made.append(number_of(node))  # becomes a constant where it meets a Value
+                made: Any = number_of(node)  # becomes a constant where it meets a Value
             elif rule in KINDS:
                 number = next(inputs, None) if rule == "input" else None
-                self._made.append(Value(number_of(node) if number is None else number))
-                self.leaves[rule].append(self._made[-1])
-            elif node._serial < since:
-                self._made.append(Value._apply(rule, tuple([self._made[k] for k in operands])))
-                self.surroundings.append(self._made[-1])
+                made = Value(number_of(node) if number is None else number)
+                self.leaves[rule].append(made)
             else:
-                self._made.append(Value._apply(rule, tuple([self._seen(k, since) for k in operands])))
-                self.nodes.append(self._made[-1])
+                is_older = node._serial < since
+                seen = [self._made[k] if is_older else self._seen(k, since) for k in operands]
+                made = Value._apply(rule, tuple(seen))
+                (self.surroundings if is_older else self.nodes).append(made)
+            self._made.append(made)
 
     def _seen(self, place: int, since: int) -> Any:
         """The node at `place` as the function sees it: computed surroundings are leaves to it."""

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from itertools import chain
 from math import prod
 
 import numpy as np
 
-from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Shape, Statement, Term, row_major
+from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Shape, Statement, Term, row_major
 
 LINE = 8  # doubles per cache line
 
@@ -167,8 +166,7 @@ class _Layout:
 
 def _layouts(statements: list[Statement], shapes: dict[Array, Shape], program: ArrayProgram) -> dict[Array, _Layout]:
     """A layout for each array that has a batch-like axis and can be reshaped."""
-    repeats = [[step.count] * len(step.body) if isinstance(step, Repeat) else [1] for step in program.steps]
-    counts = list(chain.from_iterable(repeats))
+    counts = [step.count for step in program.steps for _ in step.body]
     votes = _Votes(shapes, {program.leaves.get("parameter"), program.gradient, program.output})
     for statement, count in zip(statements, counts, strict=True):
         votes.take(statement, count)

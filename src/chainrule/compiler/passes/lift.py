@@ -100,12 +100,8 @@ class _Lifter:
         self.recurrences = {run.start: run for run in recurrences}
         self.arrays: dict[int, Array] = {}
         self.starts = np.array([run.start for run in recurrences], dtype=np.int64)
-        self.ahead = {
-            place - k * run.period: run
-            for run in recurrences
-            for place in run.before
-            for k in range(1, run.before[place] + 1)
-        }
+        before = [(run, place, rows) for run in recurrences for place, rows in run.before.items()]
+        self.ahead = {place - k * run.period: run for run, place, rows in before for k in range(1, rows + 1)}
         self.leaves: dict[str, Array] = {}
         self.root = int(classes.of[-1])
         self.numbers = np.zeros(0)  # the constants

@@ -57,6 +57,10 @@ class Expression(ops.Carrier):
         """The same expression with every access changed."""
         return self
 
+    def evaluate(self, read: Callable[[Access], Any], apply: ApplyOp, number: Callable[[float], Any] = float) -> Any:
+        """The value in a backend's kind of numbers, which reads elements and applies ops."""
+        raise NotImplementedError
+
     def show(self, loops: Shape) -> str:
         """Readable text, inside loops of these extents."""
         return repr(self)
@@ -67,6 +71,9 @@ class Number(Expression):
 
     def __init__(self, value: float) -> None:
         self.value = value
+
+    def evaluate(self, read: Callable[[Access], Any], apply: ApplyOp, number: Callable[[float], Any] = float) -> Any:
+        return number(self.value)
 
     def __repr__(self) -> str:
         return f"{self.value:g}"
@@ -87,6 +94,9 @@ class Access(Expression):
 
     def map(self, change: Callable[[Access], Access]) -> Expression:
         return change(self)
+
+    def evaluate(self, read: Callable[[Access], Any], apply: ApplyOp, number: Callable[[float], Any] = float) -> Any:
+        return read(self)
 
     def widened(self, loops: int) -> Access:
         """The same element inside `loops` more loops, which do not move it."""
@@ -140,6 +150,9 @@ class Apply(Expression):
     def map(self, change: Callable[[Access], Access]) -> Expression:
         return Apply(self.op, tuple(operand.map(change) for operand in self.operands))
 
+    def evaluate(self, read: Callable[[Access], Any], apply: ApplyOp, number: Callable[[float], Any] = float) -> Any:
+        return apply(self.op, tuple([operand.evaluate(read, apply, number) for operand in self.operands]))
+
     def show(self, loops: Shape) -> str:
         shown = [operand.show(loops) for operand in self.operands]
         if self.op.symbol.isidentifier() or len(shown) != 2:
@@ -165,7 +178,10 @@ class Statement:
     """`target = Σ terms`, or `target += Σ terms`, for every turn of the loops.
 
     Or `target = max terms`: `join`, the op `add` or `larger`, combines the terms, and the turns of a term's reduction.
+    Like a `Repeat`, it has a body, which is itself, and times, of which there is one.
     """
+
+    count, times = 1, range(1)
 
     def __init__(
         self, target: Access, loops: Shape, terms: Sequence[Term], accumulate: bool = False, join: ops.Op = ops.add
@@ -194,6 +210,18 @@ class Statement:
         """The same statement with every access changed, including the target."""
         terms = [Term(term.expression.map(change), term.loops, term.sign) for term in self.terms]
         return Statement(change(self.target), self.loops, terms, self.accumulate, self.join)
+
+    def joined(self, values: Iterator[Any], apply: ApplyOp) -> Any:
+        """The sum of the terms, or the largest of them, from their values."""
+        first, *others = self.terms
+        total = next(values) if first.sign > 0 else apply(ops.neg, (next(values),))
+        for term, value in zip(others, values, strict=True):
+            total = apply(self.join if term.sign > 0 else ops.sub, (total, value))
+        return total
+
+    @property
+    def body(self) -> tuple[Statement]:
+        return (self,)
 
     @property
     def affine(self) -> bool:
@@ -251,10 +279,7 @@ class ArrayProgram:
     @property
     def statements(self) -> list[Statement]:
         """Every statement in order; those in a Repeat once."""
-        found: list[Statement] = []
-        for step in self.steps:
-            found += step.body if isinstance(step, Repeat) else (step,)
-        return found
+        return [statement for step in self.steps for statement in step.body]
 
     def arrays(self) -> list[Array]:
         """Every array that is read or written, in order of appearance."""
@@ -290,12 +315,11 @@ class ArrayProgram:
         known = ("parameter", "input", "captured", "constant", "mask")
         written = {array: np.full(array.size, array.kind in known) for array in self.arrays()}
         for step in self.steps:
-            once = step if isinstance(step, Repeat) else Repeat(1, (step,))
-            for statement in once.body:
+            for statement in step.body:
                 for access, loops in statement.accesses_in_loops():
-                    _check_access(access, loops, once.count, statement)
-            for time in once.times:
-                for statement in once.body:
+                    _check_access(access, loops, step.count, statement)
+            for time in step.times:
+                for statement in step.body:
                     _check_order(statement, time, written)
         return self
 
@@ -331,27 +355,6 @@ def _check_order(statement: Statement, time: int, written: dict[Array, Any]) -> 
     if statement.accumulate and not written[target.array][places].all():
         raise AssertionError(f"{target.array} is added to before it is written: {statement}")
     written[target.array][places] = True
-
-
-def evaluate(
-    expression: Expression, read: Callable[[Access], Any], apply: ApplyOp, number: Callable[[float], Any] = float
-) -> Any:
-    """The value of an expression on a backend's kind of numbers, which it reads and applies ops to."""
-    if isinstance(expression, Number):
-        return number(expression.value)
-    if isinstance(expression, Access):
-        return read(expression)
-    assert isinstance(expression, Apply)
-    return apply(expression.op, tuple([evaluate(operand, read, apply, number) for operand in expression.operands]))
-
-
-def joined(statement: Statement, values: Iterator[Any], apply: ApplyOp) -> Any:
-    """The sum of a statement's terms, or the largest of them, from their values."""
-    first, *others = statement.terms
-    total = next(values) if first.sign > 0 else apply(ops.neg, (next(values),))
-    for term, value in zip(others, values, strict=True):
-        total = apply(statement.join if term.sign > 0 else ops.sub, (total, value))
-    return total
 
 
 def row_major(shape: Shape) -> tuple[int, ...]:

@@ -67,9 +67,8 @@ class Recurrence:
         """This recurrence, if it holds in `classes`: at every time, the slots read what the steps say."""
         for index in self.body:
             column = 0
-            for slot, ((operand, _, length), step) in enumerate(
-                zip(classes.slots[index], self.steps[index], strict=True)
-            ):
+            pairs = zip(classes.slots[index], self.steps[index], strict=True)
+            for slot, ((operand, _, length), step) in enumerate(pairs):
                 expected = classes.rows(index)[:, column : column + length]
                 for time in range(1, self.count):
                     later = index + time * self.period
@@ -107,13 +106,8 @@ class _Search:
         self.classes = classes
         numbers: dict[object, int] = {}
         forms = zip(classes.kinds, classes.sizes.tolist(), classes.inlined.tolist(), classes.slots, strict=True)
-        self.forms = np.array(
-            [
-                numbers.setdefault((kind, size, inlined, *[slot[1:] for slot in slots]), len(numbers))
-                for kind, size, inlined, slots in forms
-            ],
-            dtype=np.int64,
-        )
+        keys = [(kind, size, inlined, *[slot[1:] for slot in slots]) for kind, size, inlined, slots in forms]
+        self.forms = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
         self.slot_starts = classes.slot_starts
         self.operands = classes.slot_operands
         self.pending: list[tuple[int, int, int, int]] = []

@@ -78,7 +78,7 @@ def without_zeros(program: ArrayProgram) -> ArrayProgram:
     steps, needless = list(program.steps), set()
     touching: dict[Array, list[int]] = defaultdict(list)  # the steps that read or write an array
     for k, step in enumerate(program.steps):
-        for array in {a.array for statement in _body(step) for a in (statement.target, *statement.accesses())}:
+        for array in {a.array for statement in step.body for a in (statement.target, *statement.accesses())}:
             touching[array].append(k)
     for k, zero in enumerate(program.steps):
         if isinstance(zero, Statement) and _is_zero(zero):
@@ -90,10 +90,6 @@ def without_zeros(program: ArrayProgram) -> ArrayProgram:
     result = ArrayProgram([step for k, step in enumerate(steps) if k not in needless], program.leaves, program.output)
     result.gradient = program.gradient
     return result
-
-
-def _body(step: Statement | Repeat) -> tuple[Statement, ...]:
-    return step.body if isinstance(step, Repeat) else (step,)
 
 
 def _is_zero(statement: Statement) -> bool:
@@ -108,10 +104,10 @@ def _set_at_first(array: Array, steps: Sequence[Statement | Repeat]) -> list[Sta
     is_set = np.zeros(array.size, dtype=bool)
     found: list[Statement | Repeat] = []
     for step in steps:
-        body = _body(step)
-        if any(access.array is array for statement in body for access in statement.accesses()) and not is_set.all():
+        reads = (access.array for statement in step.body for access in statement.accesses())
+        if array in reads and not is_set.all():
             return None
-        if any(statement.target.array is array for statement in body):
+        if any(statement.target.array is array for statement in step.body):
             if isinstance(step, Repeat):
                 return None
             places = step.target.positions(step.loops)

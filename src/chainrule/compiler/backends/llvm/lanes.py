@@ -29,11 +29,9 @@ def choose_lanes(statement: Statement) -> tuple[int | None, Statement]:
     turned = statement.with_terms([_turned(term, statement) for term in statement.terms])
     if statement.accumulate and not is_injective(statement):
         return None, turned
-    best, best_cost = None, _cost(turned, None)
-    for axis, extent in enumerate(statement.loops):
-        cost = _cost(statement, axis) if extent > 1 else best_cost
-        if cost < best_cost:
-            best, best_cost = axis, cost
+    costs: dict[int | None, float] = {None: _cost(turned, None)}  # of equals, the first is the best
+    costs |= {axis: _cost(statement, axis) for axis, extent in enumerate(statement.loops) if extent > 1}
+    best = min(costs, key=costs.__getitem__)
     return best, turned if best is None else statement
 
 

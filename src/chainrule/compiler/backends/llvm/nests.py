@@ -13,7 +13,7 @@ from chainrule import ops
 from chainrule.compiler.backends.llvm.fusion import Group, is_same
 from chainrule.compiler.backends.llvm.lanes import JAM, choose_jams, choose_lanes
 from chainrule.compiler.backends.llvm.registers import ANY_ORDER, Register, Registers
-from chainrule.compiler.passes.program import NOTHING, Access, Expression, Statement, Term, evaluate, joined
+from chainrule.compiler.passes.program import NOTHING, Access, Expression, Statement, Term
 
 Tile = list[list[str]]
 
@@ -106,7 +106,7 @@ class Nest:
     def row(self, tile: Tile) -> None:
         """Results that lie side by side, stored as vectors."""
         registers, sums = self.registers, [self.reduce_across_lanes(term, tile) for term in self.statement.terms]
-        total = joined(self.statement, iter(sums), registers.apply)
+        total = self.statement.joined(iter(sums), registers.apply)
         for start in range(0, len(tile), JAM):
             pointer, part = registers.address(self.statement.target, tile[start]), registers.lanes_of(total, start, JAM)
             if self.statement.accumulate:
@@ -116,7 +116,7 @@ class Nest:
     def finish(self, statement: Statement, indices: list[str], values: Sequence[Any]) -> None:
         """The statement for one turn, from the values of its terms."""
         registers, target = self.registers, statement.target
-        total = joined(statement, iter(values), registers.apply)
+        total = statement.joined(iter(values), registers.apply)
         if statement.accumulate:
             total = registers.apply(ops.add, (self.load(target, indices, self.lanes, self.axis), total))
         result = registers.register(total, self.lanes)
@@ -171,7 +171,7 @@ class Nest:
 
     def evaluate(self, expression: Expression, indices: list[str], lanes: int, axis: int | None) -> Any:
         """The value of an expression, for `lanes` turns along `axis`."""
-        return evaluate(expression, lambda access: self.load(access, indices, lanes, axis), self.registers.apply)
+        return expression.evaluate(lambda access: self.load(access, indices, lanes, axis), self.registers.apply)
 
     def load(self, access: Access, indices: list[str], lanes: int, axis: int | None) -> Register:
         """Array elements, from registers if this turn has them there."""

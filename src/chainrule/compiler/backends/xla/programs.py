@@ -64,9 +64,8 @@ class Xla:
     def run(self) -> None:
         with precision(self.dtype):
             kept, results = self.once([self.views[array] for array in self.leaves])
-        self._keep(kept)
-        for array, result in zip(self.results, results, strict=True):
-            self.views[array][:] = result
+        for array, numbers in zip(self.kept + self.results, kept + results, strict=True):
+            self.views[array][:] = numbers
 
     def run_many(
         self, count: int, rows: Mapping[Array, np.ndarray], output: Array, summed: Array | None, section: int
@@ -74,14 +73,11 @@ class Xla:
         places = tuple([self.leaves.index(leaf) for leaf in rows])
         with precision(self.dtype):
             kept, results = self.many([self.views[a] for a in self.leaves], count, places, list(rows.values()))
-        self._keep(kept)
+        for array, numbers in zip(self.kept, kept, strict=True):
+            self.views[array][:] = numbers
         found = dict(zip(self.results, results, strict=True))
         parts = np.array(found[summed]) if summed else np.zeros((count, 0))
         return np.array(found[output]), np.add.reduceat(parts, range(0, count, section), axis=0, dtype=np.float64)
-
-    def _keep(self, kept: list[Any]) -> None:
-        for array, numbers in zip(self.kept, kept, strict=True):
-            self.views[array][:] = numbers
 
 
 def precision(dtype: np.dtype[Any]) -> AbstractContextManager[Any]:
@@ -148,7 +144,7 @@ def _of_leaves(program: ArrayProgram, size: int) -> Callable[[Any, Any], list[An
             raise ValueError(f"`parameters` must have {size} numbers in all, got {flat.size}")
         given = {"parameter": flat, "input": inputs}
         memory = run({array: given[kind] for kind, array in program.leaves.items()})
-        return [memory[array] for array in (program.output, program.gradient) if array is not None]
+        return [memory[array] for array in (program.output, program.gradient) if array]
 
     return call
 

@@ -21,18 +21,7 @@ from chainrule import ops
 from chainrule.compiler.backends.array_ops import Numbers, bare, functions
 from chainrule.compiler.passes.differentiate import is_injective
 from chainrule.compiler.passes.powers import power
-from chainrule.compiler.passes.program import (
-    Access,
-    Apply,
-    Array,
-    ArrayProgram,
-    Expression,
-    Repeat,
-    Shape,
-    Statement,
-    evaluate,
-    joined,
-)
+from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Expression, Repeat, Shape, Statement
 
 JAX = functions(jnp, where=lambda c, a, b: jnp.where(c != 0.0, a, b), erf=special.erf, erfc=special.erfc)
 SMALL = 2**16  # numbers in a factor of a matrix product
@@ -154,7 +143,7 @@ class _Step:
             reduce(term.expression, outer, outer + term.loops) if term.loops else self.evaluate(term.expression, outer)
             for term in statement.terms
         )
-        total = joined(statement, values, apply if is_sum else lambda _, pair: jnp.maximum(*pair))
+        total = statement.joined(values, apply if is_sum else lambda _, pair: jnp.maximum(*pair))
         self.write(statement, jnp.broadcast_to(jnp.asarray(total, self.dtype), outer))
 
     # Values. An array of a statement's loops has an axis for each of them, of length 1 where it does not vary.
@@ -190,7 +179,7 @@ class _Step:
             value = jnp.transpose(value, [labels.index(d) for d in sorted(labels)])
             return value.reshape([n if d in labels else 1 for d, n in enumerate(loops)])
 
-        return evaluate(expression, element, apply)
+        return expression.evaluate(element, apply)
 
     # Memory.
 
