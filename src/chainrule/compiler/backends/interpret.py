@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.backends.array_ops import Numbers, bare, functions
+from chainrule.compiler.backends.protocol import Results, Rows
 from chainrule.compiler.passes.differentiate import is_injective
 from chainrule.compiler.passes.program import NOTHING, Access, Array, ArrayProgram, Shape, Statement
 
@@ -44,9 +45,7 @@ class Interpreted:
     def twin(self) -> Interpreted:
         return Interpreted(self.program, self.dtype)
 
-    def run_many(
-        self, count: int, rows: Mapping[Array, np.ndarray], output: Array, summed: Array | None, section: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def run_many(self, count: int, rows: Rows, output: Array, summed: Array | None, section: int) -> Results:
         results = np.empty((count, output.size), self.dtype)
         sums = np.zeros((-(-count // section), summed.size if summed else 0))
         for time in range(count):

@@ -15,6 +15,8 @@ import numpy as np
 from chainrule.compiler.passes.program import Array
 
 B = TypeVar("B", bound="Backend")
+Rows = Mapping[Array, np.ndarray]  # for each leaf a matrix, with a row for each run
+Results = tuple[np.ndarray, np.ndarray]  # a matrix of outputs, with a row for each run; and one of sums
 
 KEPT = max(8, os.cpu_count() or 1)  # idle machines of one program; more of them are freed
 
@@ -40,9 +42,7 @@ class ArrayBackend(Backend, Protocol):
     def size(self) -> int:
         """The number of elements in memory."""
 
-    def run_many(
-        self, count: int, rows: Mapping[Array, np.ndarray], output: Array, summed: Array | None, section: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def run_many(self, count: int, rows: Rows, output: Array, summed: Array | None, section: int) -> Results:
         """Run `count` times before returning to Python.
 
         Before run k, each leaf in `rows` (at most two) is set to row k of its matrix, which may be shorter than the

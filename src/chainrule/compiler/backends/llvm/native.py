@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
@@ -14,6 +13,7 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 from chainrule.compiler.backends.llvm.fusion import stored, without_zeros
 from chainrule.compiler.backends.llvm.module import MATRICES, Module
 from chainrule.compiler.backends.llvm.text import ELEMENTS, LINE
+from chainrule.compiler.backends.protocol import Results, Rows
 from chainrule.compiler.passes.program import Array, ArrayProgram
 
 
@@ -54,9 +54,7 @@ class Native:
     def run(self) -> None:
         self.entry(self.address)
 
-    def run_many(
-        self, count: int, rows: Mapping[Array, np.ndarray], output: Array, summed: Array | None, section: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def run_many(self, count: int, rows: Rows, output: Array, summed: Array | None, section: int) -> Results:
         given = {leaf: np.ascontiguousarray(matrix, dtype=self.element.dtype) for leaf, matrix in rows.items()}
         copied = {leaf: m for leaf, m in given.items() if not np.may_share_memory(m, self.views[leaf])}
         results = np.empty((count, output.size), dtype=self.element.dtype)
@@ -69,7 +67,7 @@ class Native:
             return results, self.views[summed].reshape(1, -1).astype(np.float64)
         return results, sums[:, :size]
 
-    def _matrices(self, matrices: Mapping[Array, np.ndarray]) -> list[int | None]:
+    def _matrices(self, matrices: Rows) -> list[int | None]:
         """For each of two matrices: its address, its width, and where in memory the array is."""
         found = [n for array, rows in matrices.items() for n in (rows.ctypes.data, rows.shape[1], self.offsets[array])]
         return [*found, *[None, 0, 0] * 2][:6]

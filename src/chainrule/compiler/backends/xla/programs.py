@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from typing import Any
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from chainrule.compiler.backends.protocol import Results, Rows
 from chainrule.compiler.backends.xla.statements import Memory, computation
 from chainrule.compiler.passes.layout import padded
 from chainrule.compiler.passes.program import Array, ArrayProgram
@@ -67,9 +68,7 @@ class Xla:
         for array, numbers in zip(self.kept + self.results, kept + results, strict=True):
             self.views[array][:] = numbers
 
-    def run_many(
-        self, count: int, rows: Mapping[Array, np.ndarray], output: Array, summed: Array | None, section: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def run_many(self, count: int, rows: Rows, output: Array, summed: Array | None, section: int) -> Results:
         places = tuple([self.leaves.index(leaf) for leaf in rows])
         with precision(self.dtype):
             kept, results = self.many([self.views[a] for a in self.leaves], count, places, list(rows.values()))

@@ -160,7 +160,8 @@ class _Step:
         axes = {axis for _, labels in factors for axis in labels}
         kept = [axis for axis in range(len(outer)) if axis in axes]
         arguments = [part for factor in factors for part in factor]
-        value = jnp.einsum(*arguments, kept, precision=_precision_of_products())
+        chosen = jax.config.jax_default_matmul_precision  # by the user; otherwise JAX might round to TF32
+        value = jnp.einsum(*arguments, kept, precision=None if chosen else lax.Precision.HIGHEST)
         repeated = np.prod([n for d, n in enumerate(loops) if d >= len(outer) and d not in axes and n > 1])
         value = value if repeated == 1 else value * float(repeated)
         return value.reshape([n if d in kept else 1 for d, n in enumerate(outer)])
@@ -225,11 +226,6 @@ class _Step:
         if path.length < target.array.size:
             placed = lax.dynamic_update_slice(flat, placed, (path.start + target.repeat * self.time,))
         self.memory[target.array] = placed
-
-
-def _precision_of_products() -> lax.Precision | None:
-    """The user's `jax.default_matmul_precision`, if set; else full precision, where JAX might round to TF32."""
-    return None if jax.config.jax_default_matmul_precision else lax.Precision.HIGHEST
 
 
 def _apart(value: Any, labels: list[int]) -> tuple[Any, list[int]]:
