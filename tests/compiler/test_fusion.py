@@ -8,9 +8,8 @@ import pytest
 
 from chainrule import Value, compile, losses, nn, ops, optim
 from chainrule.compiler.backends.interpret import Interpreted
-from chainrule.compiler.backends.llvm import Native
-from chainrule.compiler.passes import fusion
-from chainrule.compiler.passes.fusion import groups, stored, without_zeros
+from chainrule.compiler.backends.llvm import Native, fusion
+from chainrule.compiler.backends.llvm.fusion import groups, stored, without_zeros
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Number, Repeat, Statement, Term
 from chainrule.compiler.run.steps import CompiledSteps
 

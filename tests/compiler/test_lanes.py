@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from chainrule.compiler.backends.llvm import Native
-from chainrule.compiler.passes.lanes import choose_jams, choose_lanes
+from chainrule.compiler.backends.llvm.lanes import choose_jams, choose_lanes
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Statement, Term
 
 ROWS, COLUMNS = 6, 9  # a tile of four by four, and what is left beside and below it

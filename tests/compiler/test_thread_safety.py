@@ -18,10 +18,10 @@ import pytest
 
 import racing
 from chainrule import Value, compile, detect_anomaly, nn, no_grad, optim
-from chainrule.compiler.backends import pool
+from chainrule.compiler.backends import protocol
 from chainrule.compiler.backends.interpret import Interpreted
 from chainrule.compiler.backends.llvm import Native
-from chainrule.compiler.backends.pool import Pool
+from chainrule.compiler.backends.protocol import Pool
 from chainrule.compiler.backends.strict import StrictMachine
 from chainrule.compiler.run import turns
 from chainrule.compiler.run.machine import Machine
@@ -245,7 +245,7 @@ class TestTwoCallsAtOnce:
 
 class TestMemory:
     def test_as_many_machines_as_calls_at_once_and_few_are_kept(self, monkeypatch):
-        monkeypatch.setattr(pool, "KEPT", 3)
+        monkeypatch.setattr(protocol, "KEPT", 3)
         w = Value(2.0)
         function = compile(lambda x: w * x)
         function(1.0)

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import chainrule
 from chainrule import Value, ops
 from chainrule.compiler import compile
+from chainrule.compiler.backends.llvm.fusion import without_zeros
 from chainrule.compiler.passes.classes import classify
 from chainrule.compiler.passes.differentiate import differentiate
-from chainrule.compiler.passes.fusion import without_zeros
 from chainrule.compiler.passes.layout import lay_out
 from chainrule.compiler.passes.lift import lift
 from chainrule.compiler.passes.recurrence import find_recurrences

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.backends import compiled_by
-from chainrule.compiler.backends.pool import Pool
-from chainrule.compiler.backends.protocol import ArrayBackend
+from chainrule.compiler.backends.protocol import ArrayBackend, Pool
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import lay_out
 from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError

@@ -6,21 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from chainrule import ops
+from chainrule.compiler.passes.program import ApplyOp
 
-NAMES = {  # of the primitives that have another name there
-    "sub": "subtract",
-    "mul": "multiply",
-    "div": "divide",
-    "neg": "negative",
-    "pow": "power",
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-    "eq": "equal",
-    "ne": "not_equal",
-    **{f"a{name}": f"arc{name}" for name in ("sin", "cos", "tan", "tan2", "sinh", "cosh", "tanh")},
-}
+# The primitives that have another name there:
+NAMES = {"sub": "subtract", "mul": "multiply", "div": "divide", "neg": "negative", "pow": "power"}
+NAMES |= {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"}
+NAMES |= {f"a{name}": f"arc{name}" for name in ("sin", "cos", "tan", "tan2", "sinh", "cosh", "tanh")}
 
 
 def functions(module: Any, **others: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
@@ -32,12 +23,12 @@ def functions(module: Any, **others: Callable[..., Any]) -> dict[str, Callable[.
 class Numbers(ops.Carrier):
     """An array that rules of the op table run on; `apply` applies an op to bare arrays."""
 
-    def __init__(self, array: Any, apply: Callable[[ops.Op, list[Any]], Any]) -> None:
+    def __init__(self, array: Any, apply: ApplyOp) -> None:
         self.array = array
         self.apply = apply
 
     def _apply(self, op: ops.Op, operands: tuple[Any, ...]) -> Any:
-        return Numbers(self.apply(op, [bare(operand) for operand in operands]), self.apply)
+        return Numbers(self.apply(op, tuple(map(bare, operands))), self.apply)
 
 
 def bare(number: Any) -> Any:

@@ -1,15 +1,15 @@
 """The C backend: an array program as one C99 header that needs `math.h` and nothing else.
 
 A statement becomes a nest of `for` loops. Rules of the op table run on pieces of C (`Piece`), and the table says how C
-spells the primitives that they end in. The caller provides all memory: arrays that are not needed at the same time
-share it. (The rows of a recurrence are one array, and all of them live as long as any.)
+spells the primitives that they end in. The caller provides all memory, which arrays share where they can.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from textwrap import fill, indent
 from typing import Any
 
 import numpy as np
@@ -17,20 +17,7 @@ import numpy as np
 from chainrule import ops
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.powers import power
-from chainrule.compiler.passes.program import (
-    LETTERS,
-    NOTHING,
-    Access,
-    Apply,
-    Array,
-    ArrayProgram,
-    Expression,
-    Number,
-    Repeat,
-    Shape,
-    Statement,
-    Term,
-)
+from chainrule.compiler.passes.program import LETTERS, NOTHING, Access, Array, ArrayProgram, Repeat, Statement, Term
 
 LONGEST = 80  # characters of an expression; a longer one is computed in parts
 PRECEDENCE = {"add": 1, "sub": 1, "mul": 2, "div": 2, "neg": 3}  # of what C spells with operators
@@ -46,22 +33,20 @@ RESERVED = re.compile(
 def header(
     name: str, program: ArrayProgram, dtype: str = "float64", gradient: bool = True, notes: dict[str, str] | None = None
 ) -> str:
-    """The header: `name` computes the output, and `name_gradient` also its gradient, if wanted.
-
-    `notes` describes the contents of buffers.
-    """
+    """The header: `name` computes the output, `name_gradient` its gradient too, if wanted; `notes` describe buffers."""
     check_name(name)
-    element = Element(dtype)
-    constants = _Constants(name, element)
+    constants = _Constants(name, Element(dtype))
     functions = [_Function(name, "", program, constants)]
     if gradient and "parameter" in program.leaves:
         functions.append(_Function(name, "_gradient", differentiate(program), constants))
     guard = f"{name.upper()}_H"
+    sizes = {f.size_macro(buffer): size for f in functions for buffer, size in f.sizes.items()}
     parts = [
         _introduction(name, functions, constants, notes or {}),
         f"#ifndef {guard}\n#define {guard}\n\n#include <math.h>\n",
-        _sizes(functions) + "\n",
-        *([constants.text() + "\n"] if constants.text() else []),
+        *[f"#define {macro} {size}" for macro, size in sizes.items()],
+        "",
+        *([*constants.lines, ""] if constants.lines else []),
         *[f"{function.text()}\n" for function in functions],
         f"#endif /* {guard} */\n",
     ]
@@ -83,17 +68,14 @@ class Element:
 
     def __init__(self, dtype: str) -> None:
         self.single = dtype == "float32"
-        self.name = "float" if self.single else "double"
-        self.bytes = 4 if self.single else 8
+        self.name, self.bytes = ("float", 4) if self.single else ("double", 8)
 
     def literal(self, number: float) -> str:
         """The shortest decimal that reads back as the number; in parentheses if it is negative."""
         with np.errstate(over="ignore"):
             rounded = np.float32(number) if self.single else np.float64(number)
-        if not np.isfinite(rounded):
-            text = "NAN" if np.isnan(rounded) else "INFINITY"
-        else:
-            text = str(abs(rounded)) + ("f" if self.single else "")
+        text = str(abs(rounded))
+        text = {"nan": "NAN", "inf": "INFINITY"}.get(text) or text + ("f" if self.single else "")
         return f"(-{text})" if math.copysign(1.0, number) < 0 and number == number else text
 
     def spelling(self, op: ops.Op) -> str:
@@ -130,31 +112,17 @@ class _Constants:
         key = what, np.ascontiguousarray(numbers).tobytes()
         if key not in self.names:
             self.names[key] = f"{self.name}_{what}{sum(known == what for known, _ in self.names)}"
-            self.lines.append(f"static const {kind} {self.names[key]}[{len(numbers)}] = {{")
-            self.lines += _filled([spell(number) for number in numbers])
-            self.lines.append("};")
+            entries = fill(", ".join(map(spell, numbers)) + ",", 111, break_on_hyphens=False)
+            entries = indent(entries.removesuffix(","), "    ")
+            self.lines += [f"static const {kind} {self.names[key]}[{len(numbers)}] = {{", entries, "};"]
             self.bytes += size * len(numbers)
         return self.names[key]
-
-    def text(self) -> str:
-        return "\n".join(self.lines)
-
-
-def _filled(entries: Sequence[str]) -> list[str]:
-    """The entries, broken into lines."""
-    lines, line = [], ""
-    for entry in entries:
-        if len(line) + len(entry) > 110:
-            lines.append(f"    {line.rstrip()}")
-            line = ""
-        line += f"{entry}, "
-    return [*lines, f"    {line.rstrip(', ')}"]
 
 
 class Piece(ops.Carrier):
     """An op applied to pieces and numbers; or, without an op, an element of an array or a name."""
 
-    def __init__(self, block: _Block, op: ops.Op | None, operands: tuple[Any, ...] = (), text: str = "") -> None:
+    def __init__(self, block: _Block, op: ops.Op | None, operands: tuple[Any, ...], text: str = "") -> None:
         self.block = block
         self.op = op
         self.operands = operands
@@ -180,28 +148,17 @@ class _Block:
             return op.forward(*operands)
         if op is ops.where and not isinstance(operands[0], Piece):
             return operands[1] if operands[0] != 0.0 else operands[2]
-        if op is ops.pow_ and not isinstance(operands[1], Piece):
-            result = power(operands[0], operands[1])
-            if result is not None:
-                return result
-        return self._piece(op, operands, (op.name, *[o if isinstance(o, Piece) else float(o).hex() for o in operands]))
+        if op is ops.pow_ and not isinstance(operands[1], Piece) and (result := power(*operands)) is not None:
+            return result
+        key = (op.name, *[o if isinstance(o, Piece) else float(o).hex() for o in operands])
+        return self.pieces.setdefault(key, Piece(self, op, operands))
 
     def name(self, text: str) -> Piece:
         """An element of an array, or a variable."""
-        return self._piece(None, (), text, text)
+        return self.pieces.setdefault(text, Piece(self, None, (), text))
 
-    def _piece(self, op: ops.Op | None, operands: tuple[Any, ...], key: Any, text: str = "") -> Piece:
-        if key not in self.pieces:
-            self.pieces[key] = Piece(self, op, operands, text)
-        return self.pieces[key]
-
-    def evaluate(self, expression: Expression) -> Any:
-        if isinstance(expression, Number):
-            return expression.value
-        if isinstance(expression, Access):
-            return self.name(self.function.element_of(expression))
-        assert isinstance(expression, Apply)
-        return self.apply(expression.op, tuple(map(self.evaluate, expression.operands)))
+    def evaluate(self, term: Term) -> Any:
+        return term.expression.evaluate(lambda access: self.name(self.function.element_of(access)), self.apply)
 
     def spell(self, result: Any) -> str:
         """The C expression of a piece; `declarations` are what it needs before it."""
@@ -260,26 +217,21 @@ class _Function:
         self.program = program
         self.constants = constants
         self.element = constants.element
-        self.buffers = {array: BUFFERS[kind] for kind, array in program.leaves.items()}
+        self.buffers = {program.leaves[kind]: name for kind, name in BUFFERS.items() if kind in program.leaves}
         self.buffers[program.output] = "outputs"
         if program.gradient:
             self.buffers[program.gradient] = "gradient"
         self.offsets, self.workspace = share_memory(program, self.buffers)
-        largest = max([array.size for array in program.arrays()] + [len(t) for t in _tables(program)])
+        self.sizes = {name: array.size for array, name in self.buffers.items()}  # of the arguments, in order
+        self.sizes["workspace"] = max(1, self.workspace)
+        tables = [a.table for s in program.statements for a, _ in s.accesses_in_loops() if a.table is not None]
+        largest = max([array.size for array in program.arrays()] + [len(table) for table in tables])
         self.index = "int" if largest < 2**15 else "long"  # an int has 16 bits on the smallest machines
         self.body = [line for step in program.steps for line in self.step(step)]
 
-    def arguments(self) -> list[tuple[str, str, int]]:
-        """(qualifiers, name, size) of each buffer, in order."""
-        leaves = self.program.leaves
-        found = [("const ", name, leaves[kind].size) for kind, name in BUFFERS.items() if kind in leaves]
-        found.append(("", "outputs", self.program.output.size))
-        if self.program.gradient:
-            found.append(("", "gradient", self.program.gradient.size))
-        return [*found, ("", "workspace", max(1, self.workspace))]
-
-    def prototype(self, sizes: Callable[[str], str]) -> str:
-        arguments = [f"{const}{self.element.name} {name}[{sizes(name)}]" for const, name, _ in self.arguments()]
+    def prototype(self, size: Callable[[str], object]) -> str:
+        kinds = dict.fromkeys(BUFFERS.values(), f"const {self.element.name}")
+        arguments = [f"{kinds.get(name, self.element.name)} {name}[{size(name)}]" for name in self.sizes]
         return f"void {self.name}({f',{NEXT}'.join(arguments)})"
 
     def size_macro(self, buffer: str) -> str:
@@ -296,7 +248,7 @@ class _Function:
             if array.name in named
         ]
         named |= {"workspace"} if pointers else set()
-        unused = [f"    (void){name};" for _, name, _ in self.arguments() if name not in named]
+        unused = [f"    (void){name};" for name in self.sizes if name not in named]
         head = f"static inline {self.prototype(self.size_macro)}"
         return "\n".join([head, "{", *pointers, *unused, *([""] if pointers or unused else []), *self.body, "}"])
 
@@ -312,22 +264,16 @@ class _Function:
     def statement(self, statement: Statement, indent: str) -> list[str]:
         """The statement as a comment, and its loops."""
         block, before = _Block(self), list[str]()
-        total: Any = None
+        values: list[Any] = []
         reductions = sum(bool(term.loops) for term in statement.terms)
         called = "sum" if statement.join is ops.add else "largest"
         for k, term in enumerate(statement.terms):
+            name = called if reductions == 1 else f"{called}{k}"
             if term.loops:
-                name = called if reductions == 1 else f"{called}{k}"
                 before += self.reduction(name, term, len(statement.loops), statement.join)
-                value: Any = block.name(name)
-            else:
-                value = block.evaluate(term.expression)
-            if total is None:
-                total = value if term.sign > 0 else block.apply(ops.neg, (value,))
-            else:
-                total = block.apply(statement.join if term.sign > 0 else ops.sub, (total, value))
+            values.append(block.name(name) if term.loops else block.evaluate(term))
         equals = "+=" if statement.accumulate else "="
-        result = block.spell(total)
+        result = block.spell(statement.joined(iter(values), block.apply))
         lines = [*before, *block.declarations, f"{self.element_of(statement.target)} {equals} {result};"]
         if not statement.loops and len(lines) > 1:
             lines = ["{", *[f"    {line}" for line in lines], "}"]  # a scope for its names
@@ -341,22 +287,19 @@ class _Function:
         return f"/* {words} */"
 
     def name_of(self, array: Array) -> str:
-        if array.numbers is not None:
-            return self.constants.numbers(array)
-        return self.buffers.get(array, array.name)
+        return self.buffers.get(array, array.name) if array.numbers is None else self.constants.numbers(array)
 
     def reduction(self, name: str, term: Term, outer: int, join: ops.Op) -> list[str]:
         block = _Block(self)
-        value = block.evaluate(term.expression)
+        value = block.evaluate(term)
         if join is ops.add:
             start, step = NOTHING, f"{name} += {block.spell(value)};"
         else:
             start, step = -ops.INF, f"{name} = {block.spell(block.apply(join, (block.name(name), value)))};"
         first = self.element.literal(start).strip("()")
-        inner = [*block.declarations, step]
-        return [f"{self.element.name} {name} = {first};", *self.nest(term.loops, outer, inner)]
+        return [f"{self.element.name} {name} = {first};", *self.nest(term.loops, outer, [*block.declarations, step])]
 
-    def nest(self, loops: Shape, outer: int, body: list[str]) -> list[str]:
+    def nest(self, loops: tuple[int, ...], outer: int, body: list[str]) -> list[str]:
         """The lines inside these loops, which are inside `outer` others."""
         for d in reversed(range(len(loops))):
             i = _letter(outer + d)
@@ -365,14 +308,12 @@ class _Function:
         return body
 
     def element_of(self, access: Access) -> str:
-        """The array element, in C."""
         moves = [(stride, _letter(d)) for d, stride in enumerate(access.strides)]
-        time = (access.repeat, "r")
         if access.table is None:
-            index = _affine(access.base, [time, *moves])
+            index = _affine(access.base, [(access.repeat, "r"), *moves])
         else:
-            entry = f"{self.constants.table(access.table)}[{_affine(access.base, moves)}]"
-            index = f"{entry}{'' if not access.repeat else f' + {access.repeat} * r'}"
+            index = f"{self.constants.table(access.table)}[{_affine(access.base, moves)}]"
+            index += f" + {access.repeat} * r" if access.repeat else ""
         return f"{self.name_of(access.array)}[{index}]"
 
 
@@ -387,20 +328,16 @@ def _affine(base: int, moves: Iterable[tuple[int, str]]) -> str:
     return " + ".join(parts) or "0"
 
 
-def _tables(program: ArrayProgram) -> list[Any]:
-    accesses = [access for s in program.statements for access in (*s.accesses(), s.target)]
-    return [access.table for access in accesses if access.table is not None]
-
-
 def share_memory(program: ArrayProgram, elsewhere: Iterable[Array] = ()) -> tuple[dict[Array, int], int]:
     """Offsets in one buffer for the arrays that a program fills, except those kept `elsewhere`; and its size.
 
     An array lives from the first step that touches it to the last, and takes the first place that is free meanwhile.
+    (The rows of a recurrence are one array, and all of them live as long as any.)
     """
     elsewhere = set(elsewhere)
     lives: dict[Array, list[int]] = {}
     for time, step in enumerate(program.steps):
-        for statement in step.body if isinstance(step, Repeat) else (step,):
+        for statement in step.body:
             for access in (statement.target, *statement.accesses()):
                 if access.array.numbers is None and access.array not in elsewhere:
                     lives.setdefault(access.array, [time, time])[1] = time
@@ -420,23 +357,12 @@ def share_memory(program: ArrayProgram, elsewhere: Iterable[Array] = ()) -> tupl
     return offsets, size
 
 
-def _sizes(functions: list[_Function]) -> str:
-    found: dict[str, int] = {}
-    for function in functions:
-        found |= {function.size_macro(buffer): size for _, buffer, size in function.arguments()}
-    return "\n".join(f"#define {macro} {size}" for macro, size in found.items())
-
-
 def _introduction(name: str, functions: list[_Function], constants: _Constants, notes: dict[str, str]) -> str:
     """The comment for callers."""
-    sizes = [{buffer: str(size) for _, buffer, size in function.arguments()} for function in functions]
     deeds = ["computes the outputs", "computes the outputs and their derivatives by the parameters"]
-    lines = [
-        f"{name}: C99, written by chainrule. It needs math.h, allocates nothing, and keeps nothing between calls.",
-        "",
-    ]
-    for function, size, deed in zip(functions, sizes, deeds, strict=False):
-        lines += [f"{function.prototype(size.__getitem__)};", f"    {deed}.", ""]
+    lines = [f"{name}: C99, written by chainrule. It needs math.h, allocates nothing, and keeps nothing between calls."]
+    for function, deed in zip(functions, deeds, strict=False):
+        lines += ["", f"{function.prototype(function.sizes.__getitem__)};", f"    {deed}."]
     about = {
         "parameters": notes.get("parameter", "in the order of `wrt`"),
         "captured": notes.get("captured", "other Values, in order of creation"),
@@ -446,10 +372,8 @@ def _introduction(name: str, functions: list[_Function], constants: _Constants, 
         "workspace": "memory to work in; its contents do not matter before or after",
     }
     width = max(map(len, about))
-    for _, buffer, _ in functions[-1].arguments():
-        lines.append(f"{buffer.ljust(width)}  {about[buffer]}")
-    element = constants.element
-    memory = ", ".join(f"{f.workspace * element.bytes} bytes in {f.name}" for f in functions)
+    lines += ["", *[f"{buffer.ljust(width)}  {about[buffer]}" for buffer in functions[-1].sizes]]
+    memory = ", ".join(f"{f.workspace * constants.element.bytes} bytes in {f.name}" for f in functions)
     lines += ["", f"Workspace: {memory}. Constants: {constants.bytes} bytes.", "Buffers must not overlap."]
     lines = "\n".join(lines).splitlines()
     return "\n".join(["/*", *[f" * {line}".rstrip() for line in lines], " */"])

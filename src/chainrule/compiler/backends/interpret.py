@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -11,19 +11,9 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.backends.array_ops import Numbers, bare, functions
+from chainrule.compiler.backends.protocol import Results, Rows
 from chainrule.compiler.passes.differentiate import is_injective
-from chainrule.compiler.passes.program import (
-    NOTHING,
-    Access,
-    Apply,
-    Array,
-    ArrayProgram,
-    Expression,
-    Number,
-    Repeat,
-    Shape,
-    Statement,
-)
+from chainrule.compiler.passes.program import NOTHING, Access, Array, ArrayProgram, Shape, Statement
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -53,13 +43,9 @@ class Interpreted:
         self.size = sum(array.size for array in self.views)
 
     def twin(self) -> Interpreted:
-        """The same program with new memory."""
         return Interpreted(self.program, self.dtype)
 
-    def run_many(
-        self, count: int, rows: Mapping[Array, np.ndarray], output: Array, summed: Array | None, section: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """As `ArrayBackend` says."""
+    def run_many(self, count: int, rows: Rows, output: Array, summed: Array | None, section: int) -> Results:
         results = np.empty((count, output.size), self.dtype)
         sums = np.zeros((-(-count // section), summed.size if summed else 0))
         for time in range(count):
@@ -72,25 +58,25 @@ class Interpreted:
         return results, sums
 
     def run(self) -> None:
-        """Fill every array from the leaves."""
         with np.errstate(all="ignore"):
             for step in self.program.steps:
-                repeat = step if isinstance(step, Repeat) else Repeat(1, (step,))
-                for time in repeat.times:
-                    for statement in repeat.body:
+                for time in step.times:
+                    for statement in step.body:
                         _execute(statement, self.views, time)
 
 
 def _execute(statement: Statement, memory: Memory, time: int) -> None:
-    total: Any = 0.0
     target = memory[statement.target.array]
-    for position, term in enumerate(statement.terms):
+    values = []
+    for term in statement.terms:
         loops = statement.loops + term.loops
-        value = np.broadcast_to(_evaluate(term.expression, loops, memory, time, target.dtype.type), loops)
-        if term.loops:
-            value = _reduced(value, len(statement.loops), statement.join)
-        signed = value if term.sign > 0 else -value
-        total = signed if position == 0 else apply(statement.join, [total, signed])
+
+        def read(access: Access, loops: Shape = loops) -> Any:
+            return memory[access.array][access.positions(loops, time)]
+
+        value = np.broadcast_to(term.expression.evaluate(read, apply, target.dtype.type), loops)
+        values.append(_reduced(value, len(statement.loops), statement.join) if term.loops else value)
+    total = statement.joined(iter(values), apply)
     where = statement.target.positions(statement.loops, time)
     if not statement.accumulate:
         target[where] = total
@@ -105,20 +91,10 @@ def _reduced(value: np.ndarray, outer: int, join: ops.Op) -> Any:
     if join is ops.add:
         return value.sum(axis=tuple(range(outer, value.ndim)), initial=NOTHING)
     rows = value.reshape(*value.shape[:outer], -1)
-    return reduce(lambda a, b: apply(join, [a, b]), [rows[..., k] for k in range(rows.shape[-1])])
+    return reduce(lambda a, b: apply(join, (a, b)), [rows[..., k] for k in range(rows.shape[-1])])
 
 
-def _evaluate(expression: Expression, loops: Shape, memory: Memory, time: int, number: type) -> Any:
-    if isinstance(expression, Number):
-        return number(expression.value)
-    if isinstance(expression, Access):
-        return memory[expression.array][expression.positions(loops, time)]
-    assert isinstance(expression, Apply)
-    operands = [_evaluate(operand, loops, memory, time, number) for operand in expression.operands]
-    return apply(expression.op, operands)
-
-
-def apply(op: ops.Op, operands: list[Any]) -> Any:
+def apply(op: ops.Op, operands: Sequence[Any]) -> Any:
     """An op on NumPy arrays: a primitive by NumPy's function, any other by its rule. The type is the operands'."""
     if op.c:
         return np.asarray(NUMPY[op.name](*operands), dtype=np.result_type(*operands))

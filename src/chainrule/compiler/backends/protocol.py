@@ -1,19 +1,24 @@
 """What every backend can do. `Native`, `Xla` and `Interpreted` run array programs, `StrictMachine` single nodes.
 
 A backend object is compiled code plus memory. The code is immutable and shared by all twins; the memory belongs to one
-call at a time, so calls in different threads need different twins.
+call at a time, so calls in different threads need different twins. Those that no call is using wait in a `Pool`.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from chainrule.compiler.passes.program import Array
 
 B = TypeVar("B", bound="Backend")
+Rows = Mapping[Array, np.ndarray]  # for each leaf a matrix, with a row for each run
+Results = tuple[np.ndarray, np.ndarray]  # a matrix of outputs, with a row for each run; and one of sums
+
+KEPT = max(8, os.cpu_count() or 1)  # idle machines of one program; more of them are freed
 
 
 class Backend(Protocol):
@@ -21,11 +26,9 @@ class Backend(Protocol):
 
     def twin(self: B) -> B:
         """The same code with new memory. It may be made while another thread runs this one."""
-        ...
 
     def run(self) -> None:
         """Compute all results from the leaves in memory."""
-        ...
 
 
 class ArrayBackend(Backend, Protocol):
@@ -34,16 +37,12 @@ class ArrayBackend(Backend, Protocol):
     @property
     def views(self) -> Mapping[Array, np.ndarray]:
         """The memory of each array; leaves are set here before a run, results are read here after it."""
-        ...
 
     @property
     def size(self) -> int:
         """The number of elements in memory."""
-        ...
 
-    def run_many(
-        self, count: int, rows: Mapping[Array, np.ndarray], output: Array, summed: Array | None, section: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def run_many(self, count: int, rows: Rows, output: Array, summed: Array | None, section: int) -> Results:
         """Run `count` times before returning to Python.
 
         Before run k, each leaf in `rows` (at most two) is set to row k of its matrix, which may be shorter than the
@@ -52,4 +51,27 @@ class ArrayBackend(Backend, Protocol):
         Returns a matrix with the `output` of each run, and one with the float64 sums of the array `summed` over each
         `section` consecutive runs; it has no columns if `summed` is None. Both are copies.
         """
-        ...
+
+
+class Pool(Generic[B]):
+    """Machines that no call is using: a call takes one, and gives it back when it has read its results.
+
+    Whatever interrupts a call, be it another thread, a signal handler or a finalizer, takes another machine. A call
+    that fails gives nothing back, because its machine may still be running in some thread.
+    """
+
+    def __init__(self, first: B) -> None:
+        self._first = first  # the pattern for others
+        self._free = [first]
+
+    def take(self) -> B:
+        """A machine that is the caller's until it is given back."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._first.twin()
+
+    def give_back(self, machine: B) -> None:
+        """Let others use it. The caller must have copied what it needs from the machine's memory."""
+        if len(self._free) < KEPT:
+            self._free.append(machine)

@@ -7,11 +7,13 @@ There is no Python between the nodes, which is where eager code spends its time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.backends.pool import Pool
+from chainrule.compiler.backends.protocol import Pool
 from chainrule.compiler.trace.graph import KINDS, Graph
 from chainrule.core.bulk import read_data, read_grad, replay, write_data, write_grad
 from chainrule.core.graph import number_of, receivers
@@ -48,12 +50,7 @@ class StrictMachine:
     """The nodes of a graph made once more, to run in; what a `Machine` does, node by node."""
 
     def __init__(
-        self,
-        graph: Graph,
-        gradient: bool,
-        results: Sequence[int] | None,
-        inputs: Sequence[float],
-        since: int,
+        self, graph: Graph, gradient: bool, results: Sequence[int] | None, inputs: Sequence[float], since: int
     ) -> None:
         self._recipe = graph, gradient, results, inputs, since
         self.graph = graph
@@ -73,7 +70,6 @@ class StrictMachine:
         self._zeros = np.zeros_like(self.gradient)
 
     def twin(self) -> StrictMachine:
-        """The same graph made of new nodes."""
         return StrictMachine(*self._recipe)
 
     def load(self, kind: str, numbers: Any) -> None:
@@ -118,10 +114,7 @@ class StrictMachine:
             if self.wants_gradient:
                 self._backward(seed)
         self._finish()
-        total = 0.0
-        for value in reversed(values):
-            total += value
-        return total
+        return reduce(add, reversed(values), 0.0)  # unlike `sum`, which rounds in a way of its own since Python 3.12
 
     # Details.
 
@@ -129,17 +122,17 @@ class StrictMachine:
         graph = self.graph
         for rule, operands, node in zip(graph.rules, graph.operands, graph.nodes, strict=True):
             if rule == "constant":
-                self._made.append(number_of(node))  # becomes a constant where it meets a Value
+                made: Any = number_of(node)  # becomes a constant where it meets a Value
             elif rule in KINDS:
                 number = next(inputs, None) if rule == "input" else None
-                self._made.append(Value(number_of(node) if number is None else number))
-                self.leaves[rule].append(self._made[-1])
-            elif node._serial < since:
-                self._made.append(Value._apply(rule, tuple([self._made[k] for k in operands])))
-                self.surroundings.append(self._made[-1])
+                made = Value(number_of(node) if number is None else number)
+                self.leaves[rule].append(made)
             else:
-                self._made.append(Value._apply(rule, tuple([self._seen(k, since) for k in operands])))
-                self.nodes.append(self._made[-1])
+                is_older = node._serial < since
+                seen = [self._made[k] if is_older else self._seen(k, since) for k in operands]
+                made = Value._apply(rule, tuple(seen))
+                (self.surroundings if is_older else self.nodes).append(made)
+            self._made.append(made)
 
     def _seen(self, place: int, since: int) -> Any:
         """The node at `place` as the function sees it: computed surroundings are leaves to it."""

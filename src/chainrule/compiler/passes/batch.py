@@ -1,9 +1,8 @@
 """Batching: from a program for one example to a program for many.
 
-Every array that depends on the inputs gets a row per example, and every statement that fills one gets an outermost loop
-over the examples. What depends on parameters alone is computed once. Differentiation then sums the parameters' adjoints
-over the examples by itself, and the layout places the examples innermost, side by side in vectors. The inputs have that
-layout from the start, because a function may read its arguments in pieces that show no shape.
+What depends on the inputs gets a row per example, and the statement that fills it an outermost loop over the examples;
+what depends on parameters alone is computed once. The layout will place the examples side by side, innermost. The
+inputs lie so from the start, because a function may read its arguments in pieces that show no shape.
 """
 
 from __future__ import annotations
@@ -12,16 +11,7 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.passes.layout import padded
-from chainrule.compiler.passes.program import (
-    Access,
-    Apply,
-    Array,
-    ArrayProgram,
-    Number,
-    Statement,
-    Term,
-    dependents,
-)
+from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Number, Statement, Term, dependents
 
 
 def batched(program: ArrayProgram, examples: int, total: bool, masked: bool = False) -> ArrayProgram:
@@ -30,10 +20,8 @@ def batched(program: ArrayProgram, examples: int, total: bool, masked: bool = Fa
     If `masked`, there is a leaf "mask" with one number per example, and the sum leaves out the examples where it is 0.
     """
     width = padded(examples)
-    rows = {
-        array: Array(array.name, array.size * (width if array.kind == "input" else examples), array.kind)
-        for array in _that_vary(program)
-    }
+    counts = {array: width if array.kind == "input" else examples for array in _that_vary(program)}
+    rows = {array: Array(array.name, array.size * count, array.kind) for array, count in counts.items()}
 
     def change(access: Access) -> Access:
         row = rows.get(access.array)

@@ -1,13 +1,9 @@
-"""Classing: nodes of one op whose operands belong to the same classes become one array.
+"""Classing: nodes of one op whose operands belong to the same classes become one array, in order of creation.
 
-1. Chains of `+` whose links are used once become n-ary sums; `a - b` is a sum with a negative term. Chains of `larger`
-   become the largest of many.
-2. Nodes are classed from the leaves up: a class is an op and the classes of its operands. The members of a class, in
-   order of creation, are one array. In micrograd's moons demo all 16·100 first-layer sums are one class.
-3. Sums that differ only in their number of terms, like those of attention over a growing past, are merged into one
-   *ragged* class if there are many lengths. Short rows are padded, and the padding is masked.
-
-A class has *slots*: what its members read there belongs to one class too. A slot of a sum is a run of terms.
+Chains of `+` whose links are used once are n-ary sums, and chains of `larger` the largest of many. Sums that differ
+only in their number of terms, like those of attention over a growing past, are one *ragged* class if there are many
+lengths: short rows are padded, and the padding is masked. A class has *slots*: what its members read there belongs to
+one class too. A slot of a sum is a run of terms.
 """
 
 from __future__ import annotations
@@ -139,32 +135,24 @@ class _Classing:
         self.rows: list[Any] = list(graph.operands)
         self.lengths: dict[Any, dict[int, tuple[int, ...]]] = {}  # key without lengths -> node -> lengths
         self.classify(chains)
-        self.ragged = {
-            key
-            for key, found in self.lengths.items()
-            if len(found) >= FEWEST_LENGTHS and _is_worth_merging(Counter(found.values()))
-        }
+        several = [(key, found.values()) for key, found in self.lengths.items() if len(found) >= FEWEST_LENGTHS]
+        self.ragged = {key for key, found in several if _is_worth_merging(Counter(found))}
 
     def classify(self, chains: dict[int, list[tuple[int, int]]]) -> None:
         add, sub, larger, of = ops.add, ops.sub, ops.larger, self.of
         for node, (rule, operands) in enumerate(zip(self.graph.rules, self.graph.operands, strict=True)):
             is_chain = rule is add or rule is sub or rule is larger
-            if is_chain:
-                if node not in chains:
-                    continue  # a link of a longer chain
-                groups: dict[tuple[int, int], list[int]] = {}
-                for operand, sign in chains[node]:
-                    groups.setdefault((of[operand], sign), []).append(operand)
-                key = self.chain_key(node, groups)
-            else:
-                key = self.key(node)
+            if is_chain and node not in chains:
+                continue  # a link of a longer chain
+            groups: dict[tuple[int, int], list[int]] = {}
+            for operand, sign in chains[node] if is_chain else ():
+                groups.setdefault((of[operand], sign), []).append(operand)
+            key = self.chain_key(node, groups) if is_chain else self.key(node)
             of[node] = name = self.first.setdefault(key, node)
-            if name == node:
-                self.slots[node] = (
-                    tuple([(*group, len(members)) for group, members in groups.items()])
-                    if is_chain
-                    else tuple([(of[operand], 1, 1) for operand in operands])
-                )
+            if name == node and is_chain:
+                self.slots[node] = tuple([(*group, len(members)) for group, members in groups.items()])
+            elif name == node:
+                self.slots[node] = tuple([(of[operand], 1, 1) for operand in operands])
 
     def key(self, node: int) -> Any:
         """The key of a node that is not a chain: its op and the classes of its operands."""
@@ -187,7 +175,7 @@ class _Classing:
         real: dict[int, np.ndarray] = {}
         for key in self.known_as_ragged:
             found, name = self.lengths[key], self.first[key]
-            widths = _columns_maxima(list(found.values()))
+            widths = [max(column) for column in zip(*found.values(), strict=True)]
             self.slots[name] = tuple([(*slot[:2], w) for slot, w in zip(self.slots[name], widths, strict=True)])
             real[number[name]] = np.array(list(found.values()), dtype=np.int64)
             for node, lengths in found.items():
@@ -204,14 +192,9 @@ class _Classing:
 
 def _is_worth_merging(lengths: Counter[tuple[int, ...]]) -> bool:
     """Whether sums of these lengths, counted, are better as one class than as several."""
-    if len(lengths) < FEWEST_LENGTHS:
-        return False
-    padded = sum(_columns_maxima(list(lengths))) * lengths.total()
-    return padded <= MOST_PADDING * sum([sum(each) * count for each, count in lengths.items()])
-
-
-def _columns_maxima(rows: Sequence[Sequence[int]]) -> list[int]:
-    return [max(column) for column in zip(*rows, strict=True)]
+    padded = sum([max(column) for column in zip(*lengths, strict=True)]) * lengths.total()
+    real = sum([sum(each) * count for each, count in lengths.items()])
+    return len(lengths) >= FEWEST_LENGTHS and padded <= MOST_PADDING * real
 
 
 def _padded(row: list[int], lengths: Sequence[int], widths: Sequence[int]) -> list[int]:
@@ -234,19 +217,13 @@ def _chains(graph: Graph) -> dict[int, list[tuple[int, int]]]:
     flat = np.fromiter(chain.from_iterable(graph.operands), np.int64)
     uses = np.bincount(flat, minlength=len(graph)).tolist()
     terms: dict[int, list[tuple[int, int]]] = {}
-    for node, rule in enumerate(graph.rules):
+    for node, (rule, operands) in enumerate(zip(graph.rules, graph.operands, strict=True)):
         if rule is ops.add or rule is ops.larger:
-            a, b = graph.operands[node]
-            linked = graph.rules[a] is rule and uses[a] == 1
-            these = terms.pop(a) if linked else [(a, 1)]  # extended in place, because long sums chain on the left
-            if graph.rules[b] is rule and uses[b] == 1:
-                these += terms.pop(b)
-            else:
-                these.append((b, 1))
-            terms[node] = these
-        elif rule is ops.sub:  # never part of a chain: whether `a` has other uses must not change its class
-            a, b = graph.operands[node]
-            terms[node] = [(a, 1), (b, -1)]
+            a, b = [terms.pop(k) if graph.rules[k] is rule and uses[k] == 1 else [(k, 1)] for k in operands]
+            a += b  # in place, because long sums chain on the left
+            terms[node] = a
+        elif rule is ops.sub:  # never part of a chain: whether the first has other uses must not change its class
+            terms[node] = [(operands[0], 1), (operands[1], -1)]
     return terms
 
 

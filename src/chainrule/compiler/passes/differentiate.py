@@ -1,17 +1,14 @@
 """Differentiation of an array program: the same chain rule, one whole statement at a time.
 
 The statement `out = f(x, …)` in some loops gives `dx += dout · ∂f/∂x` in the same loops. Contributions are summed over
-a loop that does not move x, so it becomes a reduction; the others are the loops of the new statement. The transposed
-products of a layer's backward pass come out of this by themselves. A `Repeat` gives a `Repeat` of its statements'
-contributions, in which time runs backward.
-
-Compared with scalar nodes, statements halve the number of nodes that the compiler has to sort, and make the backward
-pass as regular as the forward pass.
+a loop that does not move x, so it becomes a reduction, and the transposed products of a layer's backward pass come out
+by themselves. A `Repeat` gives a `Repeat` in which time runs backward.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
 from chainrule import ops
 from chainrule.compiler.passes.program import (
@@ -26,7 +23,6 @@ from chainrule.compiler.passes.program import (
     Statement,
     Term,
     dependents,
-    turns,
 )
 
 
@@ -97,7 +93,7 @@ def _fills_rows(contributions: Sequence[Statement], count: int) -> bool:
     first = contributions[0]
     target, size = first.target, first.target.repeat
     same_row = all(c.target.table is None and (c.target.base, c.target.repeat) == (0, size) for c in contributions)
-    whole = is_injective(first) and turns(first.loops) == size and size * count == target.array.size
+    whole = is_injective(first) and prod(first.loops) == size and size * count == target.array.size
     return same_row and whole and all(_reach(contribution) < size for contribution in contributions)
 
 
@@ -185,7 +181,7 @@ def _begin(contribution: Statement, started: set[Array]) -> list[Statement]:
     if array in started:
         return []
     started.add(array)
-    if is_injective(contribution) and turns(contribution.loops) == array.size:
+    if is_injective(contribution) and prod(contribution.loops) == array.size:
         contribution.accumulate = False
         return []
     return [_zero(array)]

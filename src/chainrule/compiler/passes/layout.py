@@ -1,36 +1,21 @@
 """Layout: where the elements of each array lie in memory.
 
-Lifting numbers the elements of an array in order of creation. Code that goes through examples one by one thus stores
-each example contiguously, but vector instructions want the same element of neighbouring examples side by side. So:
-
-1. every array gets a shape from the loops that fill it, and loops that run over several of its axes are split;
-2. an axis along which no parameter moves is like a batch: if an array has one, it becomes the innermost, padded to
-   whole cache lines. Of several, the axis that most loop turns ask for wins, or else the one its neighbours have;
-3. neighbouring loops that run through all their arrays as one loop would are joined again.
-
-Parameters keep their order, and so do arrays that could only be reshaped with tables. Statements without loops have no
-vote. Time is not such an axis: the rows that a recurrence goes through one after another stay rows.
+Lifting numbers the elements in order of creation, often one example after another, but vector instructions want the
+same element of neighbouring examples side by side. So every array gets a shape from the loops that fill it, and an axis
+along which no parameter moves, which is like a batch, becomes the innermost, padded to whole cache lines. Parameters
+keep their order, and so do arrays that could only be reshaped with tables. Time is not such an axis: the rows that a
+recurrence goes through one after another stay rows.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 
 import numpy as np
 
-from chainrule.compiler.passes.program import (
-    Access,
-    Array,
-    ArrayProgram,
-    Repeat,
-    Shape,
-    Statement,
-    Term,
-    row_major,
-    turns,
-)
+from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Shape, Statement, Term, row_major
 
 LINE = 8  # doubles per cache line
 
@@ -60,33 +45,20 @@ def _refine(program: ArrayProgram) -> tuple[list[Statement], dict[Array, Shape]]
     """The statements, with loops split until none runs over two axes of an array at once; and the arrays' shapes."""
     statements = program.statements
     shapes: dict[Array, Shape] = {}
-    looped = [k for k, statement in enumerate(statements) if _has_loops(statement)]
+    looped = [k for k, s in enumerate(statements) if s.loops or any(term.loops for term in s.terms)]
     changed = True
     while changed:
         changed = False
         for k in looped:
-            statement = statements[k]
-            for access, loops in _all_accesses(statement):
+            for access, loops in statements[k].accesses_in_loops():
                 shape = _shape(access, loops)
                 if shape and len(shape) > len(shapes.get(access.array, ())):
                     shapes[access.array] = shape
                     changed = True
-            split = _split(statement, shapes)
-            if split:
+            if split := _split(statements[k], shapes):
                 statements[k] = split
                 changed = True
     return statements, shapes
-
-
-def _has_loops(statement: Statement) -> bool:
-    return bool(statement.loops) or any(term.loops for term in statement.terms)
-
-
-def _all_accesses(statement: Statement) -> list[tuple[Access, Shape]]:
-    found = [(statement.target, statement.loops)]
-    for term in statement.terms:
-        found += [(access, statement.loops + term.loops) for access in term.expression.accesses()]
-    return found
 
 
 def _shape(access: Access, loops: Shape) -> Shape | None:
@@ -106,7 +78,7 @@ def _shape(access: Access, loops: Shape) -> Shape | None:
 
 def _split(statement: Statement, shapes: dict[Array, Shape]) -> Statement | None:
     """The statement with one loop split in two, where an array needs it."""
-    for access, loops in _all_accesses(statement):
+    for access, loops in statement.accesses_in_loops():
         shape = shapes.get(access.array)
         if shape is None or access.table is not None:
             continue
@@ -133,12 +105,10 @@ def _split_loop(statement: Statement, loops: Shape, d: int, inner: int) -> State
         whole = statement.map(change)
         whole.loops = extents(statement.loops, d)
         return whole
-    terms = []
-    for term in statement.terms:
-        if statement.loops + term.loops == loops and len(term.loops) > d - outer_count:
-            terms.append(Term(term.expression.map(change), extents(term.loops, d - outer_count), term.sign))
-        else:
-            terms.append(term)
+    terms = list(statement.terms)
+    for k, term in enumerate(terms):
+        if statement.loops + term.loops == loops:
+            terms[k] = Term(term.expression.map(change), extents(term.loops, d - outer_count), term.sign)
     return statement.with_terms(terms)
 
 
@@ -196,18 +166,14 @@ class _Layout:
 
 def _layouts(statements: list[Statement], shapes: dict[Array, Shape], program: ArrayProgram) -> dict[Array, _Layout]:
     """A layout for each array that has a batch-like axis and can be reshaped."""
-    counts = [
-        count
-        for step in program.steps
-        for count in ([step.count] * len(step.body) if isinstance(step, Repeat) else [1])
-    ]
+    counts = [step.count for step in program.steps for _ in step.body]
     votes = _Votes(shapes, {program.leaves.get("parameter"), program.gradient, program.output})
     for statement, count in zip(statements, counts, strict=True):
         votes.take(statement, count)
     inner_axes = votes.inner_axes().items()
     layouts = {array: _Layout(shapes[array], inner) for array, inner in inner_axes if inner < len(shapes[array]) - 1}
     for statement, count in zip(statements, counts, strict=True):
-        for access, loops in _all_accesses(statement):
+        for access, loops in statement.accesses_in_loops():
             if access.array in layouts and not layouts[access.array].fits(access, loops, count):
                 del layouts[access.array]
     return layouts
@@ -232,8 +198,8 @@ class _Votes:
                     continue
                 moved = [axis for access in accesses if (axis := self.axis(access, d))]
                 for this in moved:
-                    self.votes[this[0]][this[1]] += count * turns(loops)
-                    self.side_by_side[this].update({other: count * turns(loops) for other in moved if other != this})
+                    self.votes[this[0]][this[1]] += count * prod(loops)
+                    self.side_by_side[this].update({other: count * prod(loops) for other in moved if other != this})
 
     def axis(self, access: Access, d: int) -> tuple[Array, int] | None:
         """The array, and its axis, that loop d runs along; None if there is none or it must not be moved."""
@@ -264,11 +230,8 @@ class _Votes:
 
         Constants do not count: one that is the same in all examples would speak against the examples.
         """
-        return sum(
-            count
-            for (other, at), count in self.side_by_side[array, axis].items()
-            if found.get(other) == at and other.numbers is None
-        )
+        neighbours = self.side_by_side[array, axis].items()
+        return sum(count for (other, at), count in neighbours if found.get(other) == at and other.numbers is None)
 
 
 def _winner(votes: Mapping[int, int]) -> int | None:
@@ -280,29 +243,26 @@ def _winner(votes: Mapping[int, int]) -> int | None:
 
 def _joined(statement: Statement) -> Statement:
     """The statement with neighbouring loops merged where a single loop visits every array in the same order."""
-    for d in reversed(range(len(statement.loops) - 1)):
-        if _is_one_loop(d, statement.loops[d + 1], [access for access, _ in _all_accesses(statement)]):
-            loops = _join(statement.loops, d)
-            statement = statement.map(lambda access, d=d: _without(access, d))  # type: ignore[misc]
-            statement.loops = loops
-    outer = len(statement.loops)
+    change, loops = _join(statement.loops, 0, [statement.target, *statement.accesses()])
+    statement = statement.map(change)
+    statement.loops = loops
     terms = []
     for term in statement.terms:
-        for d in reversed(range(len(term.loops) - 1)):
-            if _is_one_loop(outer + d, term.loops[d + 1], list(term.expression.accesses())):
-                expression = term.expression.map(lambda access, d=d: _without(access, outer + d))  # type: ignore[misc]
-                term = Term(expression, _join(term.loops, d), term.sign)
-        terms.append(term)
+        change, inner = _join(term.loops, len(loops), list(term.expression.accesses()))
+        terms.append(Term(term.expression.map(change), inner, term.sign))
     return statement.with_terms(terms)
 
 
-def _is_one_loop(d: int, inner: int, accesses: list[Access]) -> bool:
-    return all(access.strides[d] == access.strides[d + 1] * inner for access in accesses)
+def _join(loops: Shape, outer: int, accesses: list[Access]) -> tuple[Callable[[Access], Access], Shape]:
+    """How accesses change when loops, which are inside `outer` others, are merged where possible; and their extents."""
+    kept, extents = list(range(len(loops))), list(loops)
+    for d in reversed(range(len(loops) - 1)):
+        if all(a.strides[outer + d] == a.strides[outer + kept[d + 1]] * extents[d + 1] for a in accesses):
+            extents[d : d + 2] = [extents[d] * extents[d + 1]]
+            del kept[d]
 
+    def change(access: Access) -> Access:
+        before, after = access.strides[:outer], access.strides[outer + len(loops) :]
+        return access.with_strides((*before, *[access.strides[outer + d] for d in kept], *after))
 
-def _join(loops: Shape, d: int) -> Shape:
-    return (*loops[:d], loops[d] * loops[d + 1], *loops[d + 2 :])
-
-
-def _without(access: Access, d: int) -> Access:
-    return access.with_strides((*access.strides[:d], *access.strides[d + 1 :]))
+    return change, tuple(extents)

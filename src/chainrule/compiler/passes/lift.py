@@ -1,19 +1,15 @@
 """Lifting: from a scalar graph to an array program.
 
-Nodes are classed (`classes`), and classes that repeat in time are found (`recurrence`). Here every class becomes a
-statement. The operands' positions in their own arrays are sequences of integers; the loop nest that reproduces them
-(base + Σ stride·index) is the statement's. A product that is used in one sum only becomes part of that sum: a dot
-product. The classes of a recurrence become the body of a `Repeat`: one statement for all times, and one array whose
-rows are the times.
-
-Positions that are not affine stay in a table.
+Every class becomes a statement, in the loop nest that reproduces its operands' positions (base + Σ stride·index);
+positions that are not affine stay in a table. A product that is used in one sum only becomes part of that sum: a dot
+product. The classes of a recurrence become the body of a `Repeat`, and its times the rows of one array.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from math import gcd
+from math import gcd, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -33,14 +29,11 @@ from chainrule.compiler.passes.program import (
     Statement,
     Term,
     row_major,
-    turns,
 )
 from chainrule.compiler.passes.recurrence import Recurrence, find_recurrences
 from chainrule.compiler.trace.graph import KINDS, Graph
 
 MOST_STATEMENTS = 3000  # LLVM takes about 5 ms for each
-
-Strides = tuple[int, ...]
 
 
 class IrregularityError(ValueError):
@@ -63,7 +56,7 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS) -> ArrayProgram
     return _Lifter(graph, classes, recurrences).program()
 
 
-def loop_nest(streams: np.ndarray) -> tuple[Shape, list[Strides]] | None:
+def loop_nest(streams: np.ndarray) -> tuple[Shape, list[Shape]] | None:
     """The nest in which every row of `streams` is affine: its extents and each row's strides. None if there is none.
 
     >>> loop_nest(np.array([[0, 1, 2, 0, 1, 2], [5, 5, 5, 7, 7, 7]]))
@@ -107,12 +100,8 @@ class _Lifter:
         self.recurrences = {run.start: run for run in recurrences}
         self.arrays: dict[int, Array] = {}
         self.starts = np.array([run.start for run in recurrences], dtype=np.int64)
-        self.ahead = {
-            place - k * run.period: run
-            for run in recurrences
-            for place in run.before
-            for k in range(1, run.before[place] + 1)
-        }
+        before = [(run, place, rows) for run in recurrences for place, rows in run.before.items()]
+        self.ahead = {place - k * run.period: run for run, place, rows in before for k in range(1, rows + 1)}
         self.leaves: dict[str, Array] = {}
         self.root = int(classes.of[-1])
         self.numbers = np.zeros(0)  # the constants
@@ -214,7 +203,7 @@ class _Lifter:
         step = run.steps[index][slot]
         return Factor(array, positions, step.distance + step.follows * int(self.classes.sizes[operand]))
 
-    def term(self, factors: list[Factor], loops: Shape, outer: list[Strides] | None) -> Term:
+    def term(self, factors: list[Factor], loops: Shape, outer: list[Shape] | None) -> Term:
         """A run of terms; `outer` holds the variable factors' strides in the statement's loops, or None for a table."""
         inner, strides = _inner_loops(factors, outer)
         operands: list[Expression] = []
@@ -233,7 +222,7 @@ class _Lifter:
     def mask(self, terms: list[Term], lengths: np.ndarray, loops: Shape) -> None:
         """Mask the terms that only pad the rows of a ragged sum."""
         for term, real in zip(terms, lengths.T, strict=True):
-            width = turns(term.loops)
+            width = prod(term.loops)
             if (real < width).any():
                 mask = (np.arange(width) < real[:, None]).astype(np.float64)
                 chosen = self.constant(mask.reshape(1, *loops, *term.loops), "mask")
@@ -270,7 +259,7 @@ def _rows_together(slots: list[list[Factor]], signs: list[int]) -> tuple[list[li
     return merged, [sign for _, sign, _ in groups]
 
 
-def _outer_loops(slots: list[list[Factor]], count: int) -> tuple[Shape, list[list[Strides] | None]]:
+def _outer_loops(slots: list[list[Factor]], count: int) -> tuple[Shape, list[list[Shape] | None]]:
     """The loops over the members of a class, and in them the strides of each slot's variable factors.
 
     None stands for strides where a slot needs a table. If no nest suits all other slots, there is one loop over all
@@ -288,13 +277,13 @@ def _outer_loops(slots: list[list[Factor]], count: int) -> tuple[Shape, list[lis
     return nest[0], [None if each is None else list(islice(strides, len(each))) for each in firsts]
 
 
-def _in_one_loop(streams: np.ndarray) -> list[Strides] | None:
+def _in_one_loop(streams: np.ndarray) -> list[Shape] | None:
     """The stride of each row, if all rows are affine in one loop."""
     steps = np.diff(streams, axis=1)
     return [(int(step),) for step in steps[:, 0]] if (steps == steps[:, :1]).all() else None
 
 
-def _inner_loops(factors: list[Factor], outer: list[Strides] | None) -> tuple[Shape, Iterator[Strides] | None]:
+def _inner_loops(factors: list[Factor], outer: list[Shape] | None) -> tuple[Shape, Iterator[Shape] | None]:
     """The loops over a run of terms, and the variable factors' strides in all loops; None if they need a table."""
     run = factors[0].positions.shape[-1]
     nest = None if outer is None else loop_nest(_variable(factors)[:, 0])

@@ -49,11 +49,8 @@ class ArgumentNames(Sequence[str]):
     """
 
     def __init__(self, function: Callable[..., Any], structure: Structure, used: Any, examples: int = 0) -> None:
-        every = [
-            (argument, path)
-            for argument, part in zip(_parameters(function, len(structure)), structure, strict=True)
-            for path in _paths(part)
-        ]
+        parts = zip(_parameters(function, len(structure)), structure, strict=True)
+        every = [(argument, path) for argument, part in parts for path in _paths(part)]
         self.used = [every[k] for k in used]
         self.examples = examples
 

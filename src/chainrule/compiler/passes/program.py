@@ -1,15 +1,9 @@
 """The array program: what the compiler finds. Arrays of numbers, and statements that fill them in loops.
 
-    h[100,16] = b[16] + Σk w[16,k]·x[100,k]
+h[100,16] = b[16] + Σk w[16,k]·x[100,k]
 
-A statement has a loop nest. Its value is a sum of terms, and each term may have its own reduction loops inside those of
-the statement. An `Access` says which element of an array a turn of the loops touches: base + Σ stride·index, or an
-entry of a table where that does not fit.
-
-A recurrence is a `Repeat`: statements that run in order, once per time r, on rows of arrays that move with r.
-
-    repeat r<1000:
-      h[1+r] = tanh(v[r])
+repeat r<1000:  # a recurrence: statements in order, once per time r, on rows of arrays that move with r
+  h[1+r] = tanh(v[r])
 """
 
 from __future__ import annotations
@@ -24,6 +18,7 @@ from chainrule import ops
 from chainrule.compiler.passes.naming import name_of
 
 Shape = tuple[int, ...]
+ApplyOp = Callable[[ops.Op, tuple[Any, ...]], Any]  # on any kind of number
 LETTERS = "ijklmnuvw"  # of the loops, outermost first; r is the time in a Repeat
 NOTHING = -0.0  # what a sum starts with: unlike 0.0 it leaves every number unchanged, -0.0 too
 
@@ -62,6 +57,10 @@ class Expression(ops.Carrier):
         """The same expression with every access changed."""
         return self
 
+    def evaluate(self, read: Callable[[Access], Any], apply: ApplyOp, number: Callable[[float], Any] = float) -> Any:
+        """The value in a backend's kind of numbers, which reads elements and applies ops."""
+        raise NotImplementedError
+
     def show(self, loops: Shape) -> str:
         """Readable text, inside loops of these extents."""
         return repr(self)
@@ -72,6 +71,9 @@ class Number(Expression):
 
     def __init__(self, value: float) -> None:
         self.value = value
+
+    def evaluate(self, read: Callable[[Access], Any], apply: ApplyOp, number: Callable[[float], Any] = float) -> Any:
+        return number(self.value)
 
     def __repr__(self) -> str:
         return f"{self.value:g}"
@@ -93,12 +95,14 @@ class Access(Expression):
     def map(self, change: Callable[[Access], Access]) -> Expression:
         return change(self)
 
+    def evaluate(self, read: Callable[[Access], Any], apply: ApplyOp, number: Callable[[float], Any] = float) -> Any:
+        return read(self)
+
     def widened(self, loops: int) -> Access:
         """The same element inside `loops` more loops, which do not move it."""
         return self.with_strides(self.strides + (0,) * loops)
 
     def with_strides(self, strides: Sequence[int]) -> Access:
-        """The same access in other loops."""
         return Access(self.array, self.base, strides, self.table, self.repeat)
 
     def positions(self, loops: Shape, time: int = 0) -> Any:
@@ -125,9 +129,7 @@ class Access(Expression):
 
 def _affine(base: int, moves: Sequence[tuple[int, str]], signed: bool = False) -> str:
     """`base + Σ stride·letter` without zeros; `signed` text continues a sum, and may be empty."""
-    parts = [
-        f"{stride:+}{letter}" if abs(stride) != 1 else f"{stride:+}"[0] + letter for stride, letter in moves if stride
-    ]
+    parts = [(f"{stride:+}" if abs(stride) != 1 else f"{stride:+}"[0]) + letter for stride, letter in moves if stride]
     if base or not (parts or signed):
         parts.insert(0, f"{base:+}")
     text = "".join(parts)
@@ -147,6 +149,9 @@ class Apply(Expression):
 
     def map(self, change: Callable[[Access], Access]) -> Expression:
         return Apply(self.op, tuple(operand.map(change) for operand in self.operands))
+
+    def evaluate(self, read: Callable[[Access], Any], apply: ApplyOp, number: Callable[[float], Any] = float) -> Any:
+        return apply(self.op, tuple([operand.evaluate(read, apply, number) for operand in self.operands]))
 
     def show(self, loops: Shape) -> str:
         shown = [operand.show(loops) for operand in self.operands]
@@ -173,15 +178,13 @@ class Statement:
     """`target = Σ terms`, or `target += Σ terms`, for every turn of the loops.
 
     Or `target = max terms`: `join`, the op `add` or `larger`, combines the terms, and the turns of a term's reduction.
+    Like a `Repeat`, it has a body, which is itself, and times, of which there is one.
     """
 
+    count, times = 1, range(1)
+
     def __init__(
-        self,
-        target: Access,
-        loops: Shape,
-        terms: Sequence[Term],
-        accumulate: bool = False,
-        join: ops.Op = ops.add,
+        self, target: Access, loops: Shape, terms: Sequence[Term], accumulate: bool = False, join: ops.Op = ops.add
     ) -> None:
         self.target = target
         self.loops = loops
@@ -190,7 +193,6 @@ class Statement:
         self.join = join
 
     def with_terms(self, terms: Sequence[Term]) -> Statement:
-        """The same statement with other terms."""
         return Statement(self.target, self.loops, terms, self.accumulate, self.join)
 
     def accesses(self) -> Iterator[Access]:
@@ -198,10 +200,28 @@ class Statement:
         for term in self.terms:
             yield from term.expression.accesses()
 
+    def accesses_in_loops(self) -> Iterator[tuple[Access, Shape]]:
+        """The target and what the terms read, each with the loops around it."""
+        yield self.target, self.loops
+        for term in self.terms:
+            yield from ((access, self.loops + term.loops) for access in term.expression.accesses())
+
     def map(self, change: Callable[[Access], Access]) -> Statement:
         """The same statement with every access changed, including the target."""
         terms = [Term(term.expression.map(change), term.loops, term.sign) for term in self.terms]
         return Statement(change(self.target), self.loops, terms, self.accumulate, self.join)
+
+    def joined(self, values: Iterator[Any], apply: ApplyOp) -> Any:
+        """The sum of the terms, or the largest of them, from their values."""
+        first, *others = self.terms
+        total = next(values) if first.sign > 0 else apply(ops.neg, (next(values),))
+        for term, value in zip(others, values, strict=True):
+            total = apply(self.join if term.sign > 0 else ops.sub, (total, value))
+        return total
+
+    @property
+    def body(self) -> tuple[Statement]:
+        return (self,)
 
     @property
     def affine(self) -> bool:
@@ -214,9 +234,8 @@ class Statement:
         sums = self.join is ops.add
         for term in self.terms:
             inner = range(len(self.loops), len(self.loops) + len(term.loops))
-            sigma = "".join(
-                f"{'Σ' if sums else 'max '}{LETTERS[d]}<{n} " for d, n in zip(inner, term.loops, strict=True)
-            )
+            op = "Σ" if sums else "max "
+            sigma = "".join(f"{op}{LETTERS[d]}<{n} " for d, n in zip(inner, term.loops, strict=True))
             sign = "- " if term.sign < 0 else "" if not parts else "+ " if sums else "max "
             parts.append(sign + sigma + term.expression.show(self.loops + term.loops))
         return parts
@@ -241,7 +260,6 @@ class Repeat:
         return range(self.count - 1, -1, -1) if self.backward else range(self.count)
 
     def with_body(self, body: Sequence[Statement]) -> Repeat:
-        """The same times with other statements."""
         return Repeat(self.count, body, self.backward)
 
     def __repr__(self) -> str:
@@ -261,10 +279,7 @@ class ArrayProgram:
     @property
     def statements(self) -> list[Statement]:
         """Every statement in order; those in a Repeat once."""
-        found: list[Statement] = []
-        for step in self.steps:
-            found += step.body if isinstance(step, Repeat) else (step,)
-        return found
+        return [statement for step in self.steps for statement in step.body]
 
     def arrays(self) -> list[Array]:
         """Every array that is read or written, in order of appearance."""
@@ -300,23 +315,16 @@ class ArrayProgram:
         known = ("parameter", "input", "captured", "constant", "mask")
         written = {array: np.full(array.size, array.kind in known) for array in self.arrays()}
         for step in self.steps:
-            once = step if isinstance(step, Repeat) else Repeat(1, (step,))
-            for statement in once.body:
-                _check_bounds(statement, once.count)
-            for time in once.times:
-                for statement in once.body:
+            for statement in step.body:
+                for access, loops in statement.accesses_in_loops():
+                    _check_access(access, loops, step.count, statement)
+            for time in step.times:
+                for statement in step.body:
                     _check_order(statement, time, written)
         return self
 
     def __str__(self) -> str:
         return "\n".join(map(repr, self.steps))
-
-
-def _check_bounds(statement: Statement, count: int) -> None:
-    for term in statement.terms:
-        for access in term.expression.accesses():
-            _check_access(access, statement.loops + term.loops, count, statement)
-    _check_access(statement.target, statement.loops, count, statement)
 
 
 def _check_access(access: Access, loops: Shape, count: int, statement: Statement) -> None:
@@ -339,20 +347,14 @@ def _reach(low: int, high: int, moves: Iterable[tuple[int, int]]) -> tuple[int, 
 
 
 def _check_order(statement: Statement, time: int, written: dict[Array, Any]) -> None:
-    for term in statement.terms:
-        for access in term.expression.accesses():
-            if not written[access.array][access.positions(statement.loops + term.loops, time)].all():
-                raise AssertionError(f"{access.array} is read before it is written: {statement}")
-    target = statement.target
-    places = target.positions(statement.loops, time)
+    (target, loops), *reads = statement.accesses_in_loops()
+    for access, around in reads:
+        if not written[access.array][access.positions(around, time)].all():
+            raise AssertionError(f"{access.array} is read before it is written: {statement}")
+    places = target.positions(loops, time)
     if statement.accumulate and not written[target.array][places].all():
         raise AssertionError(f"{target.array} is added to before it is written: {statement}")
     written[target.array][places] = True
-
-
-def turns(loops: Shape) -> int:
-    """How often the body of a loop nest runs."""
-    return prod(loops)
 
 
 def row_major(shape: Shape) -> tuple[int, ...]:

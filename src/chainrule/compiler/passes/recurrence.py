@@ -1,15 +1,10 @@
-"""Finding time: classes that repeat, one step of a recurrence after another.
+"""Finding time: the steps of a recurrence have classes of their own, but these follow one another in a pattern.
 
-Classing cannot merge the steps of a recurrence, because each reads the one before: h₁, h₂, … have their own classes.
-But these classes follow one another in a pattern, which is found here:
-
-1. classes of the same form (op, size, lengths of the slots) get the same number, and a stretch of numbers that repeats
-   with some period is a candidate;
-2. from each time to the next, every slot must read either the same class or the one a period later, and positions in it
-   that move by the same distance. Where that does not hold, as in a first step that reads a leaf, the stretch is cut.
-
-The classes in one place of the pattern are then rows of one array, and lifting makes the first period the body of a
-loop. All of this is arithmetic on whole columns of integers, so a thousand steps take hardly longer than a hundred.
+Classes of the same form (op, size, lengths of the slots) get the same number, and a stretch of numbers that repeats
+with some period is a candidate. From each time to the next, every slot must read either the same class or the one a
+period later, and positions in it that move by the same distance. Where that does not hold, as in a first step that
+reads a leaf, the stretch is cut. All of this is arithmetic on whole columns of integers, so a thousand steps take
+hardly longer than a hundred.
 """
 
 from __future__ import annotations
@@ -72,9 +67,8 @@ class Recurrence:
         """This recurrence, if it holds in `classes`: at every time, the slots read what the steps say."""
         for index in self.body:
             column = 0
-            for slot, ((operand, _, length), step) in enumerate(
-                zip(classes.slots[index], self.steps[index], strict=True)
-            ):
+            pairs = zip(classes.slots[index], self.steps[index], strict=True)
+            for slot, ((operand, _, length), step) in enumerate(pairs):
                 expected = classes.rows(index)[:, column : column + length]
                 for time in range(1, self.count):
                     later = index + time * self.period
@@ -112,13 +106,8 @@ class _Search:
         self.classes = classes
         numbers: dict[object, int] = {}
         forms = zip(classes.kinds, classes.sizes.tolist(), classes.inlined.tolist(), classes.slots, strict=True)
-        self.forms = np.array(
-            [
-                numbers.setdefault((kind, size, inlined, *[slot[1:] for slot in slots]), len(numbers))
-                for kind, size, inlined, slots in forms
-            ],
-            dtype=np.int64,
-        )
+        keys = [(kind, size, inlined, *[slot[1:] for slot in slots]) for kind, size, inlined, slots in forms]
+        self.forms = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
         self.slot_starts = classes.slot_starts
         self.operands = classes.slot_operands
         self.pending: list[tuple[int, int, int, int]] = []

@@ -25,9 +25,8 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from chainrule.compiler.backends.array_ops import Numbers
-from chainrule.compiler.backends.xla.operations import apply
-from chainrule.compiler.backends.xla.runner import precision
-from chainrule.compiler.backends.xla.statements import computation
+from chainrule.compiler.backends.xla.programs import precision
+from chainrule.compiler.backends.xla.statements import apply, computation
 from chainrule.compiler.passes.batch import batched
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import padded

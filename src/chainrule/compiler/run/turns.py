@@ -1,6 +1,6 @@
 """What two threads must not do at once: compile one function, train the same parameters, borrow the same gradients.
 
-Calls that only read Values need no turns: each runs in its own memory (`backends.pool`).
+Calls that only read Values need no turns: each runs in its own memory (`backends.protocol`).
 """
 
 from __future__ import annotations

@@ -1,17 +1,21 @@
-"""The text of a whole program: one function per group of statements, `run` that calls them, and `drive`."""
+"""The text of a whole program: one function per group of statements, `run` that calls them, and `drive`.
+
+`drive` calls `run` again and again, before returning to Python. Before each run, one row of each input matrix is copied
+into memory; after it, one row of results is copied out, and an array is added, in doubles, to the row of sums of the
+present section. A matrix is given by its address, its width, and the place in memory that its rows go to or come from.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from string import Template
 
 import numpy as np
 
-from chainrule.compiler.backends.llvm.drive import drive
-from chainrule.compiler.backends.llvm.memory import Memory
+from chainrule.compiler.backends.llvm.fusion import Group, groups
 from chainrule.compiler.backends.llvm.nests import Nest
-from chainrule.compiler.backends.llvm.registers import Arithmetic
-from chainrule.compiler.backends.llvm.text import Element, Text
-from chainrule.compiler.passes.fusion import Group, groups
+from chainrule.compiler.backends.llvm.registers import Registers
+from chainrule.compiler.backends.llvm.text import DOUBLE, Element, Text
 from chainrule.compiler.passes.program import Array, ArrayProgram, Repeat, Statement
 
 LONGEST = 256  # statements of a Repeat that are compiled as one: LLVM's work on straight-line code is superlinear
@@ -19,6 +23,69 @@ ATTRIBUTES = """
 attributes #0 = { nounwind noinline "prefer-vector-width"="512" }
 attributes #1 = { nounwind alwaysinline }
 """
+REPEAT = Template("""  br label %before$k
+before$k:
+  br label %head$k
+head$k:
+  %r$k = phi i64 [ $first, %before$k ], [ %next$k, %head$k ]
+$calls
+  %next$k = add nsw i64 %r$k, $to_next
+  %done$k = icmp eq i64 %r$k, $last
+  br i1 %done$k, label %after$k, label %head$k
+after$k:""")
+MATRICES = ("in1", "in2", "out", "sums")
+PLACE = Template("""  %bytes.$name = mul i64 %width.$name, $bytes
+  %memory.$name = getelementptr $number, ptr %memory, i64 %place.$name
+""")
+ROW = Template("""  %offset.$name = mul i64 %time, %bytes.$name
+  %row.$name = getelementptr i8, ptr %$name, i64 %offset.$name
+  call void @llvm.memcpy.p0.p0.i64(ptr $target, ptr $source, i64 %bytes.$name, i1 false)
+""")
+DRIVE = Template("""
+define void @drive(ptr %memory, i64 %count, $arguments, i64 %section) {
+entry:
+$places
+  br label %test
+test:
+  %time = phi i64 [ 0, %entry ], [ %next, %turn ]
+  %more = icmp slt i64 %time, %count
+  br i1 %more, label %turn, label %end
+turn:
+$fill
+  call void @run(ptr %memory)
+$drain
+  %number.section = udiv i64 %time, %section
+  %offset.sums = mul i64 %number.section, %width.sums
+  %row.sums = getelementptr double, ptr %sums, i64 %offset.sums
+  call void @add(ptr %row.sums, ptr %memory.sums, i64 %width.sums)
+  %next = add i64 %time, 1
+  br label %test
+end:
+  ret void
+}
+
+define internal void @add(ptr noalias %sums, ptr noalias %numbers, i64 %count) #0 {
+entry:
+  br label %test
+test:
+  %k = phi i64 [ 0, %entry ], [ %next, %turn ]
+  %more = icmp slt i64 %k, %count
+  br i1 %more, label %turn, label %end
+turn:
+  %from = getelementptr $number, ptr %numbers, i64 %k
+  %to = getelementptr double, ptr %sums, i64 %k
+  %given = load <$line x $number>, ptr %from, align $bytes
+$widen
+  %before = load <$line x double>, ptr %to, align 8
+  %after = fadd <$line x double> %before, $wide
+  store <$line x double> %after, ptr %to, align 8
+  %next = add i64 %k, $line
+  br label %test
+end:
+  ret void
+}
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+""")
 
 
 class Module:
@@ -45,7 +112,7 @@ class Module:
         """A call of the function of some statements, which is inlined if it has no loops and `inline` says so."""
         inlined = inline and not group[0].loops and not any(term.loops for term in group[0].terms)
         text, name = Text(self.element, self.declarations), f"@s{len(self.functions)}"
-        Nest(Memory(Arithmetic(text), self.offsets, self.tables), group)
+        Nest(Registers(text, self.offsets, self.tables), group)
         head = f"define internal void {name}(ptr %memory, i64 %time) {'#1' if inlined else '#0'}"
         self.functions.append(text.function(head))
         return f"  call void {name}(ptr %memory, i64 {time})"
@@ -55,17 +122,25 @@ class Module:
         k = len(self.functions)
         calls = self._calls(step.body, f"%r{k}", len(step.body) <= LONGEST)
         first, last, to_next = step.times[0], step.times[-1], step.times.step
-        return "\n".join(
-            [
-                f"  br label %before{k}",
-                f"before{k}:",
-                f"  br label %head{k}",
-                f"head{k}:",
-                f"  %r{k} = phi i64 [ {first}, %before{k} ], [ %next{k}, %head{k} ]",
-                *calls,
-                f"  %next{k} = add nsw i64 %r{k}, {to_next}",
-                f"  %done{k} = icmp eq i64 %r{k}, {last}",
-                f"  br i1 %done{k}, label %after{k}, label %head{k}",
-                f"after{k}:",
-            ]
-        )
+        return REPEAT.substitute(k=k, first=first, calls="\n".join(calls), to_next=to_next, last=last)
+
+
+def drive(element: Element) -> str:
+    """The text of `drive`, in a module that has `run`."""
+
+    def row(name: str) -> str:
+        ends = [f"%memory.{name}", f"%row.{name}"]
+        target, source = ends if name.startswith("in") else reversed(ends)
+        return ROW.substitute(name=name, target=target, source=source)
+
+    number, line = element.name, element.line
+    known = {"number": number, "bytes": element.bytes, "line": line}
+    return DRIVE.substitute(
+        known,
+        arguments=", ".join(f"ptr %{name}, i64 %width.{name}, i64 %place.{name}" for name in MATRICES),
+        places="".join(PLACE.substitute(known, name=name) for name in MATRICES),
+        fill=row("in1") + row("in2"),
+        drain=row("out"),
+        widen="" if element is DOUBLE else f"  %wide = fpext <{line} x {number}> %given to <{line} x double>",
+        wide="%given" if element is DOUBLE else "%wide",
+    )

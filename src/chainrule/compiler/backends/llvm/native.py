@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -11,10 +10,10 @@ import llvmlite.binding as llvm
 import numpy as np
 from llvmlite.binding.newpassmanagers import NewPassManager
 
-from chainrule.compiler.backends.llvm.drive import MATRICES
-from chainrule.compiler.backends.llvm.module import Module
-from chainrule.compiler.backends.llvm.text import ELEMENTS, LINE, Element
-from chainrule.compiler.passes.fusion import stored, without_zeros
+from chainrule.compiler.backends.llvm.fusion import stored, without_zeros
+from chainrule.compiler.backends.llvm.module import MATRICES, Module
+from chainrule.compiler.backends.llvm.text import ELEMENTS, LINE
+from chainrule.compiler.backends.protocol import Results, Rows
 from chainrule.compiler.passes.program import Array, ArrayProgram
 
 
@@ -25,41 +24,42 @@ class Native:
         self.element = ELEMENTS[dtype]
         program = without_zeros(program)
         kept = stored(program)
-        self.offsets, self.size = _place([array for array in program.arrays() if array in kept], self.element)
+        self.offsets: dict[Array, int] = {}
+        self.size = 0
+        for array in program.arrays():
+            if array in kept:
+                self.offsets[array] = self.size
+                self.size += self.element.padded(array.size)
         module = Module(program, self.offsets, self.element)
         self.tables = module.tables
         self.engine = _compile(str(module))
         self.entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.engine.get_function_address("run"))
-        matrix, number = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64), ctypes.c_int64
-        self.drive = ctypes.CFUNCTYPE(None, ctypes.c_void_p, number, *matrix * len(MATRICES), *matrix, number)(
-            self.engine.get_function_address("drive")
-        )
+        address, number = ctypes.c_void_p, ctypes.c_int64
+        drive = ctypes.CFUNCTYPE(None, address, number, *(address, number, number) * len(MATRICES), number)
+        self.drive = drive(self.engine.get_function_address("drive"))
         self._allocate()
 
     def twin(self) -> Native:
-        """The same code with new memory."""
         other = copy(self)
         other._allocate()
         return other
 
     def _allocate(self) -> None:
-        self.memory = _aligned(self.size, self.element)
+        raw = np.zeros(self.size + self.element.line, self.element.dtype)
+        start = -raw.ctypes.data % LINE // self.element.bytes  # at a cache line
+        self.memory = raw[start : start + self.size]
         self.views = {array: self.memory[o : o + array.size] for array, o in self.offsets.items()}
         self.address = self.memory.ctypes.data
 
     def run(self) -> None:
-        """Fill every array from the leaves."""
         self.entry(self.address)
 
-    def run_many(
-        self, count: int, rows: Mapping[Array, np.ndarray], output: Array, summed: Array | None, section: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """As `ArrayBackend` says."""
+    def run_many(self, count: int, rows: Rows, output: Array, summed: Array | None, section: int) -> Results:
         given = {leaf: np.ascontiguousarray(matrix, dtype=self.element.dtype) for leaf, matrix in rows.items()}
         copied = {leaf: m for leaf, m in given.items() if not np.may_share_memory(m, self.views[leaf])}
         results = np.empty((count, output.size), dtype=self.element.dtype)
         size = summed.size if summed and count > 1 else 0  # those of one run are in the memory
-        sums = np.zeros((-(-count // section), _padded(size, self.element)))
+        sums = np.zeros((-(-count // section), self.element.padded(size)))
         places = [*self._matrices(copied), *self._matrices({output: results})[:3]]
         places += [sums.ctypes.data, sums.shape[1], self.offsets[summed] if summed else 0]
         self.drive(self.address, count, *places, section)
@@ -67,32 +67,10 @@ class Native:
             return results, self.views[summed].reshape(1, -1).astype(np.float64)
         return results, sums[:, :size]
 
-    def _matrices(self, matrices: Mapping[Array, np.ndarray]) -> list[int | None]:
+    def _matrices(self, matrices: Rows) -> list[int | None]:
         """For each of two matrices: its address, its width, and where in memory the array is."""
         found = [n for array, rows in matrices.items() for n in (rows.ctypes.data, rows.shape[1], self.offsets[array])]
         return [*found, *[None, 0, 0] * 2][:6]
-
-
-def _place(arrays: Sequence[Array], element: Element) -> tuple[dict[Array, int], int]:
-    """The offset of each array in memory, and the size of the whole."""
-    offsets, end = {}, 0
-    for array in arrays:
-        offsets[array] = end
-        end += _padded(array.size, element)
-    return offsets, end
-
-
-def _padded(size: int, element: Element) -> int:
-    """The room for `size` numbers: whole cache lines."""
-    line = LINE // element.bytes
-    return -(-size // line) * line
-
-
-def _aligned(size: int, element: Element) -> np.ndarray:
-    """Zeros that begin at a cache line."""
-    raw = np.zeros(size + LINE // element.bytes, dtype=element.dtype)
-    start = -raw.ctypes.data % LINE // element.bytes
-    return raw[start : start + size]
 
 
 def _compile(text: str) -> Any:

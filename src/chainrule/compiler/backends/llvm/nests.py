@@ -10,25 +10,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from chainrule import ops
-from chainrule.compiler.backends.llvm.memory import Memory
-from chainrule.compiler.backends.llvm.reductions import Reduction
-from chainrule.compiler.backends.llvm.registers import Register
-from chainrule.compiler.passes.fusion import Group, is_same
-from chainrule.compiler.passes.lanes import JAM, choose_jams, choose_lanes
-from chainrule.compiler.passes.program import Access, Apply, Expression, Number, Statement, Term
+from chainrule.compiler.backends.llvm.fusion import Group, is_same
+from chainrule.compiler.backends.llvm.lanes import JAM, choose_jams, choose_lanes
+from chainrule.compiler.backends.llvm.registers import ANY_ORDER, Register, Registers
+from chainrule.compiler.passes.program import NOTHING, Access, Expression, Statement, Term
 
 Tile = list[list[str]]
 
 
 class Nest:
-    """Writes a statement, and those that go along with it, to the text of `memory`."""
+    """Writes a statement, and those that go along with it, to the text of `registers`."""
 
-    def __init__(self, memory: Memory, group: Group) -> None:
-        self.memory = memory
-        self.text, self.arithmetic, self.element = memory.text, memory.arithmetic, memory.element
+    def __init__(self, registers: Registers, group: Group) -> None:
+        self.registers = registers
+        self.widest = registers.element.widest
         self.axis, self.statement = choose_lanes(group[0])
         self.followers = group[1:]
-        self.reduction = Reduction(self.arithmetic, self.statement.join)
+        self.reduction = Reduction(registers, self.statement.join)
         self.known: list[tuple[Access, Register]] = []  # what this turn has in registers
         self.jammed = choose_jams(self.statement, self.axis)
         self.lanes = 1
@@ -51,7 +49,7 @@ class Nest:
             self.nest(depth + 1, [[*indices, turn] for indices in tile for turn in turns])
 
         if depth == self.axis:
-            for start, stop, lanes in _chunks(extent, self.element.widest):
+            for start, stop, lanes in _chunks(extent, self.widest):
                 self.lanes = lanes
                 self.walk(start, stop, lanes, one)
             self.lanes = 1
@@ -73,27 +71,15 @@ class Nest:
             body(self.shifted(index, start))
             return []
 
-        self.loop(stop - start, step, [], once)
-
-    def loop(
-        self, stop: int, step: int, carried: list[Register], body: Callable[[str, list[Register]], list[Register]]
-    ) -> list[Register]:
-        """A loop over 0, step, …, below `stop`; `body` takes and returns the registers carried from turn to turn."""
-        results: list[Register] = []
-
-        def once(index: str, names: list[str]) -> list[str]:
-            pairs = zip(names, carried, strict=True)
-            results[:] = body(index, [Register(self.arithmetic, name, value.lanes) for name, value in pairs])
-            return [result.name for result in results]
-
-        self.text.loop(stop, step, [(self.element.lanes(value.lanes), value.name) for value in carried], once)
-        return results
+        self.registers.loop(stop - start, step, [], once)
 
     def shifted(self, index: str, offset: int) -> str:
         """The index, `offset` further on."""
         if offset == 0:
             return index
-        return str(int(index) + offset) if index.isdigit() else self.text.emit(f"add nuw nsw i64 {index}, {offset}")
+        if index.isdigit():
+            return str(int(index) + offset)
+        return self.registers.text.emit(f"add nuw nsw i64 {index}, {offset}")
 
     # The body: a sum of terms into the target.
 
@@ -115,49 +101,40 @@ class Nest:
             return False
         target, (first, second) = self.statement.target, tile[:2]
         moves = [stride for stride, a, b in zip(target.strides, first, second, strict=True) if a != b]
-        return moves == [1] and target.table is None and target.array in self.memory.offsets
+        return moves == [1] and target.table is None and target.array in self.registers.offsets
 
     def row(self, tile: Tile) -> None:
         """Results that lie side by side, stored as vectors."""
-        arithmetic, memory = self.arithmetic, self.memory
-        total = self.joined_terms(
-            self.statement, [self.reduce_across_lanes(term, tile) for term in self.statement.terms]
-        )
+        registers, sums = self.registers, [self.reduce_across_lanes(term, tile) for term in self.statement.terms]
+        total = self.statement.joined(iter(sums), registers.apply)
         for start in range(0, len(tile), JAM):
-            pointer, part = memory.address(self.statement.target, tile[start]), arithmetic.lanes_of(total, start, JAM)
+            pointer, part = registers.address(self.statement.target, tile[start]), registers.lanes_of(total, start, JAM)
             if self.statement.accumulate:
-                part = arithmetic.apply(ops.add, (memory.load_from(pointer, JAM), part))
-            memory.store_to(pointer, part)
+                part = registers.apply(ops.add, (registers.load_from(pointer, JAM), part))
+            registers.store_to(pointer, part)
 
     def finish(self, statement: Statement, indices: list[str], values: Sequence[Any]) -> None:
         """The statement for one turn, from the values of its terms."""
-        total = self.joined_terms(statement, values)
+        registers, target = self.registers, statement.target
+        total = statement.joined(iter(values), registers.apply)
         if statement.accumulate:
-            total = self.arithmetic.apply(ops.add, (self.load(statement.target, indices, self.lanes, self.axis), total))
-        result = self.arithmetic.register(total, self.lanes)
-        if statement.target.array in self.memory.offsets:
-            self.memory.store(statement.target, indices, result, self.axis)
+            total = registers.apply(ops.add, (self.load(target, indices, self.lanes, self.axis), total))
+        result = registers.register(total, self.lanes)
+        if target.array in registers.offsets:
+            registers.store(target, indices, result, self.axis)
         if self.followers:
-            self.known.append((statement.target, result))
-
-    def joined_terms(self, statement: Statement, values: Sequence[Any]) -> Any:
-        """The sum of the terms, or the largest of them, from their values."""
-        apply, signs = self.arithmetic.apply, [term.sign for term in statement.terms]
-        total = values[0] if signs[0] > 0 else apply(ops.neg, (values[0],))
-        for sign, value in zip(signs[1:], values[1:], strict=True):
-            total = apply(statement.join if sign > 0 else ops.sub, (total, value))
-        return total
+            self.known.append((target, result))
 
     # Terms.
 
-    def term(self, term: Term, tile: Tile) -> list[Any]:
+    def term(self, term: Term, tile: Tile) -> Sequence[Any]:
         """The value of a term for each entry of the tile."""
         if not term.loops:
             return [self.evaluate(term.expression, indices, self.lanes, self.axis) for indices in tile]
         if self.axis is not None:
             starts = [self.reduction.start(self.lanes)] * len(tile)
-            return list(self.reduce(term, tile, starts, 0, self.lanes, self.axis))
-        return self.arithmetic.apart(self.reduce_across_lanes(term, tile))
+            return self.reduce(term, tile, starts, 0, self.lanes, self.axis)
+        return list(self.registers.apart(self.reduce_across_lanes(term, tile)))
 
     def reduce(
         self, term: Term, tile: Tile, totals: list[Register], depth: int, lanes: int, axis: int, last: str = ""
@@ -166,47 +143,42 @@ class Nest:
         if depth == len(term.loops) - (1 if last else 0):
             ends = [last] if last else []
             values = [self.evaluate(term.expression, indices + ends, lanes, axis) for indices in tile]
-            joined = [self.reduction.join(*pair) for pair in zip(totals, values, strict=True)]
-            return [self.arithmetic.register(total, lanes) for total in joined]
+            totals = [self.reduction.join(*pair) for pair in zip(totals, values, strict=True)]
+            return [self.registers.register(total, lanes) for total in totals]
 
         def once(index: str, carried: list[Register]) -> list[Register]:
             inner = [[*indices, index] for indices in tile]
             return self.reduce(term, inner, carried, depth + 1, lanes, axis, last)
 
-        return self.loop(term.loops[depth], 1, totals, once)
+        return self.registers.loop(term.loops[depth], 1, totals, once)
 
     def reduce_across_lanes(self, term: Term, tile: Tile) -> Register:
         """Reductions with the lanes along their last loop, joined across lanes at the end: one lane per result."""
         axis = len(self.statement.loops) + len(term.loops) - 1
-        registers = 4 if len(tile) == 1 else 2 if len(tile) <= JAM else 1  # for each sum
+        each = 4 if len(tile) == 1 else 2 if len(tile) <= JAM else 1  # registers of a sum
         totals: list[Register] = []
-        for start, stop, lanes in _chunks(term.loops[-1], self.element.widest // 4 * registers):
+        for start, stop, lanes in _chunks(term.loops[-1], self.widest // 4 * each):
             starts = [self.reduction.start(lanes)] * len(tile)
 
             def chunk(index: str, carried: list[Register], start: int = start, lanes: int = lanes) -> list[Register]:
                 return self.reduce(term, tile, carried, 0, lanes, axis, self.shifted(index, start))
 
-            parts = chunk("0", starts) if stop - start == lanes else self.loop(stop - start, lanes, starts, chunk)
+            count, loop = stop - start, self.registers.loop
+            parts = chunk("0", starts) if count == lanes else loop(count, lanes, starts, chunk)
             pairs = zip(totals, parts, strict=True) if totals else ()
             totals = [self.reduction.join_narrower(*pair) for pair in pairs] or parts
         return self.reduction.across(totals)
 
     def evaluate(self, expression: Expression, indices: list[str], lanes: int, axis: int | None) -> Any:
         """The value of an expression, for `lanes` turns along `axis`."""
-        if isinstance(expression, Number):
-            return expression.value
-        if isinstance(expression, Access):
-            return self.load(expression, indices, lanes, axis)
-        assert isinstance(expression, Apply)
-        operands = tuple(self.evaluate(operand, indices, lanes, axis) for operand in expression.operands)
-        return self.arithmetic.apply(expression.op, operands)
+        return expression.evaluate(lambda access: self.load(access, indices, lanes, axis), self.registers.apply)
 
     def load(self, access: Access, indices: list[str], lanes: int, axis: int | None) -> Register:
         """Array elements, from registers if this turn has them there."""
         for target, register in self.known:
             if access.array is target.array and is_same(access, target):
                 return register
-        return self.memory.load(access, indices, lanes, axis)
+        return self.registers.load(access, indices, lanes, axis)
 
 
 def _chunks(extent: int, widest: int) -> list[tuple[int, int, int]]:
@@ -219,3 +191,59 @@ def _chunks(extent: int, widest: int) -> list[tuple[int, int, int]]:
         found.append((start, stop, lanes))
         start = stop
     return found
+
+
+class Reduction:
+    """A reduction by `op`, which is `add` or `larger`."""
+
+    def __init__(self, registers: Registers, op: ops.Op) -> None:
+        self.registers = registers
+        self.op = op
+
+    def start(self, lanes: int) -> Register:
+        """What the reduction begins with: it changes nothing."""
+        return self.registers.register(NOTHING if self.op is ops.add else -ops.INF, lanes)
+
+    def join(self, a: Register, b: Register) -> Register:
+        total: Register = self.registers.apply(self.op, (a, b))
+        return total
+
+    def join_narrower(self, wide: Register, narrow: Register) -> Register:
+        """Two parts, joined in the lanes that both have."""
+        if narrow.lanes == 1:
+            narrow = self.registers.side_by_side([narrow, self.start(1)], 2)
+        lanes = [min(lane, narrow.lanes) for lane in range(wide.lanes)]  # beyond its own, one that changes nothing
+        return self.join(wide, self.registers.shuffled(narrow, self.start(narrow.lanes).name, lanes))
+
+    def across(self, vectors: list[Register]) -> Register:
+        """A vector with one lane for each of these, which has all lanes of that one joined."""
+        count, lanes = len(vectors), vectors[0].lanes
+        if count == 1 or lanes == 1:
+            return self.registers.side_by_side([self._total(vector) for vector in vectors], count)
+        if count > lanes:
+            return self.registers.joined(self.across(vectors[: count // 2]), self.across(vectors[count // 2 :]))
+        while len(vectors) > 1:
+            vectors = [self._folded(a, b) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
+        while vectors[0].lanes > count:
+            vectors = [self._folded(vectors[0])]
+        return vectors[0]
+
+    def _folded(self, a: Register, b: Register | None = None) -> Register:
+        """Neighbouring lanes joined: those of `a`, then those of `b`."""
+        lanes, other = (2 * a.lanes, b.name) if b else (a.lanes, "poison")
+        even, odd = (self.registers.shuffled(a, other, range(start, lanes, 2)) for start in (0, 1))
+        return self.join(even, odd)
+
+    def _total(self, vector: Register) -> Register:
+        """All lanes joined."""
+        if vector.lanes == 1:
+            return vector
+        if self.op is not ops.add:
+            while vector.lanes > 2:
+                vector = self._folded(vector)
+            return self.join(*self.registers.apart(vector))
+        element = self.registers.element
+        one, many = element.name, element.lanes(vector.lanes)
+        function = f"{one} @llvm.vector.reduce.fadd.{element.suffix(vector.lanes)}"
+        self.registers.text.declarations.add(f"declare {function}({one}, {many})")
+        return self.registers.emit(f"call {ANY_ORDER} {function}({one} -0.0, {many} {vector.name})", 1)

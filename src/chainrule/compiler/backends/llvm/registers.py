@@ -1,86 +1,57 @@
-"""Arithmetic on registers: the rules of the op table run on them, as they run on any other kind of number."""
+"""Operations on registers: arithmetic, by the rules of the op table; lanes; loads and stores; loops."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.backends.llvm import kernels
 from chainrule.compiler.backends.llvm.text import DOUBLE, Text, constant, vector
-from chainrule.compiler.passes import powers
+from chainrule.compiler.passes.powers import power
+from chainrule.compiler.passes.program import Access, Array
 
 # Flags never assume away NaN or infinity. Products and sums are fused, and sums across lanes are in any order, but no
 # instruction has both flags: with `reassoc` and `contract` LLVM 22 rewrites (a*b + c*d) + e in place, and another sum
 # that shares a*b + c*d then has c*d in it twice.
 FUSED, ANY_ORDER = "contract", "reassoc"
 
-Write = Callable[[Text, Sequence[str], int], str]  # text, operands, lanes: the register of the result
-
-
-def _binary(instruction: str, text: Text, operands: Sequence[str], lanes: int) -> str:
-    return text.emit(f"{instruction} {FUSED} {text.element.lanes(lanes)} {operands[0]}, {operands[1]}")
-
-
-def _negated(text: Text, operands: Sequence[str], lanes: int) -> str:
-    return text.emit(f"fneg {text.element.lanes(lanes)} {operands[0]}")
-
-
-def _intrinsic(name: str, text: Text, operands: Sequence[str], lanes: int) -> str:
-    return text.intrinsic(name, operands, lanes)
-
-
-def _compared(predicate: str, text: Text, operands: Sequence[str], lanes: int) -> str:
-    """1.0 where the comparison holds, else 0.0."""
-    return _selected(predicate, text, operands, (_number(1.0, text, lanes), _number(0.0, text, lanes)), lanes)
-
-
-def _chosen(text: Text, operands: Sequence[str], lanes: int) -> str:
-    """The second operand where the first is not zero, else the third."""
-    return _selected("une", text, (operands[0], _number(0.0, text, lanes)), operands[1:], lanes)
-
-
-def _selected(predicate: str, text: Text, operands: Sequence[str], choices: Sequence[str], lanes: int) -> str:
-    kind = text.element.lanes(lanes)
-    condition = text.emit(f"fcmp {predicate} {kind} {operands[0]}, {operands[1]}")
-    return text.emit(f"select {vector('i1', lanes)} {condition}, {kind} {choices[0]}, {kind} {choices[1]}")
-
-
-def _number(value: float, text: Text, lanes: int) -> str:
-    return constant(text.element.name, text.element.literal(value), lanes)
-
-
-ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
-COMPARISONS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
-INTRINSICS = {"abs": "fabs", "sqrt": "sqrt", **{name: name for name in ("floor", "ceil", "trunc", "rint")}}
-INSTRUCTIONS: dict[str, Write] = {  # primitives of the op table that LLVM has; others are functions
-    **{name: partial(_binary, instruction) for name, instruction in ARITHMETIC.items()},
-    **{name: partial(_compared, predicate) for name, predicate in COMPARISONS.items()},
-    **{name: partial(_intrinsic, function) for name, function in INTRINSICS.items()},
-    "neg": _negated,
-    "where": _chosen,
-}
+# The primitives of the op table that LLVM has, on operands of type `kind`; others are functions.
+INSTRUCTIONS = {name: f"f{name} {FUSED} {{kind}} {{}}, {{}}" for name in ("add", "sub", "mul", "div")}
+INSTRUCTIONS["neg"] = "fneg {kind} {}"
+INTRINSICS = {"abs": "fabs", **{name: name for name in ("sqrt", "floor", "ceil", "trunc", "rint")}}
+COMPARISONS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une", "where": "une"}
 
 
 class Register(ops.Carrier):
     """A value in LLVM's text, with its number of lanes."""
 
-    def __init__(self, arithmetic: Arithmetic, name: str, lanes: int) -> None:
-        self.arithmetic = arithmetic
+    def __init__(self, registers: Registers, name: str, lanes: int) -> None:
+        self.registers = registers
         self.name = name
         self.lanes = lanes
 
     def _apply(self, op: ops.Op, operands: tuple[Any, ...]) -> Any:
-        return self.arithmetic.apply(op, operands)
+        return self.registers.apply(op, operands)
 
 
-class Arithmetic:
-    """Operations on registers, written to a text. Operands may be plain numbers; so may results that need no code."""
+class Registers:
+    """Operations on registers, written to a text. Operands may be plain numbers; so may results that need no code.
 
-    def __init__(self, text: Text) -> None:
+    `offsets` are the arrays that lie in memory. Tables of positions are added to `tables`, which must live as long as
+    the code.
+    """
+
+    def __init__(self, text: Text, offsets: Mapping[Array, int], tables: list[np.ndarray]) -> None:
         self.text = text
         self.element = text.element
+        self.offsets = offsets
+        self.tables = tables
+
+    def emit(self, instruction: str, lanes: int) -> Register:
+        return Register(self, self.text.emit(instruction), lanes)
 
     def apply(self, op: ops.Op, operands: tuple[Any, ...]) -> Any:
         """A primitive by its instruction, a kernel or the library; any other op by its rule."""
@@ -88,26 +59,37 @@ class Arithmetic:
         if not op.c or not widths:
             return op.forward(*operands)
         lanes = max(widths)
-        if op is ops.pow_ and not isinstance(operands[1], Register):
-            result = powers.power(operands[0], operands[1])
-            if result is not None:
-                return result
+        if op is ops.pow_ and not isinstance(operands[1], Register) and (result := power(*operands)) is not None:
+            return result
         registers = [self.register(operand, lanes) for operand in operands]
-        if write := INSTRUCTIONS.get(op.name):
-            return Register(self, write(self.text, [register.name for register in registers], lanes), lanes)
+        if name := self._primitive(op.name, [register.name for register in registers], lanes):
+            return Register(self, name, lanes)
         if kernels.pays(op.name, lanes):
             return self._kernel(op.name, registers[0])
         return self._narrowed(self.text.library(op.name, [self._widened(x) for x in registers], lanes), lanes)
 
+    def _primitive(self, name: str, operands: list[str], lanes: int) -> str | None:
+        """The result of an instruction of LLVM's own, if it has one."""
+        text, kind = self.text, self.element.lanes(lanes)
+        if name in INSTRUCTIONS:
+            return text.emit(INSTRUCTIONS[name].format(*operands, kind=kind))
+        if name in INTRINSICS:
+            return text.intrinsic(INTRINSICS[name], operands, lanes)
+        if name not in COMPARISONS:
+            return None
+        zero, one = (self.register(number, lanes).name for number in (0.0, 1.0))
+        a, b, yes, no = (operands[0], zero, *operands[1:]) if name == "where" else (*operands, one, zero)
+        condition = text.emit(f"fcmp {COMPARISONS[name]} {kind} {a}, {b}")
+        return text.emit(f"select {vector('i1', lanes)} {condition}, {kind} {yes}, {kind} {no}")
+
     def register(self, value: Any, lanes: int) -> Register:
         """`value` in `lanes` lanes."""
         if not isinstance(value, Register):
-            return Register(self, _number(value, self.text, lanes), lanes)
+            return Register(self, constant(self.element.name, self.element.literal(value), lanes), lanes)
         if value.lanes == lanes:
             return value
-        kind, first = self.element.lanes(lanes), self.text.insert("poison", value.name, 0, lanes)
-        mask = f"<{lanes} x i32> zeroinitializer"
-        return Register(self, self.text.emit(f"shufflevector {kind} {first}, {kind} poison, {mask}"), lanes)
+        kind, first = self.element.lanes(lanes), self._inserted("poison", value, 0, lanes)
+        return self.emit(f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer", lanes)
 
     # Elementary functions are computed in doubles, and floats widened and rounded around them: the error is then hardly
     # over half an ulp of a float, and one set of kernels serves both types.
@@ -116,7 +98,7 @@ class Arithmetic:
         """A function of `kernels`, on all lanes at once; on half of them if their doubles would not fit registers."""
         if x.lanes > DOUBLE.widest:
             half = x.lanes // 2
-            return self.joined([self._kernel(name, self.lanes_of(x, start, half)) for start in (0, half)])
+            return self.joined(*[self._kernel(name, self.lanes_of(x, start, half)) for start in (0, half)])
         self.text.declarations |= kernels.define(name, x.lanes)
         kind = DOUBLE.lanes(x.lanes)
         result = self.text.emit(f"call {kind} {kernels.symbol(name, x.lanes)}({kind} {self._widened(x)})")
@@ -136,28 +118,117 @@ class Arithmetic:
 
     # Lanes.
 
+    def shuffled(self, a: Register, other: str, chosen: Sequence[int]) -> Register:
+        """The chosen lanes of two vectors, which are counted through."""
+        kind, mask = self.element.lanes(a.lanes), ", ".join(f"i32 {lane}" for lane in chosen)
+        vectors = f"{kind} {a.name}, {kind} {other}"
+        return self.emit(f"shufflevector {vectors}, <{len(chosen)} x i32> <{mask}>", len(chosen))
+
     def lanes_of(self, x: Register, start: int, count: int) -> Register:
-        """`count` lanes from `start` on."""
-        chosen = range(start, start + count)
-        return Register(self, self.text.shuffle(x.name, "poison", x.lanes, chosen), count)
+        return self.shuffled(x, "poison", range(start, start + count))
 
-    def joined(self, halves: list[Register]) -> Register:
+    def joined(self, a: Register, b: Register) -> Register:
         """The lanes of two vectors in one."""
-        a, b = halves
-        return Register(self, self.text.shuffle(a.name, b.name, a.lanes, range(2 * a.lanes)), 2 * a.lanes)
+        return self.shuffled(a, b.name, range(2 * a.lanes))
 
-    def side_by_side(self, numbers: list[Register]) -> Register:
+    def side_by_side(self, numbers: Iterable[Register], lanes: int) -> Register:
         """A vector of these lanes."""
-        if len(numbers) == 1:
-            return numbers[0]
+        if lanes == 1:
+            return next(iter(numbers))
         result = "poison"
         for lane, number in enumerate(numbers):
-            result = self.text.insert(result, number.name, lane, len(numbers))
-        return Register(self, result, len(numbers))
+            result = self._inserted(result, number, lane, lanes)
+        return Register(self, result, lanes)
 
-    def apart(self, vector: Register) -> list[Register]:
+    def _inserted(self, vector: str, value: Register, lane: int, lanes: int) -> str:
+        """The vector with one lane replaced."""
+        kind, one = self.element.lanes(lanes), self.element.name
+        return self.text.emit(f"insertelement {kind} {vector}, {one} {value.name}, i32 {lane}")
+
+    def apart(self, vector: Register) -> Iterable[Register]:
         """Its lanes one by one."""
         if vector.lanes == 1:
             return [vector]
-        lanes = range(vector.lanes)
-        return [Register(self, self.text.extract(vector.name, lane, vector.lanes), 1) for lane in lanes]
+        kind = self.element.lanes(vector.lanes)
+        return (self.emit(f"extractelement {kind} {vector.name}, i32 {lane}", 1) for lane in range(vector.lanes))
+
+    # Memory.
+
+    def load(self, access: Access, indices: Sequence[str], lanes: int, axis: int | None) -> Register:
+        """The elements of `lanes` turns along `axis`; one, if they are the same."""
+        stride = access.strides[axis] if axis is not None and lanes > 1 else 0
+        if access.table is None and stride == 1:
+            return self.load_from(self.address(access, indices), lanes)
+        if stride == 0:
+            return self.load_from(self.address(access, indices), 1)
+        places = (self.address(access, indices, lane * stride) for lane in range(lanes))
+        return self.side_by_side((self.load_from(place, 1) for place in places), lanes)
+
+    def store(self, access: Access, indices: Sequence[str], value: Register, axis: int | None) -> None:
+        """Set the elements of as many turns along `axis` as the value has lanes."""
+        stride = access.strides[axis] if axis is not None and value.lanes > 1 else 0
+        if access.table is None and stride == 1:
+            self.store_to(self.address(access, indices), value)
+            return
+        for lane, part in enumerate(self.apart(value)):
+            self.store_to(self.address(access, indices, lane * stride), part)
+
+    def load_from(self, pointer: str, lanes: int) -> Register:
+        """Neighbouring elements."""
+        return self.emit(f"load {self.element.lanes(lanes)}, ptr {pointer}, align {self.element.bytes}", lanes)
+
+    def store_to(self, pointer: str, value: Register) -> None:
+        """Set neighbouring elements."""
+        kind = self.element.lanes(value.lanes)
+        self.text.lines.append(f"  store {kind} {value.name}, ptr {pointer}, align {self.element.bytes}")
+
+    def address(self, access: Access, indices: Sequence[str], extra: int = 0) -> str:
+        """A pointer to the element; through the table if there is one."""
+        emit, offset = self.text.emit, self.offsets[access.array]
+        table = access.table is not None
+        index = str(extra + access.base + (0 if table else offset))
+        for stride, name in zip(access.strides, indices, strict=True):
+            if stride and name != "0":
+                step = name if stride == 1 else emit(f"mul nsw i64 {name}, {stride}")
+                index = emit(f"add nsw i64 {step}, {index}")
+        if table:
+            self.tables.append(np.ascontiguousarray(access.table, dtype=np.int64))
+            pointer = f"inttoptr (i64 {self.tables[-1].ctypes.data} to ptr)"
+            entry = emit(f"getelementptr inbounds i64, ptr {pointer}, i64 {index}")
+            index = emit(f"load i64, ptr {entry}, !invariant.load !0")
+            self.text.declarations.add("!0 = !{}")
+        if access.repeat:
+            index = emit(f"add nsw i64 {index}, {emit(f'mul nsw i64 %time, {access.repeat}')}")
+        if table:
+            index = emit(f"add nsw i64 {index}, {offset}")
+        return emit(f"getelementptr inbounds {self.element.name}, ptr %memory, i64 {index}")
+
+    # Loops.
+
+    def loop(
+        self, stop: int, step: int, carried: list[Register], body: Callable[[str, list[Register]], list[Register]]
+    ) -> list[Register]:
+        """A loop over 0, step, …, below `stop`. `carried` are the first values of what each turn passes on.
+
+        `body` takes the index and these values, and returns their next ones; those of the last turn are the results.
+        """
+        text = self.text
+        before, head, after = text.label, f"head{text.count}", f"after{text.count}"
+        text.count += 1
+        text.lines += [f"  br label %{head}", f"{head}:"]
+        index, place = text.fresh(), len(text.lines)
+        inside = [Register(self, text.fresh(), value.lanes) for value in carried]
+        text.label = head
+        results = body(index, inside)
+        following = text.emit(f"add nuw nsw i64 {index}, {step}")
+        again = text.emit(f"icmp slt i64 {following}, {stop}")
+        kinds = ["i64", *[self.element.lanes(value.lanes) for value in carried]]
+        ends = [(index, "0", following)]
+        ends += [(x.name, first.name, next_.name) for x, first, next_ in zip(inside, carried, results, strict=True)]
+        text.lines[place:place] = [
+            f"  {inner} = phi {kind} [ {first}, %{before} ], [ {next_}, %{text.label} ]"
+            for kind, (inner, first, next_) in zip(kinds, ends, strict=True)
+        ]
+        text.lines += [f"  br i1 {again}, label %{head}, label %{after}", f"{after}:"]
+        text.label = after
+        return results

@@ -5,7 +5,7 @@ Values are named by their registers or written as constants; `lanes` says how ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -32,11 +32,12 @@ class Element:
         self.bytes = self.dtype.itemsize
         self.name = name
         self.code = code  # in the names of intrinsics
+        self.widest = WIDEST * 8 // self.bytes  # the most lanes: they fill the registers that WIDEST doubles fill
+        self.line = LINE // self.bytes  # numbers in a cache line
 
-    @property
-    def widest(self) -> int:
-        """The most lanes: those that fill the registers which WIDEST doubles fill."""
-        return WIDEST * 8 // self.bytes
+    def padded(self, size: int) -> int:
+        """The room for `size` numbers: whole cache lines."""
+        return -(-size // self.line) * self.line
 
     def lanes(self, count: int) -> str:
         """The type of `count` of them side by side."""
@@ -64,13 +65,13 @@ class Text:
         self.element = element
         self.declarations: set[str] = set() if declarations is None else declarations
         self.lines: list[str] = []
-        self._label = "entry"  # of the block under way
-        self._count = 0
+        self.label = "entry"  # of the block under way
+        self.count = 0  # of the names so far
 
     def fresh(self) -> str:
         """A new register."""
-        self._count += 1
-        return f"%r{self._count}"
+        self.count += 1
+        return f"%r{self.count}"
 
     def emit(self, instruction: str) -> str:
         """The register of a new instruction's result."""
@@ -81,49 +82,6 @@ class Text:
     def function(self, head: str, result: str = "void") -> str:
         """The whole function; `head` is what comes before its body."""
         return "\n".join([f"{head} {{", "entry:", *self.lines, f"  ret {result}", "}\n"])
-
-    def loop(
-        self, stop: int, step: int, carried: Sequence[tuple[str, str]], body: Callable[[str, list[str]], list[str]]
-    ) -> None:
-        """A loop over 0, step, …, below `stop`. `carried` are the types and first values of what each turn passes on.
-
-        `body` takes the index and these values, and returns their next ones; those of the last turn are the results.
-        """
-        before, head, after = self._label, f"head{self._count}", f"after{self._count}"
-        self._count += 1
-        self.lines += [f"  br label %{head}", f"{head}:"]
-        index, place = self.fresh(), len(self.lines)
-        inside = [self.fresh() for _ in carried]
-        self._label = head
-        results = body(index, inside)
-        following = self.emit(f"add nuw nsw i64 {index}, {step}")
-        again = self.emit(f"icmp slt i64 {following}, {stop}")
-        values = [("i64", "0"), *carried]
-        ends = zip(values, [index, *inside], [following, *results], strict=True)
-        self.lines[place:place] = [
-            f"  {inner} = phi {kind} [ {first}, %{before} ], [ {result}, %{self._label} ]"
-            for (kind, first), inner, result in ends
-        ]
-        self.lines += [f"  br i1 {again}, label %{head}, label %{after}", f"{after}:"]
-        self._label = after
-
-    # Lanes.
-
-    def insert(self, vector: str, value: str, lane: int, lanes: int) -> str:
-        """The vector with one lane replaced."""
-        kind, one = self.element.lanes(lanes), self.element.name
-        return self.emit(f"insertelement {kind} {vector}, {one} {value}, i32 {lane}")
-
-    def extract(self, vector: str, lane: int, lanes: int) -> str:
-        """One lane of the vector."""
-        return self.emit(f"extractelement {self.element.lanes(lanes)} {vector}, i32 {lane}")
-
-    def shuffle(self, a: str, b: str, lanes: int, chosen: Sequence[int]) -> str:
-        """The chosen lanes of two vectors, which are counted through."""
-        kind, mask = self.element.lanes(lanes), ", ".join(f"i32 {lane}" for lane in chosen)
-        return self.emit(f"shufflevector {kind} {a}, {kind} {b}, <{len(chosen)} x i32> <{mask}>")
-
-    # Calls.
 
     def intrinsic(self, name: str, operands: Sequence[str], lanes: int) -> str:
         """A function of LLVM's own, on all lanes."""

@@ -1,13 +1,12 @@
 """The XLA backend: an array program as a function of JAX arrays, for whatever devices JAX knows.
 
-`statements` runs a program on JAX arrays, through `paths` in memory and `operations` on numbers; `runner` compiles that
-for `compile(backend="jax")`, and `functions` hands it to JAX users. Only this package and `run.sharding` import jax.
+`statements` runs a program on JAX arrays; `programs` compiles that for `compile(backend="jax")`, or hands it to JAX
+users as a function. Only this package and `run.sharding` import jax.
 """
 
 import jax
 
-from chainrule.compiler.backends.xla.functions import batch_function, function
-from chainrule.compiler.backends.xla.runner import Xla
+from chainrule.compiler.backends.xla.programs import Xla, batch_function, function
 
 __all__ = ["Xla", "batch_function", "function", "largest_batch"]
 

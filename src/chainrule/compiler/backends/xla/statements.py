@@ -7,34 +7,39 @@ becomes one `dot_general`, and a Repeat a `fori_loop`. The rest is elementwise, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.scipy import special
 
 from chainrule import ops
-from chainrule.compiler.backends.xla.operations import apply
-from chainrule.compiler.backends.xla.paths import Path
+from chainrule.compiler.backends.array_ops import Numbers, bare, functions
 from chainrule.compiler.passes.differentiate import is_injective
-from chainrule.compiler.passes.program import (
-    Access,
-    Apply,
-    Array,
-    ArrayProgram,
-    Expression,
-    Number,
-    Repeat,
-    Shape,
-    Statement,
-    Term,
-)
+from chainrule.compiler.passes.powers import power
+from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Expression, Repeat, Shape, Statement
 
+JAX = functions(jnp, where=lambda c, a, b: jnp.where(c != 0.0, a, b), erf=special.erf, erfc=special.erfc)
 SMALL = 2**16  # numbers in a factor of a matrix product
 
 Memory = dict[Array, Any]
+
+
+def apply(op: ops.Op, operands: Sequence[Any]) -> Any:
+    """An op on JAX arrays and plain numbers: a primitive by JAX's function, any other by its rule."""
+    arrays = [operand for operand in operands if not isinstance(operand, float)]
+    if not arrays:
+        return op.forward(*operands)
+    wrapped = [operand if isinstance(operand, float) else Numbers(operand, apply) for operand in operands]
+    if not op.c:
+        return bare(op.forward(*wrapped))
+    if op is ops.pow_ and isinstance(operands[1], float) and (result := power(wrapped[0], operands[1])) is not None:
+        return bare(result)
+    return jnp.asarray(JAX[op.name](*operands), jnp.result_type(*arrays))
 
 
 def computation(program: ArrayProgram) -> Callable[[Memory], Memory]:
@@ -46,11 +51,67 @@ def computation(program: ArrayProgram) -> Callable[[Memory], Memory]:
         memory |= {a: jnp.asarray(a.numbers, dtype) for a in program.arrays() if a.numbers is not None}
         for array in program.arrays():
             memory.setdefault(array, jnp.zeros(array.size, dtype))
+        whole = _Step(memory, dtype)
         for step in program.steps:
-            _Step(memory, dtype).run(step)
+            whole.repeat(step) if isinstance(step, Repeat) else whole.statement(step)
         return memory
 
     return run
+
+
+class Path:
+    """How loops walk through a segment of an array: by decreasing strides, where none overlaps the one before."""
+
+    def __init__(self, start: int, axes: Sequence[tuple[int, int, int]], backward: Sequence[int]) -> None:
+        self.start = start
+        self.strides = [stride for stride, _, _ in axes]
+        self.extents = [extent for _, extent, _ in axes]
+        self.loops = [loop for _, _, loop in axes]
+        self.length = 1 + sum(stride * (extent - 1) for stride, extent, _ in axes)
+        self.is_dense = self.length == np.prod(self.extents)  # it visits every element of the segment
+        self.reversed_axes = [k for k, loop in enumerate(self.loops) if loop in backward]
+
+    @classmethod
+    def of(cls, access: Access, loops: Shape) -> Path | None:
+        """The path of an access without a table, at time 0; None if loops overlap."""
+        moves = [(stride, n, d) for d, (stride, n) in enumerate(zip(access.strides, loops, strict=True)) if n > 1]
+        start = access.base + sum(stride * (n - 1) for stride, n, _ in moves if stride < 0)
+        axes = sorted(((abs(stride), n, d) for stride, n, d in moves if stride), reverse=True)
+        if any(inner * extent > outer for (outer, _, _), (inner, extent, _) in pairwise(axes)):
+            return None
+        return cls(start, axes, [d for stride, _, d in moves if stride < 0])
+
+    def spread(self, segment: Any) -> Any:
+        """The elements on the path, with one axis per loop."""
+        if not self.strides:
+            return segment.reshape(())
+        value = segment
+        for k, (stride, extent) in enumerate(zip(self.strides[:-1], self.extents[:-1], strict=True)):
+            value = jnp.pad(value, (0, stride * extent - self.length)) if k == 0 else value[..., : stride * extent]
+            value = value.reshape(*self.extents[: k + 1], stride)
+        last, extent = self.strides[-1], self.extents[-1]
+        return value[..., : last * (extent - 1) + 1 : last]
+
+    def packed(self, value: Any) -> Any:
+        """The segment with these elements on the path, and zeros elsewhere."""
+        if not self.strides:
+            return value.reshape(1)
+        value = self._padded(value, len(self.strides) - 1, self.strides[-1] - 1)
+        for k in reversed(range(len(self.strides) - 1)):
+            value = self._padded(value.reshape(*self.extents[:k], -1), k, 0)
+        return value[: self.length]
+
+    def _padded(self, value: Any, k: int, between: int) -> Any:
+        """The last axis, that of loop k, padded to the stride of the loop around it."""
+        length = value.shape[-1] + between * (value.shape[-1] - 1)
+        after = self.strides[k - 1] - length if k else 0
+        return lax.pad(value, jnp.zeros((), value.dtype), [(0, 0, 0)] * (value.ndim - 1) + [(0, after, between)])
+
+    def touched(self) -> np.ndarray:
+        """Which elements of the segment are on the path."""
+        mask = np.zeros(self.length, dtype=bool)
+        mask[np.tensordot(self.strides, np.indices(self.extents), axes=1)] = True
+        return mask
 
 
 class _Step:
@@ -60,12 +121,6 @@ class _Step:
         self.memory = memory
         self.dtype = dtype
         self.time = time
-
-    def run(self, step: Statement | Repeat) -> None:
-        if isinstance(step, Repeat):
-            self.repeat(step)
-        else:
-            self.statement(step)
 
     def repeat(self, step: Repeat) -> None:
         """The loop carries what its statements write."""
@@ -82,25 +137,16 @@ class _Step:
         self.memory.update(zip(written, results, strict=True))
 
     def statement(self, statement: Statement) -> None:
-        total: Any = None
-        for term in statement.terms:
-            value = self.term(term, statement.loops, statement.join)
-            if total is None:
-                total = value if term.sign > 0 else -value
-            elif statement.join is ops.larger:
-                total = jnp.maximum(total, value)
-            else:
-                total = total + value if term.sign > 0 else total - value
-        self.write(statement, jnp.broadcast_to(jnp.asarray(total, self.dtype), statement.loops))
+        outer, is_sum = statement.loops, statement.join is ops.add
+        reduce = self.sum_of_products if is_sum else self.largest
+        values = (
+            reduce(term.expression, outer, outer + term.loops) if term.loops else self.evaluate(term.expression, outer)
+            for term in statement.terms
+        )
+        total = statement.joined(values, apply if is_sum else lambda _, pair: jnp.maximum(*pair))
+        self.write(statement, jnp.broadcast_to(jnp.asarray(total, self.dtype), outer))
 
     # Values. An array of a statement's loops has an axis for each of them, of length 1 where it does not vary.
-
-    def term(self, term: Term, outer: Shape, join: ops.Op) -> Any:
-        """The value of a term for all turns of the statement's loops."""
-        if not term.loops:
-            return self.evaluate(term.expression, outer)
-        reduce = self.largest if join is ops.larger else self.sum_of_products
-        return reduce(term.expression, outer, outer + term.loops)
 
     def largest(self, expression: Expression, outer: Shape, loops: Shape) -> Any:
         """The largest of the values in all loops but the `outer` ones."""
@@ -114,7 +160,8 @@ class _Step:
         axes = {axis for _, labels in factors for axis in labels}
         kept = [axis for axis in range(len(outer)) if axis in axes]
         arguments = [part for factor in factors for part in factor]
-        value = jnp.einsum(*arguments, kept, precision=_precision_of_products())
+        chosen = jax.config.jax_default_matmul_precision  # by the user; otherwise JAX might round to TF32
+        value = jnp.einsum(*arguments, kept, precision=None if chosen else lax.Precision.HIGHEST)
         repeated = np.prod([n for d, n in enumerate(loops) if d >= len(outer) and d not in axes and n > 1])
         value = value if repeated == 1 else value * float(repeated)
         return value.reshape([n if d in kept else 1 for d, n in enumerate(outer)])
@@ -128,14 +175,12 @@ class _Step:
         return value.reshape([value.shape[d] for d in labels]), labels
 
     def evaluate(self, expression: Expression, loops: Shape) -> Any:
-        if isinstance(expression, Number):
-            return expression.value
-        if isinstance(expression, Access):
-            value, labels = self.read(expression, loops)
+        def element(access: Access) -> Any:
+            value, labels = self.read(access, loops)
             value = jnp.transpose(value, [labels.index(d) for d in sorted(labels)])
             return value.reshape([n if d in labels else 1 for d, n in enumerate(loops)])
-        assert isinstance(expression, Apply)
-        return apply(expression.op, [self.evaluate(operand, loops) for operand in expression.operands])
+
+        return expression.evaluate(element, apply)
 
     # Memory.
 
@@ -181,11 +226,6 @@ class _Step:
         if path.length < target.array.size:
             placed = lax.dynamic_update_slice(flat, placed, (path.start + target.repeat * self.time,))
         self.memory[target.array] = placed
-
-
-def _precision_of_products() -> lax.Precision | None:
-    """The user's `jax.default_matmul_precision`, if set; else full precision, where JAX might round to TF32."""
-    return None if jax.config.jax_default_matmul_precision else lax.Precision.HIGHEST
 
 
 def _apart(value: Any, labels: list[int]) -> tuple[Any, list[int]]:

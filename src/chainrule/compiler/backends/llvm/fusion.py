@@ -1,12 +1,7 @@
-"""Fusion: fewer passes over memory.
+"""Fusion: neighbouring statements that go through the same loops become one pass over memory.
 
-Neighbouring statements that go through the same loops become one pass.
-
-    h[100,16] = b[16] + Σk w[16,k]·x[100,k]
-    a[100,16] = relu(h[100,16])
-
-The second takes `h` from the register in which the first left it. An array that nothing else reads is never stored. An
-array that is set to zero only to be added to starts with its first summand instead.
+A later one takes an element from the register in which an earlier one left it, and an array that nothing else reads is
+never stored. An array that is set to zero only to be added to starts with its first summand instead.
 """
 
 from __future__ import annotations
@@ -16,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from chainrule.compiler.backends.llvm.lanes import choose_lanes
 from chainrule.compiler.passes.differentiate import is_injective
-from chainrule.compiler.passes.lanes import choose_lanes
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Number, Repeat, Statement
 
 Group = tuple[Statement, ...]
@@ -57,11 +52,12 @@ def stored(program: ArrayProgram) -> set[Array]:
 
 def _joins(group: Group, statement: Statement) -> bool:
     """Whether a statement can join a group's pass over memory, and shares an array with it."""
-    return _has_its_loops(group[0], statement) and _stays_in_turn(group, statement) and _same_lanes(group[0], statement)
-
-
-def _has_its_loops(first: Statement, statement: Statement) -> bool:
-    return bool(first.loops) and statement.loops == first.loops and not any(term.loops for term in statement.terms)
+    loops, elementwise = group[0].loops, not any(term.loops for term in statement.terms)
+    if not loops or statement.loops != loops or not elementwise or not _stays_in_turn(group, statement):
+        return False
+    axis = choose_lanes(group[0])[0]
+    is_along = axis is not None and choose_lanes(statement)[0] == axis
+    return is_along and is_injective(group[0]) and is_injective(statement)
 
 
 def _stays_in_turn(group: Group, statement: Statement) -> bool:
@@ -77,19 +73,12 @@ def _stays_in_turn(group: Group, statement: Statement) -> bool:
     return all(is_same(*pair) for pair in pairs)
 
 
-def _same_lanes(first: Statement, statement: Statement) -> bool:
-    axis = choose_lanes(first)[0]
-    if axis is None or choose_lanes(statement)[0] != axis:
-        return False
-    return is_injective(first) and is_injective(statement)
-
-
 def without_zeros(program: ArrayProgram) -> ArrayProgram:
     """The program without `array = 0` wherever the first `+=` of each element can be `=`."""
     steps, needless = list(program.steps), set()
     touching: dict[Array, list[int]] = defaultdict(list)  # the steps that read or write an array
     for k, step in enumerate(program.steps):
-        for array in {a.array for statement in _body(step) for a in (statement.target, *statement.accesses())}:
+        for array in {a.array for statement in step.body for a in (statement.target, *statement.accesses())}:
             touching[array].append(k)
     for k, zero in enumerate(program.steps):
         if isinstance(zero, Statement) and _is_zero(zero):
@@ -101,10 +90,6 @@ def without_zeros(program: ArrayProgram) -> ArrayProgram:
     result = ArrayProgram([step for k, step in enumerate(steps) if k not in needless], program.leaves, program.output)
     result.gradient = program.gradient
     return result
-
-
-def _body(step: Statement | Repeat) -> tuple[Statement, ...]:
-    return step.body if isinstance(step, Repeat) else (step,)
 
 
 def _is_zero(statement: Statement) -> bool:
@@ -119,10 +104,10 @@ def _set_at_first(array: Array, steps: Sequence[Statement | Repeat]) -> list[Sta
     is_set = np.zeros(array.size, dtype=bool)
     found: list[Statement | Repeat] = []
     for step in steps:
-        body = _body(step)
-        if any(access.array is array for statement in body for access in statement.accesses()) and not is_set.all():
+        reads = (access.array for statement in step.body for access in statement.accesses())
+        if array in reads and not is_set.all():
             return None
-        if any(statement.target.array is array for statement in body):
+        if any(statement.target.array is array for statement in step.body):
             if isinstance(step, Repeat):
                 return None
             places = step.target.positions(step.loops)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from chainrule.compiler.passes.differentiate import is_injective
-from chainrule.compiler.passes.program import Access, Statement, Term, turns
+from chainrule.compiler.passes.program import Access, Statement, Term
 
 JAM = 4  # turns of a loop that share what they load
 
@@ -27,11 +29,9 @@ def choose_lanes(statement: Statement) -> tuple[int | None, Statement]:
     turned = statement.with_terms([_turned(term, statement) for term in statement.terms])
     if statement.accumulate and not is_injective(statement):
         return None, turned
-    best, best_cost = None, _cost(turned, None)
-    for axis, extent in enumerate(statement.loops):
-        cost = _cost(statement, axis) if extent > 1 else best_cost
-        if cost < best_cost:
-            best, best_cost = axis, cost
+    costs: dict[int | None, float] = {None: _cost(turned, None)}  # of equals, the first is the best
+    costs |= {axis: _cost(statement, axis) for axis, extent in enumerate(statement.loops) if extent > 1}
+    best = min(costs, key=costs.__getitem__)
     return best, turned if best is None else statement
 
 
@@ -62,5 +62,5 @@ def _cost(statement: Statement, axis: int | None) -> float:
             total += 2.0
         for access in term.expression.accesses():
             smooth = lane is not None and access.table is None and access.strides[lane] in (0, 1)
-            total += turns(term.loops) / (8 if smooth else 1)
+            total += prod(term.loops) / (8 if smooth else 1)
     return total
