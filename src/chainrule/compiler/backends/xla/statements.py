@@ -162,7 +162,7 @@ class _Step:
         arguments = [part for factor in factors for part in factor]
         chosen = jax.config.jax_default_matmul_precision  # by the user; otherwise JAX might round to TF32
         value = jnp.einsum(*arguments, kept, precision=None if chosen else lax.Precision.HIGHEST)
-        repeated = np.prod([n for d, n in enumerate(loops) if d >= len(outer) and d not in axes and n > 1])
+        repeated = np.prod([loops[d] for d in range(len(outer), len(loops)) if d not in axes])
         value = value if repeated == 1 else value * float(repeated)
         return value.reshape([n if d in kept else 1 for d, n in enumerate(outer)])
 
