@@ -121,7 +121,7 @@ class TestTheEnd:
         ended = Ended("deadly", tmp_path, 4)
         assert ended.codes[2] == -9
         assert all(ended.codes[k] > 0 or ended.codes[k] == -6 for k in (0, 1, 3))
-        assert all(re.search("has ended|ended in the middle", text) for text in ended.errors)
+        assert all(re.search("has ended|ended in the middle", text) for text in ended.errors), ended.errors
 
     def test_processes_that_were_given_different_things(self, tmp_path):
         ended = Ended("disagreement", tmp_path, 2)

@@ -150,7 +150,7 @@ PLANTED = [
     ("batch", "passes.batch._that_vary", lambda found: dict(list(found.items())[:-1]), "interpreter", ["batches"]),
     ("lay out", "passes.layout._Layout.fits", lambda found: True, "interpreter", list(FAMILIES)),
     ("interpret", "backends.interpret.is_injective", lambda found: True, "interpreter", ["coupled", "scan"]),
-    ("fuse", "backends.llvm.fusion.is_same", lambda found: True, "llvm", ["integrator", "recurrent_net"]),
+    ("fuse", "backends.llvm.fusion.is_same", lambda found: True, "llvm", ["stencil_1d"]),
     ("fuse", "backends.llvm.fusion._is_zero", lambda found: True, "llvm", list(FAMILIES)),
     ("lanes", "backends.llvm.lanes.is_injective", lambda found: True, "llvm", list(FAMILIES)),
     ("llvm", "backends.llvm.nests._chunks", lambda found: found[:1], "llvm", ["stencil_1d"]),

@@ -44,3 +44,9 @@ def test_a_sudden_end(last_words):
         "'run.safetensors'\n"
     )
     assert "with a `checkpoint` they could go on" in end(last_words, checkpoint="").stderr
+
+
+def test_an_abort_before_an_exception_is_shown():
+    """By JAX's own threads, in a process that has lost the others."""
+    ended = end("import sys; sys.excepthook = lambda *error: os.abort()\nraise ConnectionError('lost')")
+    assert "process 1 of 4 (counted from 0) ended in the middle of `fit`" in ended.stderr

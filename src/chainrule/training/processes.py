@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
+from typing import Any
 
 from chainrule.core.atomic import check_writable, hidden_name
 
@@ -110,16 +111,16 @@ def witnessed(process: int, processes: int, checkpoint: str) -> Iterator[None]:
     witness = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True)
     try:
         yield
-    except BaseException:
-        atexit.register(_leave, GRACE if process == 0 else 0.0)
+    except BaseException:  # JAX may abort this process before it has said why
+        atexit.register(_leave, GRACE if process == 0 else 0.0, witness)
         raise
-    finally:
-        witness.communicate("done")
+    witness.communicate("done")
 
 
-def _leave(grace: float) -> None:
+def _leave(grace: float, witness: Any) -> None:
     """End the process as after an exception, but before JAX waits for the others, which notice at once."""
     sys.stdout.flush()
     sys.stderr.flush()
+    witness.communicate("done")
     time.sleep(grace)
     os._exit(1)
