@@ -56,6 +56,7 @@ def moons_loss(points=100, activation="relu", inputs=Value):
     return losses.hinge([model(x) for x in xs], examples.targets) + losses.l2(1e-4)(model.parameters()), model
 
 
+@pytest.mark.once
 class TestPrograms:
     def test_the_moons_demo_is_found_whole(self):
         loss, model = moons_loss()
@@ -337,6 +338,7 @@ class TestStrict:
         self.assert_to_the_bit(nodes[-1], leaves)
 
 
+@pytest.mark.once
 class TestLoopNests:
     @pytest.mark.parametrize(
         ("streams", "expected"),
@@ -369,6 +371,7 @@ class TestLoopNests:
             assert (stream[0] + np.array(row, dtype=int) @ again == stream).all()
 
 
+@pytest.mark.once
 class TestVerify:
     def test_a_graph_with_a_missing_operand(self):
         a = Value(1.0)

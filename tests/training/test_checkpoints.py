@@ -640,6 +640,7 @@ def contents(tmp_path_factory):
     return valid_files(tmp_path_factory.mktemp("valid"))
 
 
+@pytest.mark.once
 def test_hostile_files_are_refused_in_a_sentence(tmp_path, contents):  # `make fuzz` tries as many as you like
     @settings(max_examples=500, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(hostile_bytes(contents))
