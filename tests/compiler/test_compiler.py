@@ -337,6 +337,34 @@ class TestStrict:
         leaves, nodes = run(program, Value, lambda row, operands: Value._apply(row, tuple(operands)))
         self.assert_to_the_bit(nodes[-1], leaves)
 
+    def test_rules_of_the_users_among_others(self):
+        """Only Python can run them; one has more operands than a byte has bits."""
+
+        @chainrule.op(*[lambda out, *xs, k=k: float(k) * xs[k] for k in range(9)], None)
+        def weighted(a, b, c, d, e, f, g, h, i, j):
+            return sum(0.5 * k * x * x for k, x in enumerate((a, b, c, d, e, f, g, h, i)))
+
+        @chainrule.op(lambda out, x: math.cos(x))
+        def sine(x):
+            return math.sin(x)
+
+        leaves = [Value(0.1 * k + 0.3) for k in range(10)]
+        for loss in (
+            weighted(*leaves),
+            sine(sine(leaves[0]) * leaves[1]),
+            sine(weighted(*[sine(x) * leaves[3] for x in leaves])) + leaves[9] * sine(leaves[9] - 1.0),
+        ):
+            self.assert_to_the_bit(loss, leaves)
+
+    def test_what_no_gradient_reaches_passes_none(self):
+        x, y = Value(0.0), Value(3.0)
+        program = self.assert_to_the_bit(chainrule.where(chainrule.gt(1.0 / x, 5.0), 2.0 * x, x) * y, [x, y])
+        assert program.value_and_grad()[1].tolist() == [6.0, 0.0]
+
+    def test_memory_is_that_of_two_numbers_per_node(self):
+        program = compile(Value(2.0) * Value(3.0) + 1.0, strict=True)
+        assert program.stats["bytes"] == 2 * 8 * 5
+
 
 @pytest.mark.once
 class TestLoopNests:

@@ -25,7 +25,6 @@ from chainrule.compiler.backends.protocol import Pool
 from chainrule.compiler.backends.strict import StrictMachine
 from chainrule.compiler.run import turns
 from chainrule.compiler.run.machine import Machine
-from chainrule.core.bulk import write_data, write_grad
 
 needs_jax = pytest.mark.skipif(not find_spec("jax"), reason="jax is not installed")
 QUICK = {  # cases of ways that take long to compile; of the others, all
@@ -108,10 +107,9 @@ class TestRaces:
 
         def spoil(pool, machine):
             if isinstance(machine, StrictMachine):
-                values = [*(v for leaves in machine.leaves.values() for v in leaves), *machine.nodes]
-                for write in (write_data, write_grad):
-                    write(values, np.full(len(values), np.nan))
-                machine.output[:] = machine.gradient[:] = np.nan
+                constants = machine.data[machine.tape.leaves["constant"]]
+                machine.data[:] = machine.grads[:] = machine.output[:] = machine.gradient[:] = np.nan
+                machine.load("constant", constants)
             else:
                 for array, view in machine.views.items():
                     view[:] = np.nan if array.numbers is None else array.numbers

@@ -154,7 +154,7 @@ PLANTED = [
     ("fuse", "backends.llvm.fusion._is_zero", lambda found: True, "llvm", list(FAMILIES)),
     ("lanes", "backends.llvm.lanes.is_injective", lambda found: True, "llvm", list(FAMILIES)),
     ("llvm", "backends.llvm.nests._chunks", lambda found: found[:1], "llvm", ["stencil_1d"]),
-    ("strict", "backends.strict.StrictMachine._seen", lambda found: -found, "strict", ["scan"]),
+    ("strict", "backends.strict.Tape._taken", lambda found: [bits & 1 for bits in found], "strict", ["scan"]),
     ("C", "backends.c_header._Block.spell", lambda found: f"-({found})", "C", ["scan"]),
     ("jax", "backends.xla.statements._factors", lambda found: found[:1], "jax", ["coupled"]),
 ]

@@ -25,6 +25,7 @@
 #include "operators.h"
 #include "attributes.h"
 #include "bulk.h"
+#include "tape.h"
 
 /* The type and the module. */
 
@@ -154,6 +155,9 @@ static PyMethodDef module_functions[] = {
     {"record", native_record, METH_O, PyDoc_STR("Whether ops in this thread remember their operands; gives the old.")},
     {"observe", native_observe, METH_VARARGS, PyDoc_STR("Have functions told of nodes and of backward passes; or None.")},
     {"replay", native_replay, METH_VARARGS, PyDoc_STR("Compute a list of nodes, oldest first, again.")},
+    {"tape_forward", native_tape_forward, METH_VARARGS, PyDoc_STR("Compute a range of a tape's nodes into a buffer.")},
+    {"tape_backward", native_tape_backward, METH_VARARGS,
+     PyDoc_STR("Pass the gradients in a buffer on, through a range of a tape's nodes.")},
     {"dot", (PyCFunction)(void (*)(void))native_dot, METH_FASTCALL, PyDoc_STR("The sum of products of two vectors.")},
     {"total", native_total, METH_O, PyDoc_STR("The sum from left to right.")},
     {"step", native_step, METH_VARARGS,
@@ -228,7 +232,7 @@ PyMODINIT_FUNC PyInit__native(void)
     /* NumPy scalars leave arithmetic to Value; NumPy arrays go element by element. */
     if (priority == NULL || PyObject_SetAttrString(type, "__array_priority__", priority) < 0 || add_deepcopy(type) < 0 ||
         PyModule_AddObjectRef(module, "Value", type) < 0 || PyModule_AddObjectRef(module, "call_op", call) < 0 ||
-        add_checksum(module) < 0) {
+        PyModule_AddIntConstant(module, "BUILTIN_OPS", BUILTIN_OPS) < 0 || add_checksum(module) < 0) {
         Py_XDECREF(call);
         Py_XDECREF(priority);
         Py_XDECREF(type);

@@ -89,8 +89,8 @@ def engine_header(table: Iterable[Any], checksum: int) -> str:
     lines += ["static void builtin_backward(Node *node)", "{", "    const double out = node->data, grad = node->grad;"]
     lines += ["    Node *const *operand = operands_of(node);", "    (void)out;", "    switch (node->op) {"]
     for op in rows:
-        lines += _backward_case(op)
-    lines += ["    default: return;", "    }", "}", ""]
+        lines += _backward_case(op, "takes_gradient({0})", "{0}->data", "{0}->grad")
+    lines += ["    default: return;", "    }", "}", "", *_tape(rows)]
     lines += [f"{'UNARY_METHOD' if op.arity == 1 else 'METHOD'}({op.name})" for op in rows]
     lines += ["", "#define OP_METHODS \\"]
     for op in rows:
@@ -115,14 +115,39 @@ def _forward_switches(rows: list[Any]) -> list[str]:
     ]
 
 
-def _backward_case(op: Any) -> list[str]:
+def _backward_case(op: Any, takes: str, number: str, gradient: str) -> list[str]:
+    """Adds to the operands' gradients; the formats say how C spells what an operand has."""
     expressions = partials(op)
     if not any(expressions):
         return []
     used = set(re.findall(r"\w+", " ".join(filter(None, expressions))))
+    places = {name: f"operand[{k}]" for k, name in enumerate(op.parameters)}
     lines = [f"    case OP_{op.name}: {{"]
-    lines += [f"        const double {n} = operand[{k}]->data;" for k, n in enumerate(op.parameters) if n in used]
-    for k, expression in enumerate(expressions):
+    lines += [f"        const double {name} = {number.format(o)};" for name, o in places.items() if name in used]
+    for k, (o, expression) in enumerate(zip(places.values(), expressions, strict=True)):
         if expression:
-            lines += [f"        if (takes_gradient(operand[{k}])) operand[{k}]->grad += grad * {expression};"]
-    return [*lines, "        return;", "    }"]
+            lines += [f"        if ({takes.format(o, k)}) {gradient.format(o)} += grad * {expression};"]
+    return [*lines, "        break;", "    }"]
+
+
+def _tape(rows: list[Any]) -> list[str]:
+    """Functions that run a graph given as arrays, forward and backward."""
+    lines = [
+        *["static void tape_forward(const Tape *tape, double *data, Py_ssize_t start, Py_ssize_t stop)", "{"],
+        "    for (Py_ssize_t i = start; i < stop; i++) {",
+        *["    const int32_t *operand = tape->operands + tape->firsts[i];", "    switch (tape->codes[i]) {"],
+    ]
+    for op in rows:
+        operands = ", ".join(f"data[operand[{k}]]" for k in range(op.arity))
+        lines += [f"    case OP_{op.name}: data[i] = forward_{op.name}({operands}); break;"]
+    lines += [
+        *["    default: break;", "    }", "    }", "}", "", "static void tape_backward(const Tape *tape,"],
+        *["    const double *data, double *grads, Py_ssize_t start, Py_ssize_t stop)", "{"],
+        *["    for (Py_ssize_t i = stop; i-- > start;) {", "    const unsigned taken = tape->taken[i];"],
+        *["    if (!taken)", "        continue;", "    const double out = data[i], grad = grads[i];", "    (void)out;"],
+        *["    const int32_t *operand = tape->operands + tape->firsts[i];", "    grads[i] = 0.0;"],
+        "    switch (tape->codes[i]) {",
+    ]
+    for op in rows:
+        lines += _backward_case(op, "taken >> {1} & 1", "data[{0}]", "grads[{0}]")
+    return [*lines, "    default: break;", "    }", "    }", "}", ""]

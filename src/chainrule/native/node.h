@@ -99,6 +99,14 @@ static inline PyObject *unary(int op, double data, PyObject *operand);
 #define OP_METHOD(as, name, doc) \
     {#as, (PyCFunction)(void (*)(void))method_##name, METH_FASTCALL | METH_KEYWORDS, PyDoc_STR(doc)},
 
+/* A graph as arrays, oldest node first (see tape.h). */
+typedef struct {
+    const int32_t *codes;       /* of ops; others are leaves, or nodes that Python computes */
+    const int32_t *firsts;      /* where each node's operands start */
+    const int32_t *operands;    /* places of nodes */
+    const unsigned char *taken; /* bit k: the node passes a gradient to its operand k */
+} Tape;
+
 #include "ops.h"
 
 /* Making nodes. */

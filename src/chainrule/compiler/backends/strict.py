@@ -1,34 +1,114 @@
-"""Strict programs: the recorded nodes themselves, computed again in the order they were made.
+"""Strict programs: a graph computed again node by node, in the order in which its nodes were made.
 
 These are the operations of eager code, in the same order and by the same library, so the numbers agree to the last bit.
-There is no Python between the nodes, which is where eager code spends its time.
+But there are no nodes: a `Tape` has the graph as arrays of integers, and a machine has two arrays of numbers, the
+nodes' data and their gradients. The native engine runs a tape at a few nanoseconds per node, outside of Python's lock.
+What it does not know, rules that the user wrote, is computed in between, in Python. The Python engine has no other way.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from functools import reduce
-from operator import add
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
 
 from chainrule.compiler.backends.protocol import Pool
 from chainrule.compiler.trace.graph import KINDS, Graph
-from chainrule.core.bulk import read_data, read_grad, replay, write_data, write_grad
-from chainrule.core.graph import number_of, receivers
-from chainrule.core.recording import recording
-from chainrule.core.value import Value
-from chainrule.core.walk import below
+from chainrule.core.bulk import read_data
+from chainrule.core.graph import number_of
+from chainrule.core.value import ENGINE, Value
+from chainrule.ops import as_float
+
+if ENGINE == "native":
+    from chainrule._native import BUILTIN_OPS, tape_backward, tape_forward
+else:
+    BUILTIN_OPS = 0
+
+
+class Tape:
+    """A graph as arrays. `results` are the nodes to compute, `inputs` initial numbers for the inputs.
+
+    Nodes made before serial number `since` are the *surroundings* of a function: eager code computes them once per
+    batch, and the function's own nodes, which come after them, once per example.
+    """
+
+    def __init__(
+        self, graph: Graph, gradient: bool, results: Sequence[int], inputs: Iterator[float], since: int
+    ) -> None:
+        self.graph, self.results = graph, np.array(results)
+        self.surroundings = bisect_left(graph.nodes, since, key=lambda node: node._serial)
+        kinds = [rule if rule in KINDS else None for rule in graph.rules]
+        self.leaves = {kind: np.flatnonzero([found == kind for found in kinds]) for kind in KINDS}
+        self.numbers = np.array([_number(rule, node, inputs) for rule, node in zip(kinds, graph.nodes, strict=True)])
+        taken = self._taken() if gradient else [0] * len(graph)
+        self.arrays = (
+            np.array([-1 if kind else rule.code for kind, rule in zip(kinds, graph.rules, strict=True)], np.int32),
+            np.array([0, *accumulate(map(len, graph.operands))], np.int32),  # where the operands of each node start
+            np.fromiter(chain.from_iterable(graph.operands), np.int32),
+            np.array([bits & 0xFF for bits in taken], np.uint8),
+        )
+        self.in_python = np.flatnonzero(self.arrays[0] >= BUILTIN_OPS).tolist()
+        self.taken_in_python = {place: taken[place] for place in self.in_python}
+
+    def _taken(self) -> list[int]:
+        """For each node, bits of the operands that it passes a gradient to, from the result on to the parameters."""
+        leads = [rule == "parameter" for rule in self.graph.rules]
+        taken = []
+        for place, (rule, operands) in enumerate(zip(self.graph.rules, self.graph.operands, strict=True)):
+            bits = 0
+            for k, operand in enumerate(operands):
+                if leads[operand] and rule.partials[k]:
+                    bits |= 1 << k
+                    leads[place] = True
+            taken.append(bits)
+        reached = [False] * len(taken)
+        for place in self.results.tolist():
+            reached[place] = True
+        for place in reversed(range(len(taken))):
+            if reached[place]:
+                for k, operand in enumerate(self.graph.operands[place]):
+                    reached[operand] |= bool(taken[place] >> k & 1)
+            else:
+                taken[place] = 0
+        return taken
+
+    def forward(self, data: np.ndarray, start: int, stop: int) -> None:
+        """Compute the nodes of a range from the numbers of older ones."""
+        numbers: Any = data.data  # gives floats
+        for place in self._python_in(start, stop):
+            if start < place and BUILTIN_OPS:
+                tape_forward(self.arrays, data, start, place)
+            given = [numbers[operand] for operand in self.graph.operands[place]]
+            numbers[place] = as_float(self.graph.rules[place].forward(*given), "the op's result")
+            start = place + 1
+        if start < stop and BUILTIN_OPS:
+            tape_forward(self.arrays, data, start, stop)
+
+    def backward(self, data: np.ndarray, grads: np.ndarray, start: int, stop: int) -> None:
+        """Pass the gradients of a range on, newest node first. They are 0 afterwards, except for those of leaves."""
+        numbers: Any = data.data
+        slopes: Any = grads.data
+        for place in reversed(self._python_in(start, stop)):
+            if place + 1 < stop and BUILTIN_OPS:
+                tape_backward(self.arrays, data, grads, place + 1, stop)
+            operands, partials = self.graph.operands[place], self.graph.rules[place].partials
+            given = [numbers[operand] for operand in operands]
+            grad, slopes[place], stop = slopes[place], 0.0, place
+            for k, operand in enumerate(operands):
+                if self.taken_in_python[place] >> k & 1:
+                    slopes[operand] += grad * as_float(partials[k](numbers[place], *given), "the op's partial")
+        if start < stop and BUILTIN_OPS:
+            tape_backward(self.arrays, data, grads, start, stop)
+
+    def _python_in(self, start: int, stop: int) -> list[int]:
+        return self.in_python[bisect_left(self.in_python, start) : bisect_left(self.in_python, stop)]
 
 
 class StrictCode(Pool["StrictMachine"]):
-    """A graph to be computed again node by node; what `Code` is for arrays.
-
-    `results` are the nodes to compute (default: the last), `inputs` initial numbers for the inputs. Nodes made before
-    serial number `since` are the *surroundings* of a function: eager code computes them once per batch, and the
-    function's own nodes once per example.
-    """
+    """A graph to be computed again node by node; what `Code` is for arrays. By default, its last node is the result."""
 
     def __init__(
         self,
@@ -38,43 +118,32 @@ class StrictCode(Pool["StrictMachine"]):
         inputs: Sequence[float] = (),
         since: int = 0,
     ) -> None:
-        super().__init__(StrictMachine(graph, gradient, results, inputs, since))
+        wanted = [len(graph) - 1] if results is None else results
+        super().__init__(StrictMachine(Tape(graph, gradient, wanted, iter(inputs), since), gradient))
         self.whole = graph  # what `describe` prints
 
     def stats(self, scalar_nodes: int, seconds: dict[str, float]) -> dict[str, Any]:
         """The figures that `Code.stats` has; there are no arrays here."""
-        return {"scalar nodes": scalar_nodes, "array statements": 0, "not affine": 0, "bytes": 0, "seconds": seconds}
+        size = 2 * self._first.data.nbytes
+        return {"scalar nodes": scalar_nodes, "array statements": 0, "not affine": 0, "bytes": size, "seconds": seconds}
 
 
 class StrictMachine:
-    """The nodes of a graph made once more, to run in; what a `Machine` does, node by node."""
+    """Memory for one run of a tape at a time; what a `Machine` does, node by node."""
 
-    def __init__(
-        self, graph: Graph, gradient: bool, results: Sequence[int] | None, inputs: Sequence[float], since: int
-    ) -> None:
-        self._recipe = graph, gradient, results, inputs, since
-        self.graph = graph
-        self.wants_gradient = gradient
-        self.leaves: dict[str, list[Value]] = {kind: [] for kind in KINDS}
-        self.surroundings: list[Value] = []
-        self.nodes: list[Value] = []
-        self._stand_ins: dict[int, Value] = {}  # by place: leaves that the function sees in place of its surroundings
-        self._made: list[Any] = []
-        with recording():
-            self._make_nodes(iter(inputs), since)
-        wanted = [len(graph) - 1] if results is None else results
-        self.results = [Value(node) if type(node) is float else node for node in (self._seen(k, since) for k in wanted)]
-        self._passing = self._reached_surroundings() if gradient and self.surroundings else []
-        self.output = np.empty(len(self.results))
-        self.gradient = np.zeros(len(self.leaves["parameter"]))
-        self._zeros = np.zeros_like(self.gradient)
+    def __init__(self, tape: Tape, gradient: bool) -> None:
+        self.tape, self.wants_gradient = tape, gradient
+        self.data, self.grads = tape.numbers.copy(), np.zeros(len(tape.numbers))
+        self.output = np.empty(len(tape.results))
+        self.gradient = np.zeros(len(tape.leaves["parameter"]))
 
     def twin(self) -> StrictMachine:
-        return StrictMachine(*self._recipe)
+        """The same tape with new memory."""
+        return StrictMachine(self.tape, self.wants_gradient)
 
     def load(self, kind: str, numbers: Any) -> None:
         """Set the leaves of one kind, oldest first."""
-        write_data(self.leaves[kind], np.ascontiguousarray(numbers, dtype=np.float64))
+        self.data[self.tape.leaves[kind]] = numbers
 
     def load_data(self, kind: str, values: list[Value]) -> None:
         """Set the leaves of one kind to the present data of these Values."""
@@ -92,7 +161,7 @@ class StrictMachine:
 
     def run_many(self, rows: np.ndarray) -> np.ndarray:
         """The results, with the inputs set to each of `rows` in turn: one row per run."""
-        outputs = np.empty((len(rows), len(self.results)))
+        outputs = np.empty((len(rows), len(self.output)))
         self._start()
         for row, output in zip(rows, outputs, strict=True):
             self.load("input", row)
@@ -114,63 +183,31 @@ class StrictMachine:
             if self.wants_gradient:
                 self._backward(seed)
         self._finish()
-        return reduce(add, reversed(values), 0.0)  # unlike `sum`, which rounds in a way of its own since Python 3.12
-
-    # Details.
-
-    def _make_nodes(self, inputs: Iterator[float], since: int) -> None:
-        graph = self.graph
-        for rule, operands, node in zip(graph.rules, graph.operands, graph.nodes, strict=True):
-            if rule == "constant":
-                made: Any = number_of(node)  # becomes a constant where it meets a Value
-            elif rule in KINDS:
-                number = next(inputs, None) if rule == "input" else None
-                made = Value(number_of(node) if number is None else number)
-                self.leaves[rule].append(made)
-            else:
-                is_older = node._serial < since
-                seen = [self._made[k] if is_older else self._seen(k, since) for k in operands]
-                made = Value._apply(rule, tuple(seen))
-                (self.surroundings if is_older else self.nodes).append(made)
-            self._made.append(made)
-
-    def _seen(self, place: int, since: int) -> Any:
-        """The node at `place` as the function sees it: computed surroundings are leaves to it."""
-        node = self.graph.nodes[place]
-        if not self.graph.operands[place] or node._serial >= since:
-            return self._made[place]
-        return self._stand_ins.setdefault(place, Value(number_of(self._made[place])))
-
-    def _reached_surroundings(self) -> list[Value]:
-        """The surroundings that a gradient reaches, newest first."""
-        reached = set(below(*self.results, operands_of=receivers))
-        starts = [self._made[place] for place, stand_in in self._stand_ins.items() if stand_in in reached]
-        passing = set(below(*starts, operands_of=receivers))
-        return [node for node in reversed(self.surroundings) if node in passing]
+        total = 0.0
+        for value in reversed(values):
+            total += value
+        return total
 
     def _start(self) -> None:
-        replay(self.surroundings)
-        for place, stand_in in self._stand_ins.items():
-            stand_in.data, stand_in.grad = number_of(self._made[place]), 0.0
-        write_grad(self.leaves["parameter"], self._zeros)
+        self.tape.forward(self.data, 0, self.tape.surroundings)
+        self.grads[:] = 0.0
 
     def _forward(self) -> None:
-        replay(self.nodes)
-        read_data(self.results, self.output)
+        self.tape.forward(self.data, self.tape.surroundings, len(self.data))
+        self.output[:] = self.data[self.tape.results]
 
     def _backward(self, seed: float) -> None:
-        (result,) = self.results
-        if result._operands:
-            result.backward(seed)
-        else:
-            result.grad += seed
+        self.grads[self.tape.results[0]] += seed
+        self.tape.backward(self.data, self.grads, self.tape.surroundings, len(self.data))
 
     def _finish(self) -> None:
         """The surroundings' part of the backward pass: the last, because they are older than the function's nodes."""
-        for node in self.surroundings:
-            node.grad = 0.0
-        for place, stand_in in self._stand_ins.items():
-            self._made[place].grad = stand_in.grad
-        for node in self._passing:
-            node._push()
-        read_grad(self.leaves["parameter"], self.gradient)
+        self.tape.backward(self.data, self.grads, 0, self.tape.surroundings)
+        self.gradient[:] = self.grads[self.tape.leaves["parameter"]]
+
+
+def _number(kind: str | None, node: Any, inputs: Iterator[float]) -> float:
+    """The initial number of a leaf; 0 for what is computed."""
+    if kind == "input" and (number := next(inputs, None)) is not None:
+        return number
+    return number_of(node) if kind else 0.0
