@@ -21,7 +21,7 @@ from chainrule.compiler.passes.classes import CHAINS, Classes
 FEWEST = 3  # times that make a loop worthwhile
 MOST_PERIODS = 256  # to try
 MOST_STARTS = 64  # to compare
-OCCURRENCES = 16  # of one form per period: up to these, every period is found
+OCCURRENCES = 64  # of one form per period: up to these, every period is found
 
 
 class Step(NamedTuple):
@@ -188,7 +188,7 @@ class _Search:
                 steps.append(Step(follow[slot] != 0, int(part[0, 0])))
                 if steps[-1].follows and operand < run.start:
                     place, time = run.place(operand)
-                    if not self.is_row(operand, place):
+                    if not self.is_row(operand, run):
                         return [1]
                     before[place] = max(before.get(place, 0), -time)
                 column += length
@@ -196,16 +196,20 @@ class _Search:
             term += size * width
             run.steps[index] = steps
         ahead = {place - run.period * k for place, rows in before.items() for k in range(1, rows + 1)}
-        if not all(self.is_row(index, run.place(index)[0]) for index in ahead):
+        if not all(self.is_row(index, run) for index in ahead):
             return [1]
         run.before = before
         self.free[list(ahead)] = False
         return []
 
-    def is_row(self, index: int, place: int) -> bool:
-        """Whether a class before a recurrence can be a row of that place's array."""
-        same_size = index >= 0 and self.classes.sizes[index] == self.classes.sizes[place]
-        return bool(same_size and self.free[index] and not self.classes.inlined[index])
+    def is_row(self, index: int, run: Recurrence) -> bool:
+        """Whether a class before a recurrence can be a row of the array of its place: of the same size, and stored.
+
+        A product that is part of a sum is stored if that sum is one of the recurrence's.
+        """
+        if index < 0 or not self.free[index] or self.classes.sizes[index] != self.classes.sizes[run.place(index)[0]]:
+            return False
+        return not self.classes.inlined[index] or run.start <= int(self.classes.users[index]) < run.stop
 
 
 def _periods(sequence: np.ndarray) -> list[int]:
