@@ -19,9 +19,12 @@ import numpy as np
 from chainrule.compiler.passes.classes import CHAINS, Classes
 
 FEWEST = 3  # times that make a loop worthwhile
+MOST_CANDIDATES = 1024  # of periods
 MOST_PERIODS = 256  # to try
 MOST_STARTS = 64  # to compare
-OCCURRENCES = 64  # of one form per period: up to these, every period is found
+MOST_VISITS = 32  # of each class, on average, before the search is given up
+OCCURRENCES = 16  # of one word per period: up to these, every period is found
+WORDS = 1, 8, 64  # numbers per word
 
 
 class Step(NamedTuple):
@@ -120,8 +123,10 @@ class _Search:
             for start, stop in _stretches(same, (FEWEST - 1) * period):
                 self.consider(start, stop + period, period)
         found = []
-        while self.pending:
+        visits = MOST_VISITS * len(self.forms)
+        while self.pending and visits > 0:
             _, period, start, stop = heappop(self.pending)
+            visits -= stop - start
             if not self.free[start:stop].all():
                 for first, last in _stretches(self.free[start:stop]):
                     self.consider(start + first, start + last, period)
@@ -138,6 +143,9 @@ class _Search:
             ends = [start, *(start + cut * period for cut in cuts), stop]
             for first, last in pairwise(ends):
                 self.consider(first, last, period)
+            for length, times in Counter(np.diff(ends).tolist()).most_common(1):
+                if times >= FEWEST and length > period:  # cut at regular intervals: a loop in a loop
+                    self.consider(ends[0] if ends[1] - ends[0] == length else ends[1], stop, length)
         return sorted(found, key=lambda run: run.start)
 
     def consider(self, start: int, stop: int, period: int) -> None:
@@ -213,14 +221,28 @@ class _Search:
 
 
 def _periods(sequence: np.ndarray) -> list[int]:
-    """The distances at which numbers of the sequence recur most often."""
-    order = np.argsort(sequence, kind="stable")
+    """The distances at which most of the sequence recurs, for at least `FEWEST` times.
+
+    Candidates are the distances between equal numbers, and between equal words of `WORDS` numbers: a loop in a loop has
+    each number many times per period, but the words at its ends once.
+    """
     tally: Counter[int] = Counter()
-    for k in range(1, OCCURRENCES + 1):
-        same = sequence[order[k:]] == sequence[order[:-k]]
-        distances, counts = np.unique((order[k:] - order[:-k])[same], return_counts=True)
-        tally.update(dict(zip(distances.tolist(), counts.tolist(), strict=True)))
-    return [period for period, matches in tally.most_common(MOST_PERIODS) if matches >= (FEWEST - 1) * period]
+    words, length = sequence, 1
+    for wanted in WORDS:
+        while length < min(wanted, len(sequence) // 2):
+            pairs = words[:-length] * (words.max() + 1) + words[length:]  # words twice as long
+            words, length = np.unique(pairs, return_inverse=True)[1], 2 * length
+        order = np.argsort(words, kind="stable")
+        for k in range(1, OCCURRENCES + 1):
+            same = words[order[k:]] == words[order[:-k]]
+            distances, counts = np.unique((order[k:] - order[:-k])[same], return_counts=True)
+            tally.update(dict(zip(distances.tolist(), counts.tolist(), strict=True)))
+    found = {}
+    for period, _ in tally.most_common(MOST_CANDIDATES):
+        matches = int(np.count_nonzero(sequence[:-period] == sequence[period:]))
+        if matches >= (FEWEST - 1) * period:
+            found[period] = matches
+    return sorted(found, key=found.__getitem__, reverse=True)[:MOST_PERIODS]
 
 
 def _stretches(mask: np.ndarray, shortest: int = 1) -> list[tuple[int, int]]:

@@ -18,7 +18,7 @@ from chainrule.compiler.backends.llvm.registers import Registers
 from chainrule.compiler.backends.llvm.text import DOUBLE, Element, Text
 from chainrule.compiler.passes.program import Array, ArrayProgram, Repeat, Statement
 
-LONGEST = 256  # statements of a Repeat that are compiled as one: LLVM's work on straight-line code is superlinear
+LONGEST = 1024  # statements of a Repeat that are compiled as one: LLVM's work on straight-line code is superlinear
 ATTRIBUTES = """
 attributes #0 = { nounwind noinline "prefer-vector-width"="512" }
 attributes #1 = { nounwind alwaysinline }
