@@ -1,6 +1,7 @@
 """Networks, one neuron at a time."""
 
 import random
+from itertools import pairwise
 
 from .registry import program
 
@@ -25,7 +26,7 @@ def characters(m, numbers, n):
     inner = [numbers[20 + 4 * k : 24 + 4 * k] for k in range(4)]
     outer = [numbers[36 + 4 * k : 40 + 4 * k] for k in range(5)]
     state, total = [0.0] * 4, 0.0
-    for now, after in zip(text, text[1:], strict=False):
+    for now, after in pairwise(text):
         state = [m.tanh(embedding[now][i] + sum(inner[i][j] * state[j] for j in range(4))) for i in range(4)]
         logits = [sum(outer[k][j] * state[j] for j in range(4)) for k in range(5)]
         total = total + m.logsumexp(logits) - logits[after]

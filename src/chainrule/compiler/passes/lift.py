@@ -112,6 +112,8 @@ class _Lifter:
             elif isinstance(kind, str) and kind in KINDS:
                 self.leaves[kind] = self.arrays[index] = Array(kind, int(classes.sizes[index]), kind)
         self.tables = 0  # how many arrays of constants there are
+        self.lookups: list[Statement] = []  # for the next recurrence
+        self.copies = 0  # how many arrays of looked up numbers there are
 
     def program(self) -> ArrayProgram:
         steps: list[Statement | Repeat] = []
@@ -119,7 +121,9 @@ class _Lifter:
         while index < len(self.classes):
             run = self.recurrences.get(index)
             if run:
-                steps.append(Repeat(run.count, [self.statement(k, run) for k in run.body if not self.is_inlined(k)]))
+                body = [self.statement(k, run) for k in run.body if not self.is_inlined(k)]
+                steps += [*self.lookups, Repeat(run.count, body)]
+                self.lookups = []
             elif self.classes.slots[index] and not self.is_inlined(index):
                 steps.append(self.statement(index))
             index = run.stop if run else index + 1
@@ -201,7 +205,18 @@ class _Lifter:
         if run is None:
             return Factor(array, positions)
         step = run.steps[index][slot]
+        if step.distance is None:
+            return self.looked_up(array, self.classes.operands[starts[:, None, None] + places] + offset)
         return Factor(array, positions, step.distance + step.follows * int(self.classes.sizes[operand]))
+
+    def looked_up(self, array: Array, positions: np.ndarray) -> Factor:
+        """What a recurrence looks up, by time, member and term, copied before it starts: a row for each time."""
+        self.copies += 1
+        rows = Array(f"w{self.copies}", positions.size, "value")
+        read = Access(array, 0, (1,), positions.reshape(-1))
+        self.lookups.append(Statement(Access(rows, 0, (1,)), (positions.size,), [Term(read)]))
+        width = positions[0].size
+        return Factor(rows, np.arange(width).reshape(positions.shape[1:]), width)
 
     def term(self, factors: list[Factor], loops: Shape, outer: list[Shape] | None) -> Term:
         """A run of terms; `outer` holds the variable factors' strides in the statement's loops, or None for a table."""

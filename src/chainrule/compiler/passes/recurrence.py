@@ -2,9 +2,9 @@
 
 Classes of the same form (op, size, lengths of the slots) get the same number, and a stretch of numbers that repeats
 with some period is a candidate. From each time to the next, every slot must read either the same class or the one a
-period later, and positions in it that move by the same distance. Where that does not hold, as in a first step that
-reads a leaf, the stretch is cut. All of this is arithmetic on whole columns of integers, so a thousand steps take
-hardly longer than a hundred.
+period later, and positions in it that move by the same distance; or it looks something up: it reads an older class at
+places without a pattern. Where that does not hold, as in a first step that reads a leaf, the stretch is cut. All of
+this is arithmetic on whole columns of integers, so a thousand steps take hardly longer than a hundred.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from chainrule.compiler.passes.classes import CHAINS, Classes
 
 FEWEST = 3  # times that make a loop worthwhile
+MOST_CUTS = 2  # where positions jump; at more of them, they are looked up
 MOST_CANDIDATES = 1024  # of periods
 MOST_PERIODS = 256  # to try
 MOST_STARTS = 64  # to compare
@@ -28,10 +29,13 @@ WORDS = 1, 8, 64  # numbers per word
 
 
 class Step(NamedTuple):
-    """How a slot moves from one time to the next: whether to the class a period later, and how far in the class."""
+    """How a slot moves from one time to the next: whether to the class a period later, and how far in the class.
+
+    The distance is None for a lookup: the slot reads a class from before the recurrence, at places with no pattern.
+    """
 
     follows: bool
-    distance: int
+    distance: int | None
 
 
 class Recurrence:
@@ -79,8 +83,8 @@ class Recurrence:
                     if found != operand + step.follows * time * self.period:
                         raise AssertionError(f"{self}: class {later} reads class {found} in slot {slot}")
                     positions = classes.rows(later)[:, column : column + length]
-                    constant = classes.kinds[operand] == "constant"
-                    if not constant and (positions != expected + step.distance * time).any():
+                    free = classes.kinds[operand] == "constant" or step.distance is None
+                    if not free and (positions != expected + (step.distance or 0) * time).any():
                         raise AssertionError(f"{self}: class {later} reads other members in slot {slot}")
                 column += length
         return self
@@ -173,15 +177,38 @@ class _Search:
         operands = self.operands[self.slot_starts[run.start] : self.slot_starts[run.stop]].reshape(run.count, -1)
         starts = self.classes.row_starts
         positions = self.classes.operands[starts[run.start] : starts[run.stop]].reshape(run.count, -1)
-        breaks = {*_breaks(operands), *_breaks(positions)}
-        if breaks:
-            return sorted(breaks)
+        breaks, moving = set(_breaks(operands)), set(_breaks(positions))
+        looks_up = np.zeros(operands.shape[1], dtype=bool)
+        if len(moving) > MOST_CUTS:
+            looks_up = self.lookups(run, operands, positions)
+            moving = set(_breaks(positions[:, ~looks_up[self.slots_of(run)]]))
+        if breaks | moving:
+            return sorted(breaks | moving)
         follow, distance = operands[1] - operands[0], positions[1] - positions[0]
         if not np.isin(follow, (0, run.period)).all():
             return None
-        return self.set_steps(run, follow.tolist(), distance)
+        return self.set_steps(run, follow.tolist(), distance, looks_up.tolist())
 
-    def set_steps(self, run: Recurrence, follow: list[int], distance: np.ndarray) -> list[int] | None:
+    def slots_of(self, run: Recurrence) -> np.ndarray:
+        """The slot that each position read at one time belongs to, counted from the first of the body."""
+        columns, slot = [], 0
+        for index in run.body:
+            slots = self.classes.slots[index]
+            one = np.repeat(np.arange(slot, slot + len(slots)), [length for _, _, length in slots])
+            columns.append(np.tile(one, self.classes.sizes[index]))
+            slot += len(slots)
+        return np.concatenate(columns)
+
+    def lookups(self, run: Recurrence, operands: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """Which slots read one class from before the run at all times, but not at places that move by a step."""
+        steps, slots = np.diff(positions, axis=0), self.slots_of(run)
+        odd = np.zeros(operands.shape[1], dtype=bool)
+        odd[slots[(steps != steps[0]).any(axis=0)]] = True
+        return np.asarray(odd & (operands == operands[0]).all(axis=0) & (operands[0] < run.start))
+
+    def set_steps(
+        self, run: Recurrence, follow: list[int], distance: np.ndarray, looks_up: list[bool]
+    ) -> list[int] | None:
         """Set how the slots move, if the run holds; returns as `cuts` does."""
         slot = term = 0
         before: dict[int, int] = {}
@@ -191,9 +218,12 @@ class _Search:
             steps, column = [], 0
             for operand, _, length in self.classes.slots[index]:
                 part = columns[:, column : column + length]
-                if self.classes.kinds[operand] != "constant" and (part != part[0, 0]).any():
+                if looks_up[slot]:
+                    steps.append(Step(False, None))
+                elif self.classes.kinds[operand] != "constant" and (part != part[0, 0]).any():
                     return None
-                steps.append(Step(follow[slot] != 0, int(part[0, 0])))
+                else:
+                    steps.append(Step(follow[slot] != 0, int(part[0, 0])))
                 if steps[-1].follows and operand < run.start:
                     place, time = run.place(operand)
                     if not self.is_row(operand, run):
