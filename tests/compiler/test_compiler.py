@@ -331,6 +331,14 @@ class TestStrict:
         assert (x.grad, y.grad) == (eager_x.grad, eager_y.grad)
         assert "tanh" in program.describe()
 
+    @pytest.mark.parametrize("backend", BACKENDS)
+    @pytest.mark.parametrize("exponents", [range(-10, 11), [0.25 * k for k in range(20)]], ids=["whole", "broken"])
+    def test_powers_of_many_exponents_are_one_array(self, exponents, backend):
+        bases = [Value(1.5), Value(0.7), *([Value(-0.9)] if isinstance(exponents, range) else [])]
+        loss = sum((1.0 + abs(e)) * x**e for e in exponents for x in bases)
+        program = assert_equals_eager(loss, bases, backend)
+        assert program.stats["array statements"] < 12
+
     @given(program=programs())
     @settings(relaxed, max_examples=60)
     def test_random_programs(self, program):

@@ -19,6 +19,7 @@ from chainrule import ops
 from chainrule.compiler.trace.graph import Graph
 
 SUM, LARGEST = CHAINS = "sum", "largest"
+FEWEST_EXPONENTS = 17  # of powers, to make one class of them: few are better off as products
 FEWEST_LENGTHS = 3  # of otherwise equal sums, to merge them into one class
 MOST_PADDING = 4  # times the real number of terms
 
@@ -118,25 +119,30 @@ def classify(graph: Graph) -> Classes:
     """The classes of a graph's nodes."""
     chains = _chains(graph)
     classing = _Classing(graph, chains, set())
-    while classing.ragged != classing.known_as_ragged:  # again: nodes that read merged classes may now be of one class
-        classing = _Classing(graph, chains, classing.ragged)
+    while classing.to_merge != classing.merged:  # again: nodes that read merged classes may now be of one class
+        classing = _Classing(graph, chains, classing.to_merge)
     return classing.classes()
 
 
 class _Classing:
-    """One pass from the leaves up. A class is named by its first node, which is the same in every pass."""
+    """One pass from the leaves up. A class is named by its first node, which is the same in every pass.
 
-    def __init__(self, graph: Graph, chains: dict[int, list[tuple[int, int]]], ragged: set[Any]) -> None:
+    `merged` has the keys of chains without their lengths, and of powers without their exponents, that are one class.
+    """
+
+    def __init__(self, graph: Graph, chains: dict[int, list[tuple[int, int]]], merged: set[Any]) -> None:
         self.graph = graph
-        self.known_as_ragged = ragged
+        self.merged = merged
         self.first: dict[Any, int] = {}  # a key -> the name of its class
         self.slots: dict[int, tuple[Slot, ...]] = {}  # by name; the operands by name too
         self.of = [-1] * len(graph)
         self.rows: list[Any] = list(graph.operands)
         self.lengths: dict[Any, dict[int, tuple[int, ...]]] = {}  # key without lengths -> node -> lengths
+        self.exponents: dict[Any, set[float]] = {}  # key without exponent -> all of them
         self.classify(chains)
         several = [(key, found.values()) for key, found in self.lengths.items() if len(found) >= FEWEST_LENGTHS]
-        self.ragged = {key for key, found in several if _is_worth_merging(Counter(found))}
+        self.to_merge = {key for key, found in several if _is_worth_merging(Counter(found))}
+        self.to_merge |= {key for key, found in self.exponents.items() if len(found) >= FEWEST_EXPONENTS}
 
     def classify(self, chains: dict[int, list[tuple[int, int]]]) -> None:
         add, sub, larger, of = ops.add, ops.sub, ops.larger, self.of
@@ -159,7 +165,9 @@ class _Classing:
         rules, operands = self.graph.rules, self.graph.operands[node]
         key = (rules[node], *[self.of[operand] for operand in operands])
         if rules[node] is ops.pow_ and rules[operands[1]] == "constant":
-            return *key, self.graph.nodes[operands[1]].data  # x² and x³ are different arrays
+            exponent = self.graph.nodes[operands[1]].data
+            self.exponents.setdefault(key, set()).add(exponent)
+            return key if key in self.merged else (*key, exponent)  # x² and x³ are different arrays
         return key
 
     def chain_key(self, node: int, groups: dict[tuple[int, int], list[int]]) -> Any:
@@ -168,12 +176,12 @@ class _Classing:
         key: Any = (ops.larger, *groups) if self.graph.rules[node] is ops.larger else tuple(groups)
         lengths = tuple(map(len, groups.values()))
         self.lengths.setdefault(key, {})[node] = lengths
-        return key if key in self.known_as_ragged else (key, lengths)
+        return key if key in self.merged else (key, lengths)
 
     def classes(self) -> Classes:
         number = {name: index for index, name in enumerate(self.slots)}
         real: dict[int, np.ndarray] = {}
-        for key in self.known_as_ragged:
+        for key in self.merged & self.lengths.keys():
             found, name = self.lengths[key], self.first[key]
             widths = [max(column) for column in zip(*found.values(), strict=True)]
             self.slots[name] = tuple([(*slot[:2], w) for slot, w in zip(self.slots[name], widths, strict=True)])
