@@ -837,6 +837,8 @@ def paths_through_the_engine():
     short = chainrule.ops.Op("short", lambda x, y: x, (lambda out, *given: 1.0,))
     five = Value._apply(row, (x, y, 1.0, x, y))
     slopes, seeds, few = array("d", [0.0, 0.0]), array("d", [1.0]), array("d", [0.0])
+    product = [array("i", [-1, -1, chainrule.ops.mul.code]), array("i", [0, 0, 0, 2]), array("i", [0, 1])]
+    tape, number, slope = (*product, array("B", [0, 0, 3])), array("d", [2.0, 3.0, 0.0]), array("d", [0.0, 0.0, 1.0])
 
     slotted = SlottedValue(1.0)
     slotted.name = ["name"]
@@ -932,6 +934,10 @@ def paths_through_the_engine():
         "other leaves": lambda: (native.meets_others([total], [x]), native.meets_others([other], [x])),
         "computed again": lambda: native.replay([x, total._operands[1], five]),
         "computed again, no Value": lambda: native.replay([x, other]),
+        "a tape": lambda: (native.tape_forward(tape, number, 0, 3), native.tape_backward(tape, number, slope, 0, 3)),
+        "a tape that is too short": lambda: native.tape_forward(tape, number, 0, 4),
+        "a tape with too few numbers": lambda: native.tape_backward(tape, number, few, 0, 3),
+        "a tape called wrongly": lambda: native.tape_forward(tape[:3], number, 0, 3),
         "numbers in bulk": lambda: (native.read_data([x, y], slopes), native.add_to_grad([x, y], slopes)),
         "numbers of no Values": lambda: native.write_grad([x, other], slopes),
         "numbers of too many Values": lambda: native.read_grad([x, y], few),

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, overload
 import numpy as np
 
 from chainrule.compiler.backends import BACKENDS, DTYPES, check_dtype, load_xla
-from chainrule.compiler.backends.strict import StrictCode
+from chainrule.compiler.backends.strict import AS_ASKED, StrictCode
 from chainrule.compiler.function import CompiledFunction
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.lift import IrregularityError, lift
@@ -145,8 +145,9 @@ class Program:
         return exported(lifted, self.wrt, dict(self._leaves), freeze=freeze)
 
     def __repr__(self) -> str:
-        scalars, arrays = self.stats["scalar nodes"], self.stats["array statements"]
-        return f"<Program: {scalars:,} scalar nodes in {arrays} array statements>"
+        arrays = self.stats["array statements"]
+        scalars, reason = f"{self.stats['scalar nodes']:,} scalar nodes", self.stats.get("node by node")
+        return f"<Program: {scalars} " + (f"one by one, {reason}>" if reason else f"in {arrays} array statements>")
 
     _repr_svg_ = shown("svg_of_program")
 
@@ -239,13 +240,15 @@ def compile(
 
 def _code(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: str, clock: Clock) -> Any:
     """Code for arrays; node by node if asked for, or if nothing repeats and there are no arrays to be found."""
+    reason = AS_ASKED
     if not strict:
         try:
             return Code(clock("lift", lambda: lift(graph)), gradient, backend, clock, dtype=dtype)
-        except IrregularityError:
+        except IrregularityError as error:
             if dtype != "float64":
                 raise
-    return StrictCode(graph, gradient)
+            reason = f"because {error.reason}"
+    return StrictCode(graph, gradient, reason)
 
 
 def _check_numbers_were_not_read(graph: Graph) -> None:

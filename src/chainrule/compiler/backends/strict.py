@@ -28,6 +28,9 @@ else:
     BUILTIN_OPS = 0
 
 
+AS_ASKED = "as asked"
+
+
 class Tape:
     """A graph as arrays. `results` are the nodes to compute, `inputs` initial numbers for the inputs.
 
@@ -108,24 +111,29 @@ class Tape:
 
 
 class StrictCode(Pool["StrictMachine"]):
-    """A graph to be computed again node by node; what `Code` is for arrays. By default, its last node is the result."""
+    """A graph to be computed again node by node, for a reason; what `Code` is for arrays.
+
+    By default, its last node is the result.
+    """
 
     def __init__(
         self,
         graph: Graph,
         gradient: bool,
+        reason: str,
         results: Sequence[int] | None = None,
         inputs: Sequence[float] = (),
         since: int = 0,
     ) -> None:
         wanted = [len(graph) - 1] if results is None else results
         super().__init__(StrictMachine(Tape(graph, gradient, wanted, iter(inputs), since), gradient))
-        self.whole = graph  # what `describe` prints
+        self.whole, self.reason = graph, reason  # the graph is what `describe` prints
 
     def stats(self, scalar_nodes: int, seconds: dict[str, float]) -> dict[str, Any]:
-        """The figures that `Code.stats` has; there are no arrays here."""
+        """The figures that `Code.stats` has, and why there are no arrays."""
         size = 2 * self._first.data.nbytes
-        return {"scalar nodes": scalar_nodes, "array statements": 0, "not affine": 0, "bytes": size, "seconds": seconds}
+        stats = {"scalar nodes": scalar_nodes, "array statements": 0, "not affine": 0, "bytes": size}
+        return stats | {"seconds": seconds, "node by node": self.reason}
 
 
 class StrictMachine:

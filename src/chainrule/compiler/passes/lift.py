@@ -40,10 +40,11 @@ class IrregularityError(ValueError):
     """So little of the code repeats that it has no arrays worth compiling."""
 
     def __init__(self, statements: int) -> None:
-        super().__init__(
+        self.reason = (
             f"the code repeats so little that {statements:,} array statements are left of it, and more than "
-            f"{MOST_STATEMENTS:,} would take LLVM too long: compile a part of it, or run it eagerly"
+            f"{MOST_STATEMENTS:,} would take LLVM too long"
         )
+        super().__init__(f"{self.reason}: compile a part of it, or run it eagerly")
 
 
 def lift(graph: Graph, most_statements: float = MOST_STATEMENTS) -> ArrayProgram:

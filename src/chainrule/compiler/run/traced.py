@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.backends import load_xla
-from chainrule.compiler.backends.strict import StrictCode, StrictMachine
+from chainrule.compiler.backends.strict import AS_ASKED, StrictCode, StrictMachine
 from chainrule.compiler.passes.batch import batched, size_of_an_example
 from chainrule.compiler.passes.lift import IrregularityError, lift
 from chainrule.compiler.passes.program import ArrayProgram
@@ -113,7 +113,7 @@ class Traced:
         self._lifted: ArrayProgram | IrregularityError | None = None
         self._most_examples = 0
         self._runs: dict[tuple[int | None, bool], Run] = {}  # by the number of examples, and whether they are summed
-        self._irregular: set[tuple[bool, bool]] = set()  # one example?, summed?: those without loops
+        self._irregular: dict[tuple[bool, bool], str] = {}  # one example?, summed?: why these have no loops
         self._strict_codes: dict[bool, StrictCode] = {}
 
     def _call(self) -> Graph:
@@ -227,10 +227,10 @@ class Traced:
             one, gradient = self.lifted, total and bool(self.wrt)
             program = one if examples is None else self.clock("batch", lambda: batched(one, examples, total))
             return Code(program, gradient, self.source.backend, self.clock, dtype=self.source.dtype)
-        except IrregularityError:
+        except IrregularityError as error:
             if self.source.dtype != "float64":
                 raise
-            self._irregular.add(kind)
+            self._irregular[kind] = f"because {error.reason}"
             return None
 
     def _strict_code(self, total: bool, first: Callable[[], np.ndarray]) -> StrictCode:
@@ -238,8 +238,9 @@ class Traced:
             self.source.count_program(self.structure, None)
             graph, results, numbers = self.graph, self.graph.operands[-1], first().tolist()
             own = Graph(graph.rules[:-1], graph.operands[:-1], graph.nodes[:-1])
+            gradient, reason = total and bool(self.wrt), next(iter(self._irregular.values()), AS_ASKED)
             self._strict_codes[total] = self.clock(
-                "nodes", lambda: StrictCode(own, total and bool(self.wrt), results, numbers, self.started)
+                "nodes", lambda: StrictCode(own, gradient, reason, results, numbers, self.started)
             )
         return self._strict_codes[total]
 
