@@ -20,7 +20,7 @@ from chainrule.compiler.trace.graph import KINDS, Graph
 from chainrule.core.bulk import read_data
 from chainrule.core.graph import number_of
 from chainrule.core.value import ENGINE, Value
-from chainrule.ops import as_float
+from chainrule.ops import TABLE, as_float
 
 if ENGINE == "native":
     from chainrule._native import BUILTIN_OPS, tape_backward, tape_forward
@@ -28,6 +28,7 @@ else:
     BUILTIN_OPS = 0
 
 
+CODES = {row: row.code for row in TABLE.values() if row.code < BUILTIN_OPS}  # other rules are for Python
 AS_ASKED = "as asked"
 
 
@@ -46,9 +47,10 @@ class Tape:
         kinds = [rule if rule in KINDS else None for rule in graph.rules]
         self.leaves = {kind: np.flatnonzero([found == kind for found in kinds]) for kind in KINDS}
         self.numbers = np.array([_number(rule, node, inputs) for rule, node in zip(kinds, graph.nodes, strict=True)])
+        rules = zip(kinds, graph.rules, strict=True)
         taken = self._taken() if gradient else [0] * len(graph)
         self.arrays = (
-            np.array([-1 if kind else rule.code for kind, rule in zip(kinds, graph.rules, strict=True)], np.int32),
+            np.array([-1 if kind else CODES.get(rule, BUILTIN_OPS) for kind, rule in rules], np.int32),
             np.array([0, *accumulate(map(len, graph.operands))], np.int32),  # where the operands of each node start
             np.fromiter(chain.from_iterable(graph.operands), np.int32),
             np.array([bits & 0xFF for bits in taken], np.uint8),
