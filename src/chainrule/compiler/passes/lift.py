@@ -51,8 +51,10 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS) -> ArrayProgram
     """The array program that computes the last node of `graph`; an error if it has more than `most_statements`."""
     classes = classify(graph)
     recurrences = find_recurrences(classes)
-    statements = len(classes) - int(classes.inlined.sum()) - sum(run.period * (run.count - 1) for run in recurrences)
-    if statements > most_statements:
+    stored = ~classes.inlined
+    for run in recurrences:
+        stored[run.start + run.period : run.stop] = False  # the first time stands for all
+    if (statements := int(stored.sum())) > most_statements:
         raise IrregularityError(statements)
     return _Lifter(graph, classes, recurrences).program()
 
