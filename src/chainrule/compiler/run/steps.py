@@ -56,7 +56,8 @@ def _compiled(traced: Traced, optimizer: Optimizer, size: int) -> Steps | None:
                 if source.dtype != "float64":
                     raise
                 traced.steps[key] = None
-    return traced.steps[key]  # type: ignore[no-any-return]
+    found: Steps | None = traced.steps[key]
+    return found
 
 
 def _taken_one_by_one(
