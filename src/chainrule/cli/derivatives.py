@@ -178,6 +178,8 @@ def compile_(function: str, at: tuple[str, ...], seed: int, describe: bool, as_j
     """
     target, name, path = load(function)
     numbers = arguments(target, name, assignments(at, lists=True), seed)
+    from chainrule.compiler.pipeline import in_words  # slow to load
+
     with errors_of_the_user(name, path, numbers), redirect_stdout(sys.stderr):
         program = chainrule.compile(target)
         result = program(*numbers.values())
@@ -188,8 +190,7 @@ def compile_(function: str, at: tuple[str, ...], seed: int, describe: bool, as_j
         return
     click.echo(f"{name}({_listed(numbers)}) = {_spelled(result)}")
     seconds = sum(stats["seconds"].values())
-    found = f"{stats['scalar nodes']:,} scalar nodes in {stats['array statements']:,} array statements"
-    click.echo(f"{found}; compiled in {seconds:.2f} s")
+    click.echo(f"{in_words(stats)}; compiled in {seconds:.2f} s")
     if describe:
         click.echo(text)
 

@@ -22,7 +22,7 @@ from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.lift import IrregularityError, lift
 from chainrule.compiler.passes.naming import names_of_parameters
 from chainrule.compiler.passes.program import ArrayProgram
-from chainrule.compiler.pipeline import Clock, Code
+from chainrule.compiler.pipeline import Clock, Code, in_words
 from chainrule.compiler.run.interface import exported
 from chainrule.compiler.run.machine import Order
 from chainrule.compiler.run.turns import add_to_grad
@@ -145,9 +145,7 @@ class Program:
         return exported(lifted, self.wrt, dict(self._leaves), freeze=freeze)
 
     def __repr__(self) -> str:
-        arrays = self.stats["array statements"]
-        scalars, reason = f"{self.stats['scalar nodes']:,} scalar nodes", self.stats.get("node by node")
-        return f"<Program: {scalars} " + (f"one by one, {reason}>" if reason else f"in {arrays} array statements>")
+        return f"<Program: {in_words(self.stats)}>"
 
     _repr_svg_ = shown("svg_of_program")
 

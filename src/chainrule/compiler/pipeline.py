@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -78,3 +78,9 @@ class Code(Pool[Machine]):
             "bytes": self.bytes,
             "seconds": seconds,
         }
+
+
+def in_words(stats: Mapping[str, Any]) -> str:
+    """What was found, for people: "205 scalar nodes in 9 array statements", or why there are none."""
+    scalars, reason = f"{stats['scalar nodes']:,} scalar nodes", stats.get("node by node")
+    return f"{scalars} " + (f"one by one, {reason}" if reason else f"in {stats['array statements']:,} array statements")
