@@ -803,6 +803,14 @@ class TestStrict:
         program = assert_strict(lambda x: logarithm_by_math(w * x), [w], 3.0)
         assert_strict_batch(program, lambda x: logarithm_by_math(w * x), [w], [1.0, 2.0])
 
+    def test_numbers_that_are_detached(self):
+        w = Value(3.0)
+
+        def written(x):
+            return w * chainrule.detach(w * x).tanh() + chainrule.detach(x) * w
+
+        assert_strict_batch(assert_strict(written, [w], 0.3), written, [w], [0.1, -0.7, 2.0])
+
     @pytest.mark.parametrize("numbers", [[0.1, 2.0, -1.0], [1000.0, 1000.0, 0.0], [math.inf, 1.0, 2.0], [0.0, -0.0, 1]])
     def test_softmax_and_logsumexp(self, numbers):
         w = [Value(0.5), Value(2.0), Value(-0.1)]
