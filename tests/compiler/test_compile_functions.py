@@ -1208,7 +1208,7 @@ class TestHazards:
         results = []
         for w.data in (0.5, 2.0, 4.0):
             results.append(program(2.0))
-        assert w._read_at is None
+        assert not w._read
         for w.data in (4.0, 2.0, 0.5):
             assert results.pop() == written(2.0)
         with pytest.raises(TypeError, match="not supported between instances"):

@@ -10,6 +10,7 @@ steps; `function` is what users call.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, overload
 
@@ -64,7 +65,7 @@ class Program:
         clock = Clock()
         graph = clock("trace", lambda: graph_of(target, wrt))
         if not allow_frozen_branches:
-            _check_numbers_were_not_read(graph)
+            _check_numbers_were_not_read(graph, () if wrt is None else wrt)
         self._graph, self.target, parameters = graph, target, graph.leaves("parameter")
         self.wrt = parameters if wrt is None else list(wrt)
         self.code = _code(graph, bool(self.wrt), backend, strict, dtype, clock)
@@ -249,25 +250,34 @@ def _code(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: str, 
     return StrictCode(graph, gradient, reason)
 
 
-def _check_numbers_were_not_read(graph: Graph) -> None:
-    """Refuse a graph that might have been different if its leaves had other numbers."""
+def _check_numbers_were_not_read(graph: Graph, wrt: Iterable[Value]) -> None:
+    """Refuse a graph that might have been different if its leaves, or those in `wrt`, had other numbers."""
     target = graph.nodes[-1]
-    for node in graph.nodes:  # oldest first
-        read, follower = None, f"{target!r} (`_op` {target._op!r}) was made"
+    made = [node for node in graph.nodes if node._operands]  # oldest first
+    serials = [node._serial for node in made]
+    for node in made:
         if node._follows_read:
-            read = next((repr(x) for x in node._operands if x._read), "a Value")
-            follower = f"{node!r} (`_op` {node._op!r}) was made of it"
-        elif not node._operands and node._read_at is not None and node._read_at <= target._serial:
-            read = repr(node)
-        elif node is target and node._compared:
-            read, follower = repr(node), "it was given here, and perhaps chosen among others"
-        if read is not None:
-            raise ValueError(
-                f"the number of {read} was read (by `.data`, a comparison, max, sorted, detach or no_grad()) before "
-                f"{follower}, and a branch or a constant that followed from that number would be frozen: use "
-                "chainrule.where, maximum, minimum or softmax, compile the function itself, or say "
-                "allow_frozen_branches=True if nothing in the graph depends on the number"
-            )
+            _refuse(next((x for x in node._operands if x._read), "a Value"), _made(node) + " of it")
+    for leaf in {node: None for node in (*graph.nodes, *wrt) if not node._operands}:
+        for first, end in leaf._read_during:
+            place = bisect_left(serials, end) - 1
+            if place >= 0 and serials[place] >= first:
+                _refuse(leaf, _made(made[place]))
+    if target._compared:
+        _refuse(target, "it was given here, and perhaps chosen among others")
+
+
+def _made(node: Value) -> str:
+    return f"{node!r} (`_op` {node._op!r}) was made"
+
+
+def _refuse(read: object, before: str) -> NoReturn:
+    raise ValueError(
+        f"the number of {read} was read (by `.data`, a comparison, max, sorted, detach or no_grad()) before "
+        f"{before}, and a branch or a constant that followed from that number would be frozen: use "
+        "chainrule.where, maximum, minimum or softmax, compile the function itself, or say "
+        "allow_frozen_branches=True if nothing in the graph depends on the number"
+    )
 
 
 def _leaves(wrt: Iterable[Any]) -> list[Value]:

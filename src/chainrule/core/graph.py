@@ -64,8 +64,8 @@ def number_of(node: Any) -> Any:
     """The number of a node of any class, for code on which no graph depends; of a Value, reading it leaves no mark.
 
     >>> x = Value(2.0)
-    >>> number_of(x), x._read_at
-    (2.0, None)
+    >>> number_of(x), x._read
+    (2.0, False)
     """
     return node._data if isinstance(node, Value) else node.data
 

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 serial_numbers = count()
 
 
+def due() -> int:
+    """The serial number that the next node gets."""
+    return int(repr(serial_numbers)[len("count(") : -1])  # no other way to ask leaves it where it is
+
+
 class Hooks:
     """Who is asked or told of what; None if nobody is. Set by `watch`, `observe` and `decide_equality`."""
 
@@ -87,6 +92,19 @@ class Looks(NamedTuple):
     compared: bool = False  # read by `<` or `if`: it may have been chosen among others
     read_at: int | None = None  # the serial number that was due when it, or something made of it, was read
     written_at: int | None = None  # the serial number that was due when `.data` was last assigned
+    earlier: tuple[tuple[int, int], ...] = ()  # from being read to being written: serial numbers due then, two at most
+
+    def written(self) -> Looks:
+        """After a new number: nobody has read it yet. Nodes that were made while the old one was known stay suspect."""
+        now, earlier = due(), self.earlier
+        if self.read_at is not None and self.read_at < now:
+            if earlier and earlier[-1][1] == self.read_at:  # nothing was made in between
+                earlier = (*earlier[:-1], (earlier[-1][0], now))
+            else:
+                earlier = (*earlier, (self.read_at, now))
+        if len(earlier) > 2:
+            earlier = ((earlier[0][0], earlier[1][1]), earlier[2])  # with what lies between
+        return Looks(self.follows_read, self.compared, None, now, earlier)
 
 
 FOLLOWS = Looks(follows_read=True)
@@ -144,8 +162,7 @@ class Node:
     @data.setter
     def data(self, number: Any) -> None:
         self._data = as_float(number, "data")
-        looks = self._looks or NOBODY
-        self._looks = Looks(looks.follows_read, looks.compared, None, next(serial_numbers))  # nobody has read it yet
+        self._looks = (self._looks or NOBODY).written()
 
     @property
     def grad(self) -> float:
@@ -185,9 +202,14 @@ class Node:
 
     _follows_read = property(lambda self: (self._looks or NOBODY).follows_read)
     _compared = property(lambda self: (self._looks or NOBODY).compared)
-    _read_at = property(lambda self: (self._looks or NOBODY).read_at)
     _written_at = property(lambda self: (self._looks or NOBODY).written_at)
-    _read = property(lambda self: self._read_at is not None)  # this number, or one made of it
+    _read = property(lambda self: (self._looks or NOBODY).read_at is not None)  # this number, or one made of it
+
+    @property
+    def _read_during(self) -> tuple[tuple[int, int], ...]:
+        """Of a leaf: serial numbers, from and to, of nodes that were made while its number had been read."""
+        looks = self._looks or NOBODY
+        return looks.earlier if looks.read_at is None else (*looks.earlier, (looks.read_at, due()))
 
     # Showing it.
 
@@ -279,9 +301,9 @@ def read(number: Node, compared: bool = False) -> None:
     """
     if compared and not number._compared:
         number._looks = (number._looks or NOBODY)._replace(compared=True)
-    if number._read_at is not None:
+    if number._read:
         return
-    now = next(serial_numbers)
+    now = due()
     computed = number._serial if number._operands and number._written_at is None else now
     looks_of_most, looks_of_followers = Looks(read_at=now), Looks(follows_read=True, read_at=now)
     pending = [number]

@@ -65,18 +65,10 @@ static inline Node *to_operand(PyObject *object) /* a new reference; a plain num
     return node;
 }
 
-static Extra *with_extra(Node *node) /* its extra, made if it has none yet */
+static Extra *with_extra(Node *node) /* likewise, or an error is set */
 {
-    Extra *extra = extra_of(node);
-    if (extra)
-        return extra;
-    if ((extra = PyMem_Calloc(1, sizeof(Extra))) == NULL)
-        return (Extra *)PyErr_NoMemory();
-    Node **operands = operands_of(node);
-    if (node->count <= INLINE_OPERANDS)
-        operands = memcpy(extra->operands, operands, sizeof extra->operands); /* or what a leaf has there */
-    keep_apart(node, operands, extra);
-    return extra;
+    Extra *extra = extra_if_there_is_memory(node);
+    return extra ? extra : (Extra *)PyErr_NoMemory();
 }
 
 static PyObject *call_rule(PyObject *function, const double *numbers, Py_ssize_t count)

@@ -353,10 +353,27 @@ static PyObject *get_compared(PyObject *self, void *Py_UNUSED(unused))
     return PyBool_FromLong(((Node *)self)->flags & COMPARED);
 }
 
-static PyObject *get_read_at(PyObject *self, void *Py_UNUSED(unused))
+static PyObject *get_read_during(PyObject *self, void *Py_UNUSED(unused))
 {
     Node *node = (Node *)self;
-    return node->flags & READ && node->count == 0 ? PyLong_FromUnsignedLongLong(*read_at(node)) : Py_NewRef(Py_None);
+    While found[3];
+    int count = 0;
+    Extra *extra = node->count ? NULL : extra_of(node);
+    if (extra && extra->earlier.end)
+        found[count++] = extra->earlier;
+    if (extra && extra->latest.end)
+        found[count++] = extra->latest;
+    if (node->flags & READ && node->count == 0)
+        found[count++] = (While){*read_at(node), next_serial};
+    PyObject *pairs = PyTuple_New(count);
+    for (int k = 0; pairs && k < count; k++) {
+        PyObject *pair = Py_BuildValue("KK", (unsigned long long)found[k].first, (unsigned long long)found[k].end);
+        if (pair == NULL)
+            Py_CLEAR(pairs);
+        else
+            PyTuple_SET_ITEM(pairs, k, pair);
+    }
+    return pairs;
 }
 
 static PyObject *get_follows_read(PyObject *self, void *Py_UNUSED(unused))

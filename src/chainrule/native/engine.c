@@ -59,8 +59,8 @@ static PyGetSetDef value_attributes[] = {
     {"_data", get_data_unread, NULL, PyDoc_STR("The number, for code on which no graph depends."), NULL},
     {"_compared", get_compared, NULL, PyDoc_STR("Whether it was itself compared, and so perhaps chosen."), NULL},
     {"_read", get_read, NULL, PyDoc_STR("Whether somebody has read this number, or one made of it."), NULL},
-    {"_read_at", get_read_at, NULL, PyDoc_STR("Of a leaf that was read: nodes from this serial number on are younger."),
-     NULL},
+    {"_read_during", get_read_during, NULL,
+     PyDoc_STR("Of a leaf: serial numbers, from and to, of nodes that were made while its number had been read."), NULL},
     {"_follows_read", get_follows_read, NULL, PyDoc_STR("Whether it was made of numbers that had been read."), NULL},
     {"__dict__", get_attributes, set_attributes, PyDoc_STR("Attributes of the user's own."), NULL},
     {NULL, NULL, NULL, NULL, NULL}};

@@ -12,10 +12,15 @@ enum { INLINE_OPERANDS = 2 };
 #define PER_THREAD _Thread_local
 #endif
 
+typedef struct {
+    uint64_t first, end; /* the serial numbers of the nodes that were made meanwhile */
+} While;
+
 typedef struct { /* what few nodes have, and their operands if they are few: the pointer to it takes their place */
     PyObject *label, *tag, *closure, *rule;
     uint64_t silent; /* a bit for each of the first operands that a user's rule passes no gradient to */
     struct Node *operands[INLINE_OPERANDS];
+    While earlier, latest; /* of a leaf: while a number that it had was read already, and not yet replaced */
 } Extra;
 
 typedef struct Node {
@@ -187,6 +192,18 @@ static inline void keep_apart(Node *node, Node **operands, Extra *extra)
     node->flags |= APART;
 }
 
+static Extra *extra_if_there_is_memory(Node *node) /* its extra, made if it has none yet */
+{
+    Extra *extra = extra_of(node);
+    if (extra || (extra = PyMem_Calloc(1, sizeof(Extra))) == NULL)
+        return extra;
+    Node **operands = operands_of(node);
+    if (node->count <= INLINE_OPERANDS)
+        operands = memcpy(extra->operands, operands, sizeof extra->operands); /* or what a leaf has there */
+    keep_apart(node, operands, extra);
+    return extra;
+}
+
 static inline Node *small_node(double data, int op, uint32_t count) /* of few operands, which it has room for */
 {
     Node *node = allocate();
@@ -226,8 +243,9 @@ static inline void track(Node *node)
 
 /* Reading a number. What a program does next may depend on it, so nodes that are made afterwards from the same leaves
    may have other operands, or other constants, for other numbers: a recorded graph of them stands for these numbers
-   only. READ says that somebody has read the number of this node, or of a node made of it; a new number takes the flag
-   off a leaf. FOLLOWS_READ says that a node was made of operands that were read before, or of such nodes. */
+   only. READ says that somebody has read the number of this node, or of a node made of it. A new number takes the flag
+   off, for nodes that are made from then on; a leaf still knows which were made before, and after the look.
+   FOLLOWS_READ says that a node was made of operands that were read before, or of such nodes. */
 
 static inline uint64_t *read_at(Node *leaf) /* how many nodes there were then; in the room for operands, which it has not */
 {
@@ -294,12 +312,29 @@ static inline int read_number(Node *node)
     return 0;
 }
 
+static int keep_in_mind(Node *leaf) /* that nodes were made since it was read; 0 if there is no memory for that */
+{
+    Extra *extra = extra_if_there_is_memory(leaf);
+    if (extra == NULL)
+        return 0;
+    if (extra->latest.end < *read_at(leaf)) { /* nodes were made in between that know nothing of the number */
+        if (extra->earlier.end == 0)
+            extra->earlier.first = extra->latest.first;
+        extra->earlier.end = extra->latest.end; /* with what lies between: a leaf has room for two */
+        extra->latest.first = *read_at(leaf);
+    }
+    extra->latest.end = next_serial;
+    return 1;
+}
+
 static inline void write_number(Node *node, double data)
 {
     node->data = data;
-    node->flags = (uint16_t)((node->flags & ~READ) | WRITTEN);
+    node->flags |= WRITTEN;
     if (node->count == 0)
         *written_at(node) = next_serial;
+    if (node->count || !(node->flags & READ) || *read_at(node) == next_serial || keep_in_mind(node))
+        node->flags &= (uint16_t)~READ;
 }
 
 static PyObject *frozen_leaf(double data)
