@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from chainrule import ops
+from chainrule.compiler.passes.program import Array
 from chainrule.compiler.trace.graph import Graph
 
 SUM, LARGEST = CHAINS = "sum", "largest"
@@ -47,8 +48,9 @@ class Classes:
         of: list[int],
         rows: list[Any],
         lengths: dict[int, np.ndarray],
+        given: dict[int, int],
     ) -> None:
-        self.kinds = kinds  # a kind of leaf, a row of the op table, or one of CHAINS
+        self.kinds = kinds  # a kind of leaf, a row of the op table, or one of CHAINS; or the array that leaves are in
         self.slots = slots
         self.lengths = lengths  # ragged class -> numbers of real terms: one row per member, one column per slot
         self.of = np.array(of, dtype=np.int64)  # node -> class; -1 inside a sum
@@ -59,6 +61,8 @@ class Classes:
         self.members = order  # class by class, oldest first
         self.position = np.zeros(len(of), dtype=np.int64)  # node -> its index among the members of its class
         self.position[order] = np.arange(len(order)) - np.repeat(self.starts[:-1], self.sizes)
+        for node, position in given.items():
+            self.position[node] = position
         self.slot_starts = _starts(np.fromiter(map(len, slots), np.int64, len(slots)))
         flat_slots = np.array([slot for each in slots for slot in each], dtype=np.int64).reshape(-1, 3)
         self.slot_operands, _, slot_lengths = flat_slots.T  # for all slots, class by class
@@ -66,6 +70,9 @@ class Classes:
         self.row_starts = _starts(self.sizes * self.widths)
         flat = np.fromiter(chain.from_iterable(map(rows.__getitem__, order.tolist())), np.int64)
         self.operands = self.position[flat]  # positions in the operands' classes, members one after another
+        self.sizes[[k for k, kind in enumerate(kinds) if isinstance(kind, Array)]] = [
+            kind.size for kind in kinds if isinstance(kind, Array)
+        ]
         self.users = np.full(len(kinds), -1)  # the last class that reads each
         self.inlined = self._inlined(slot_lengths)
 
@@ -195,6 +202,7 @@ class _Classing:
             [number[name] if name >= 0 else -1 for name in self.of],
             self.rows,
             real,
+            {node: self.graph.nodes[node] for node, rule in enumerate(rules) if isinstance(rule, Array)},
         )
 
 

@@ -7,7 +7,7 @@ product. The classes of a recurrence become the body of a `Repeat`, and its time
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import gcd, prod
 from typing import NamedTuple
@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from chainrule import ops
-from chainrule.compiler.passes.classes import CHAINS, SUM, Classes, classify
+from chainrule.compiler.passes.classes import CHAINS, SUM, classify
+from chainrule.compiler.passes.outline import Outlined, copies, outline
 from chainrule.compiler.passes.program import (
     NOTHING,
     Access,
@@ -34,6 +35,7 @@ from chainrule.compiler.passes.recurrence import Recurrence, find_recurrences
 from chainrule.compiler.trace.graph import KINDS, Graph
 
 MOST_STATEMENTS = 3000  # LLVM takes about 5 ms for each
+FEW_STATEMENTS = 300  # if classes leave more of them, loops are sought by nodes
 
 
 class IrregularityError(ValueError):
@@ -49,14 +51,23 @@ class IrregularityError(ValueError):
 
 def lift(graph: Graph, most_statements: float = MOST_STATEMENTS) -> ArrayProgram:
     """The array program that computes the last node of `graph`; an error if it has more than `most_statements`."""
-    classes = classify(graph)
-    recurrences = find_recurrences(classes)
-    stored = ~classes.inlined
-    for run in recurrences:
-        stored[run.start + run.period : run.stop] = False  # the first time stands for all
-    if (statements := int(stored.sum())) > most_statements:
-        raise IrregularityError(statements)
-    return _Lifter(graph, classes, recurrences).program()
+    found = _Lifter(graph)
+    if found.statements > FEW_STATEMENTS:
+        outlined = outline(graph, lift_body)
+        with_loops = _Lifter(outlined) if outlined else found
+        found = min(found, with_loops, key=lambda lifter: lifter.statements)
+    if found.statements > most_statements:
+        raise IrregularityError(found.statements)
+    return found.program()
+
+
+def lift_body(body: Graph, exports: Sequence[int], names: str) -> tuple[list[Statement], list[tuple[Array, int]]]:
+    """The statements of one time of a loop, and where they leave the nodes in `exports`."""
+    lifter = _Lifter(body, in_time=False, names=names)
+    classes = lifter.classes
+    stored = [k for k in range(len(classes) - 1) if classes.slots[k] and not lifter.is_inlined(k)]
+    statements = [lifter.statement(k) for k in stored]
+    return statements, [(lifter.arrays[int(classes.of[node])], int(classes.position[node])) for node in exports]
 
 
 def loop_nest(streams: np.ndarray) -> tuple[Shape, list[Shape]] | None:
@@ -98,8 +109,10 @@ class Factor(NamedTuple):
 class _Lifter:
     """Turns classes into statements."""
 
-    def __init__(self, graph: Graph, classes: Classes, recurrences: list[Recurrence]) -> None:
-        self.classes = classes
+    def __init__(self, graph: Graph, in_time: bool = True, names: str = "v") -> None:
+        self.names = names  # of arrays start like this
+        self.classes = classes = classify(graph)
+        recurrences = find_recurrences(classes) if in_time else []
         self.recurrences = {run.start: run for run in recurrences}
         self.arrays: dict[int, Array] = {}
         self.starts = np.array([run.start for run in recurrences], dtype=np.int64)
@@ -107,16 +120,28 @@ class _Lifter:
         self.ahead = {place - k * run.period: run for run, place, rows in before for k in range(1, rows + 1)}
         self.leaves: dict[str, Array] = {}
         self.root = int(classes.of[-1])
-        self.numbers = np.zeros(0)  # the constants
+        self.numbers = np.zeros((1, 0))  # the constants, by time
         for index, kind in enumerate(classes.kinds):
+            members = [graph.nodes[node] for node in classes.members[classes.starts[index] : classes.starts[index + 1]]]
             if kind == "constant":
-                members = classes.members[classes.starts[index] : classes.starts[index + 1]].tolist()
-                self.numbers = np.array([graph.nodes[member].data for member in members])
+                self.numbers = np.array([getattr(node, "numbers", (node.data,)) for node in members]).T
+            elif isinstance(kind, Array):  # what a loop has computed, or reads from outside
+                self.arrays[index] = kind
             elif isinstance(kind, str) and kind in KINDS:
                 self.leaves[kind] = self.arrays[index] = Array(kind, int(classes.sizes[index]), kind)
+        self.given = len(self.arrays)
         self.tables = 0  # how many arrays of constants there are
         self.lookups: list[Statement] = []  # for the next recurrence
         self.copies = 0  # how many arrays of looked up numbers there are
+
+    @property
+    def statements(self) -> int:
+        """How many statements the program will have."""
+        stored = ~self.classes.inlined
+        for run in self.recurrences.values():
+            stored[run.start + run.period : run.stop] = False  # the first time stands for all
+        loops = [kind for kind in self.classes.kinds if isinstance(kind, Outlined)]
+        return int(stored.sum()) + sum([len(step.body) for loop in loops for step in loop.steps])
 
     def program(self) -> ArrayProgram:
         steps: list[Statement | Repeat] = []
@@ -127,6 +152,8 @@ class _Lifter:
                 body = [self.statement(k, run) for k in run.body if not self.is_inlined(k)]
                 steps += [*self.lookups, Repeat(run.count, body)]
                 self.lookups = []
+            elif isinstance(kind := self.classes.kinds[index], Outlined):
+                steps += [*self.entry(index, kind), *kind.steps]
             elif self.classes.slots[index] and not self.is_inlined(index):
                 steps.append(self.statement(index))
             index = run.stop if run else index + 1
@@ -135,6 +162,19 @@ class _Lifter:
             last, output = Access(output, offset, ()), Array("output", 1, "value")
             steps.append(Statement(Access(output, 0, ()), (), [Term(last)]))
         return ArrayProgram(steps, self.leaves, output)
+
+    def entry(self, index: int, loop: Outlined) -> Iterator[Statement]:
+        """Statements that hand to a loop what it reads from outside."""
+        sources = []
+        for (operand, _, _), position in zip(self.classes.slots[index], self.classes.rows(index)[0], strict=True):
+            if self.classes.kinds[operand] == "constant":
+                sources.append((None, self.numbers[0, position]))
+            else:
+                array, offset = self.place(operand)
+                sources.append((array, position + offset))
+        supply = iter(sources)
+        for array, width in loop.entries.items():
+            yield from copies(array, 0, list(islice(supply, width)))
 
     def is_inlined(self, index: int) -> bool:
         """Whether a class is a product that is part of a sum, and in a recurrence of one at the same time."""
@@ -161,7 +201,7 @@ class _Lifter:
 
     def array(self, index: int, size: int) -> Array:
         if index not in self.arrays:
-            self.arrays[index] = Array(f"v{len(self.arrays) - len(self.leaves)}", size, "value")
+            self.arrays[index] = Array(f"{self.names}{len(self.arrays) - self.given}", size, "value")
         return self.arrays[index]
 
     def statement(self, index: int, run: Recurrence | None = None) -> Statement:
@@ -202,7 +242,7 @@ class _Lifter:
             places = places[members, 0]
         operand = self.classes.slots[index][slot][0]
         if self.classes.kinds[operand] == "constant":
-            return Factor(None, self.numbers[self.classes.operands[starts[:, None, None] + places]])
+            return Factor(None, self.constants(self.classes.operands[starts[:, None, None] + places]))
         array, offset = self.place(operand)
         positions = self.classes.operands[starts[0] + places] + offset
         if run is None:
@@ -211,6 +251,10 @@ class _Lifter:
         if step.distance is None:
             return self.looked_up(array, self.classes.operands[starts[:, None, None] + places] + offset)
         return Factor(array, positions, step.distance + step.follows * int(self.classes.sizes[operand]))
+
+    def constants(self, positions: np.ndarray) -> np.ndarray:
+        """The constants at these positions, by time, member and term."""
+        return self.numbers[0, positions] if len(self.numbers) == 1 else self.numbers[:, positions[0]]
 
     def looked_up(self, array: Array, positions: np.ndarray) -> Factor:
         """What a recurrence looks up, by time, member and term, copied before it starts: a row for each time."""

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chainrule.compiler.passes.classes import CHAINS, Classes
+from chainrule.ops import Op
 
 FEWEST = 3  # times that make a loop worthwhile
 MOST_CUTS = 2  # where positions jump; at more of them, they are looked up
@@ -118,13 +119,13 @@ class _Search:
         self.slot_starts = classes.slot_starts
         self.operands = classes.slot_operands
         self.pending: list[tuple[int, int, int, int]] = []
-        self.free = np.array([not isinstance(kind, str) or kind in CHAINS for kind in classes.kinds])
+        self.free = np.array([isinstance(kind, Op) or kind in CHAINS for kind in classes.kinds])
         self.free[list(classes.lengths)] = False
 
     def found(self) -> list[Recurrence]:
-        for period in _periods(self.forms):
+        for period in candidates(self.forms):
             same = self.forms[:-period] == self.forms[period:]
-            for start, stop in _stretches(same, (FEWEST - 1) * period):
+            for start, stop in stretches(same, (FEWEST - 1) * period):
                 self.consider(start, stop + period, period)
         found = []
         visits = MOST_VISITS * len(self.forms)
@@ -132,7 +133,7 @@ class _Search:
             _, period, start, stop = heappop(self.pending)
             visits -= stop - start
             if not self.free[start:stop].all():
-                for first, last in _stretches(self.free[start:stop]):
+                for first, last in stretches(self.free[start:stop]):
                     self.consider(start + first, start + last, period)
                 continue
             start = self.natural_start(start, stop, period)
@@ -250,7 +251,7 @@ class _Search:
         return not self.classes.inlined[index] or run.start <= int(self.classes.users[index]) < run.stop
 
 
-def _periods(sequence: np.ndarray) -> list[int]:
+def candidates(sequence: np.ndarray) -> list[int]:
     """The distances at which most of the sequence recurs, for at least `FEWEST` times.
 
     Candidates are the distances between equal numbers, and between equal words of `WORDS` numbers: a loop in a loop has
@@ -275,10 +276,10 @@ def _periods(sequence: np.ndarray) -> list[int]:
     return sorted(found, key=found.__getitem__, reverse=True)[:MOST_PERIODS]
 
 
-def _stretches(mask: np.ndarray, shortest: int = 1) -> list[tuple[int, int]]:
+def stretches(mask: np.ndarray, shortest: int = 1) -> list[tuple[int, int]]:
     """The (start, stop) of each stretch of True that is long enough.
 
-    >>> _stretches(np.array([True, True, False, True]))
+    >>> stretches(np.array([True, True, False, True]))
     [(0, 2), (3, 4)]
     """
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))).reshape(-1, 2)

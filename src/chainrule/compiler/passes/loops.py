@@ -1,0 +1,254 @@
+"""Finding loops by their nodes: a program that repeats node for node, whatever classes the nodes are of.
+
+On a grid with a fixed boundary, cells near the boundary read a leaf where others read the step before. So they are
+classes of their own, and in each step there are more of them, and classes show no pattern. The nodes do: from each time
+to the next, an operand either is the node one period later, or stays the same, or is something from before the loop.
+Such a stretch is outlined. It becomes one node of the graph, and its body a graph of its own, in which all that one time
+hands to the next, with what lies beside it and never changes, is one array: the *state*.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from chainrule.compiler.passes.recurrence import candidates, stretches
+from chainrule.compiler.trace.graph import KINDS, Graph
+
+FEWEST = 4  # times that make a loop worthwhile
+FARTHEST = 2  # times back that a loop may read
+MOST_FAR = 0.05  # of what is read, from further back
+LEAVES = tuple(kind for kind in KINDS if kind != "constant")
+STATE, MOVING = -1, -2  # in place of classes
+BESIDE = -1, 0  # in place of an offset in the body, and of how many times back
+SKIPPED = [(first, last) for first in range(3) for last in range(3)]  # times that may differ, at the ends
+
+
+class Held(NamedTuple):
+    """An element of the state: a node from before the loop that it is at first, and where later times have it from.
+
+    That is a `node` of the time before (its offset in the body), or if there is none an `element` of the state.
+    """
+
+    first: int
+    node: int | None
+    element: int
+
+
+class Loop:
+    """Nodes from `start` on that repeat every `period`, `count` times; some of them may be left outside.
+
+    `operands` has what each node of the body reads: a node of the body, by its offset; or a leaf of the body, which is
+    ("state", k), ("static", k) or ("moving", k).
+    """
+
+    symbol = "loop"
+
+    def __init__(self, start: int, period: int, count: int) -> None:
+        self.start, self.period, self.count = start, period, count
+        self.kept = np.ones(period, dtype=bool)  # which nodes of a time are part of the body
+        self.operands: list[list[Any]] = [[] for _ in range(period)]
+        self.state: list[Held] = []
+        self.statics: list[int] = []  # nodes from before the loop
+        self.moving: list[tuple[int, ...]] = []  # the same, one for each time
+
+    @property
+    def stop(self) -> int:
+        """The node after the last one."""
+        return self.start + self.period * self.count
+
+    @property
+    def size(self) -> int:
+        """How many nodes it replaces."""
+        return int(self.kept.sum()) * self.count
+
+    def __repr__(self) -> str:
+        return f"nodes {self.start}-{self.start + self.period - 1}, {self.kept.sum()} of them, {self.count} times"
+
+
+def find_loops(graph: Graph) -> list[Loop]:
+    """The loops in a graph whose leaves come first; they do not overlap."""
+    return _Search(graph).found()
+
+
+class _Search:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        is_leaf = [rule in LEAVES for rule in graph.rules]
+        self.first = is_leaf.index(False)  # node that is no leaf
+        numbers: dict[Any, int] = {}
+        self.codes = np.array([numbers.setdefault(rule, len(numbers)) for rule in graph.rules], dtype=np.int64)
+        arity = np.fromiter(map(len, graph.operands), np.int64, len(graph))
+        self.starts = np.concatenate([[0], np.cumsum(arity)])
+        self.operands = np.fromiter(chain.from_iterable(graph.operands), np.int64, int(self.starts[-1]))
+        self.users = np.repeat(np.arange(len(graph)), arity)
+
+    def found(self) -> list[Loop]:
+        loops: list[Loop] = []
+        free = np.arange(len(self.codes)) >= self.first
+        for period in self.periods():
+            same = (self.codes[:-period] == self.codes[period:]) & free[:-period] & free[period:]
+            for start, stop in stretches(same, (FEWEST - 1) * period):
+                loop = self.loop(start, stop + period, period)
+                if loop is not None:
+                    loops.append(loop)
+                    free[loop.start : loop.stop] = False
+        return sorted(loops, key=lambda loop: loop.start)
+
+    def periods(self) -> list[int]:
+        """Periods to try. From each, hardly anything is read that lies too far back."""
+        distance = np.where(self.operands < self.first, 0, self.users - self.operands)
+        distance[np.bincount(distance)[distance] < FEWEST] = 0  # something from before a loop, as every leaf is
+        form, arity = self.codes, np.diff(self.starts)
+        for place in range(int(arity.max())):
+            has = arity > place
+            part = np.full(len(form), -1)
+            part[has] = distance[self.starts[:-1][has] + place]
+            form = np.unique(form * (part.max() + 2) + part + 1, return_inverse=True)[1]
+        near = np.sort(distance[distance > 0])
+        found = candidates(form[self.first :])
+        far = len(near) - np.searchsorted(near, (FARTHEST + 1) * np.array(found, dtype=np.int64), side="right")
+        return [period for period, k in zip(found, far.tolist(), strict=True) if k <= MOST_FAR * len(near)]
+
+    def loop(self, start: int, stop: int, period: int) -> Loop | None:
+        """The loop that covers most in a stretch of equal ops, if there is one."""
+        start += self.phase(start, stop, period)
+        count = (stop - start) // period
+        best: Loop | None = None
+        for first, last in SKIPPED:
+            if count - first - last >= FEWEST and (best is None or not best.kept.all()):
+                loop = _Columns(self, Loop(start + first * period, period, count - first - last)).loop()
+                if loop is not None and (best is None or loop.size > best.size):
+                    best = loop
+        return best
+
+    def phase(self, start: int, stop: int, period: int) -> int:
+        """How far into a stretch the first time should start, so that times hand over least to later ones."""
+        last = stop - period
+        entries = slice(self.starts[last], self.starts[stop])
+        before = self.operands[self.starts[last - period] : self.starts[last]]
+        follows = self.operands[entries] - before == period
+        sources = self.operands[entries][follows]
+        places = (sources - start) % period
+        reach = np.zeros(period, dtype=np.int64)  # how long each node of a time is needed
+        np.maximum.at(reach, places, self.users[entries][follows] - sources)
+        times = np.maximum(reach - 1, 0) // period  # for so many times, wherever one starts
+        rest = reach - times * period  # and for one more, if it starts among these places after the node
+        cost = np.zeros(2 * period + 1)
+        np.add.at(cost, np.arange(period) + 1, 2 * times + 1)
+        np.add.at(cost, np.arange(period) + 1 + rest, -(2 * times + 1))
+        cost = np.cumsum(cost[:-1])
+        return int(np.argmin(cost[:period] + cost[period:]))
+
+
+class _Columns:
+    """What one time reads, column by column, and how that changes from time to time."""
+
+    def __init__(self, search: _Search, loop: Loop) -> None:
+        self.search, self.given = search, loop
+        start, period, count = loop.start, loop.period, loop.count
+        entries = search.operands[search.starts[start] : search.starts[loop.stop]]
+        self.nodes = nodes = entries.reshape(count, -1)  # what is read, by time and column
+        self.users = search.users[search.starts[start] : search.starts[start + period]] - start
+        offsets = nodes - start - period * np.arange(count)[:, None]
+        steady = offsets[-1]
+        outside = nodes < start
+        self.static = outside[0] & (nodes == nodes[0]).all(axis=0)
+        self.moving = outside.all(axis=0) & ~self.static
+        self.back = np.where(nodes[-1] >= start, -(steady // period), 0)  # how many times back
+        self.source = steady + self.back * period  # the offset in the body, if it is not outside
+        self.regular = self.static | self.moving
+        for back in range(FARTHEST + 1):
+            holds = (offsets[back:] == steady).all(axis=0) & outside[:back].all(axis=0)
+            self.regular |= holds & (self.back == back) & ~outside[-1]
+
+    def loop(self) -> Loop | None:
+        """The loop with its body, if times hand something on to the next."""
+        loop, inside = self.given, ~(self.static | self.moving)
+        kept = loop.kept
+        kept[self.users[~self.regular]] = False
+        before = -1
+        while before != (before := int(kept.sum())):  # what reads something from outside the body is outside too
+            kept[self.users[inside & self.regular & ~kept[self.source % loop.period]]] = False
+        used = kept[self.users]
+        carried = np.flatnonzero(used & inside & (self.back > 0))
+        firsts = self.firsts(carried)
+        if not firsts:
+            return None
+        beside = self.beside(used, set(carried.tolist()))
+        elements = sorted([(first, *key) for key, first in firsts.items()] + [(node, *BESIDE) for node in beside])
+        elements = self.without_holes(elements)
+        places = {element[1:] if element[1:] != BESIDE else element[0]: k for k, element in enumerate(elements)}
+        for k, (first, source, back) in enumerate(elements):
+            loop.state.append(Held(first, source if back == 1 else None, places[source, back - 1] if back > 1 else k))
+        loop.statics = sorted({*self.nodes[0, used & self.static].tolist()} - beside)
+        loop.moving = sorted({*map(tuple, self.nodes[:, used & self.moving].T.tolist())})
+        leaves: dict[Any, Any] = {key: ("state", k) for key, k in places.items()}
+        leaves |= {node: ("static", k) for k, node in enumerate(loop.statics)}
+        leaves |= {nodes: ("moving", k) for k, nodes in enumerate(loop.moving)}
+        for column in np.flatnonzero(used).tolist():
+            key = self.key(column)
+            loop.operands[self.users[column]].append(leaves[key] if key is not None else int(self.source[column]))
+        return loop
+
+    def key(self, column: int) -> Any:
+        """What a column reads from outside its own time: a node, nodes by time, or an offset and how many times back."""
+        if self.static[column]:
+            return int(self.nodes[0, column])
+        if self.moving[column]:
+            return tuple(self.nodes[:, column].tolist())
+        return (int(self.source[column]), int(self.back[column])) if self.back[column] else None
+
+    def without_holes(self, elements: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        """The elements in order of creation, with the corners that nobody reads: what is beside each other stays so."""
+        codes = self.search.codes
+        firsts = np.array([first for first, _, _ in elements])
+        low, high = firsts.min(), firsts.max() + 1
+        alike = low + np.flatnonzero(np.isin(codes[low:high], np.unique(codes[firsts])))
+        if len(alike) <= 2 * len(firsts):
+            elements += [(node, *BESIDE) for node in np.setdiff1d(alike, firsts).tolist()]
+        return sorted(elements)
+
+    def firsts(self, carried: np.ndarray) -> dict[tuple[int, int], int] | None:
+        """(offset, times back) -> the node that is read in its place at the first time; None if there are two."""
+        firsts: dict[tuple[int, int], int] = {}
+        for column in carried:
+            source, back = int(self.source[column]), int(self.back[column])
+            for time in range(back):
+                node = int(self.nodes[time, column])
+                if firsts.setdefault((source, back - time), node) != node:
+                    return None
+        return firsts
+
+    def beside(self, used: np.ndarray, carried: set[int]) -> set[int]:
+        """The nodes from before the loop that lie beside the state: some nodes read them where others read the state.
+
+        Others are nodes of the same ops, and in the same role. And a boundary is smaller than what it surrounds.
+        """
+        classes: dict[Any, int] = {}  # where the state and what never changes are one
+        of: dict[int, int] = {}
+        roles: dict[int, set[tuple[int, int]]] = {}  # by whom a node is read, and in which place
+        reads: list[tuple[int, int, int]] = []  # offset, place and column
+        columns = np.split(np.flatnonzero(used), np.flatnonzero(np.diff(self.users[used])) + 1)
+        constants = np.flatnonzero(self.given.kept)
+        of = dict.fromkeys(constants.tolist(), -1)
+        for own in columns:
+            offset, outer = int(self.users[own[0]]), [k in carried or bool(self.static[k]) for k in own.tolist()]
+            kinds = [
+                STATE if is_outer else MOVING if self.moving[k] else of[int(self.source[k])]
+                for k, is_outer in zip(own.tolist(), outer, strict=True)
+            ]
+            rule = int(self.search.codes[self.given.start + offset])
+            of[offset] = classes.setdefault((rule, *kinds), len(classes))
+            for place, (k, is_outer) in enumerate(zip(own.tolist(), outer, strict=True)):
+                if is_outer:
+                    reads.append((offset, place, k))
+                elif not self.moving[k]:
+                    roles.setdefault(int(self.source[k]), set()).add((of[offset], place))
+        slots: dict[Any, tuple[list[int], list[int]]] = {}
+        for offset, place, k in reads:
+            role = frozenset(roles.get(offset, ()))
+            slots.setdefault((of[offset], place, role), ([], []))[k in carried].append(k)
+        return {int(self.nodes[0, k]) for still, moved in slots.values() if len(still) <= len(moved) for k in still}
