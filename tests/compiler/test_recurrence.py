@@ -257,10 +257,10 @@ class TestPrograms:
             (hidden_units, 250, 22),
             (euler, 1000, 17),
             (price_paths, 250, 30),
-            (runge_kutta, 100, 265),
+            (runge_kutta, 100, 104),
             (hidden_states, 300, 28),
             (products_across_steps, 300, 57),
-            (bodies_in_pairs, 60, 441),
+            (bodies_in_pairs, 60, 161),
             (sweeps_over_a_ring, 60, 337),
         ],
     )

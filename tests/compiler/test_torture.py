@@ -137,6 +137,10 @@ def divided_the_other_way(found):
     )
 
 
+def one_first(found):
+    return found and dict.fromkeys(found, min(found.values()))
+
+
 # A stage, a function of it, what that gives in place of what it gave, who finds it, and in which families.
 PLANTED = [
     ("trace", "trace.graph.lay_flat", divided_the_other_way, "interpreter", ["ragged", "triangular"]),
@@ -144,6 +148,9 @@ PLANTED = [
     ("classify", "passes.classes._kind", largest_lost, "interpreter", ["largest_of_many"]),
     ("recurrences", "passes.recurrence._breaks", lambda found: [], "interpreter", list(FAMILIES)),
     ("recurrences", "passes.recurrence._breaks", lambda found: [], "verify", list(FAMILIES)),
+    ("loops", "passes.loops._Columns.firsts", one_first, "loops", ["stencil_1d", "integrator"]),
+    ("loops", "passes.loops._Columns.firsts", one_first, "verify", ["stencil_1d", "integrator"]),
+    ("outline", "passes.outline._strides", lambda found: found and (1,) * len(found), "loops", list(FAMILIES)),
     ("lift", "passes.lift._separable", lambda found: True, "interpreter", ["coupled", "triangular"]),
     ("differentiate", "passes.differentiate._partial", lambda found: found and -found, "interpreter", ["scan"]),
     ("differentiate", "passes.differentiate._fills_rows", lambda found: True, "verify", ["coupled", "recurrent_net"]),

@@ -14,15 +14,20 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import chainrule
 from chainrule import Value, ops
 from chainrule.compiler import compile
 from chainrule.compiler.backends.llvm.fusion import without_zeros
+from chainrule.compiler.passes import lift as lifting
+from chainrule.compiler.passes import loops
 from chainrule.compiler.passes.classes import classify
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import lay_out
 from chainrule.compiler.passes.lift import lift
+from chainrule.compiler.passes.loops import find_loops
+from chainrule.compiler.passes.outline import leaves_first
 from chainrule.compiler.passes.recurrence import find_recurrences
 from chainrule.compiler.trace.graph import graph_of
 from chainrule.core.graph import lay_flat
@@ -280,8 +285,18 @@ def verified(contest):
     classes = classify(graph).verify()
     for recurrence in find_recurrences(classes):
         recurrence.verify(classes)
+    ordered = leaves_first(graph)
+    for loop in find_loops(ordered):
+        loop.verify(ordered)
     program = differentiate(lift(graph).verify()).verify()
     without_zeros(lay_out(program)[0].verify()).verify()
+
+
+def with_loops(contest):
+    """With all loops outlined that there are, also where classes do better."""
+    always = {"MANY_NODES": 0, "FEW_STATEMENTS": math.inf}
+    with patch.multiple(lifting, **always), patch.object(loops, "LEAST_HANDED_OVER", 0.0):
+        return contest.compiled(backend="interpreter")
 
 
 def in_c(contest):
@@ -313,6 +328,7 @@ ENGINES = {
     "verify": Engine(verified),
     "strict": Engine(lambda contest: contest.compiled(strict=True), coarser=0.0),
     "interpreter": Engine(lambda contest: contest.compiled(backend="interpreter")),
+    "loops": Engine(with_loops),
     "llvm": Engine(lambda contest: contest.compiled()),
     "float32": Engine(lambda contest: contest.compiled(dtype="float32"), coarser=SINGLE, share=0.05),
     "C": Engine(in_c, share=0.03),

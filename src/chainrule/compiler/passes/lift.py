@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import gcd, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.passes.classes import CHAINS, SUM, classify
-from chainrule.compiler.passes.outline import Outlined, copies, outline
+from chainrule.compiler.passes.loops import find_loops
+from chainrule.compiler.passes.outline import Constants, Outlined, outline
 from chainrule.compiler.passes.program import (
     NOTHING,
     Access,
@@ -35,7 +36,8 @@ from chainrule.compiler.passes.recurrence import Recurrence, find_recurrences
 from chainrule.compiler.trace.graph import KINDS, Graph
 
 MOST_STATEMENTS = 3000  # LLVM takes about 5 ms for each
-FEW_STATEMENTS = 300  # if classes leave more of them, loops are sought by nodes
+MANY_NODES = 100_000  # of a graph, to seek loops before classes
+FEW_STATEMENTS = 50  # if classes leave more of them, loops are sought by nodes
 
 
 class IrregularityError(ValueError):
@@ -51,14 +53,21 @@ class IrregularityError(ValueError):
 
 def lift(graph: Graph, most_statements: float = MOST_STATEMENTS) -> ArrayProgram:
     """The array program that computes the last node of `graph`; an error if it has more than `most_statements`."""
-    found = _Lifter(graph)
-    if found.statements > FEW_STATEMENTS:
-        outlined = outline(graph, lift_body)
-        with_loops = _Lifter(outlined) if outlined else found
-        found = min(found, with_loops, key=lambda lifter: lifter.statements)
+    found = _of_a_large_graph(graph) or _Lifter(graph)
+    if found.statements > FEW_STATEMENTS and (outlined := outline(graph, find_loops, lift_body)):
+        found = min(found, _Lifter(outlined), key=lambda lifter: lifter.statements)
     if found.statements > most_statements:
         raise IrregularityError(found.statements)
     return found.program()
+
+
+def _of_a_large_graph(graph: Graph) -> _Lifter | None:
+    """With loops of which each time needs much of the one before: classes of so many nodes take seconds to find."""
+    if len(graph) < MANY_NODES:
+        return None
+    outlined = outline(graph, lambda graph: [loop for loop in find_loops(graph) if loop.is_sequential], lift_body)
+    found = _Lifter(outlined) if outlined else None
+    return found if found and found.statements <= FEW_STATEMENTS else None
 
 
 def lift_body(body: Graph, exports: Sequence[int], names: str) -> tuple[list[Statement], list[tuple[Array, int]]]:
@@ -122,9 +131,9 @@ class _Lifter:
         self.root = int(classes.of[-1])
         self.numbers = np.zeros((1, 0))  # the constants, by time
         for index, kind in enumerate(classes.kinds):
-            members = [graph.nodes[node] for node in classes.members[classes.starts[index] : classes.starts[index + 1]]]
             if kind == "constant":
-                self.numbers = np.array([getattr(node, "numbers", (node.data,)) for node in members]).T
+                members = classes.members[classes.starts[index] : classes.starts[index + 1]].tolist()
+                self.numbers = np.array([_by_time(graph.nodes[member]) for member in members]).T
             elif isinstance(kind, Array):  # what a loop has computed, or reads from outside
                 self.arrays[index] = kind
             elif isinstance(kind, str) and kind in KINDS:
@@ -165,16 +174,12 @@ class _Lifter:
 
     def entry(self, index: int, loop: Outlined) -> Iterator[Statement]:
         """Statements that hand to a loop what it reads from outside."""
+        numbers = Array(f"k{index}", self.numbers.shape[1], "constant", self.numbers[0])
         sources = []
         for (operand, _, _), position in zip(self.classes.slots[index], self.classes.rows(index)[0], strict=True):
-            if self.classes.kinds[operand] == "constant":
-                sources.append((None, self.numbers[0, position]))
-            else:
-                array, offset = self.place(operand)
-                sources.append((array, position + offset))
-        supply = iter(sources)
-        for array, width in loop.entries.items():
-            yield from copies(array, 0, list(islice(supply, width)))
+            array, offset = (numbers, 0) if self.classes.kinds[operand] == "constant" else self.place(operand)
+            sources.append((array, int(position) + offset))
+        yield from loop.entries(iter(sources))
 
     def is_inlined(self, index: int) -> bool:
         """Whether a class is a product that is part of a sum, and in a recurrence of one at the same time."""
@@ -303,6 +308,10 @@ class _Lifter:
         time, *strides = [stride if n > 1 else 0 for stride, n in zip(row_major(shape), shape, strict=True)]
         self.tables += 1
         return Access(Array(f"{kind[0]}{self.tables}", len(dense), kind, dense), 0, strides, repeat=time)
+
+
+def _by_time(constant: Any) -> np.ndarray:
+    return constant.numbers if isinstance(constant, Constants) else np.array([constant.data])
 
 
 def _rows_together(slots: list[list[Factor]], signs: list[int]) -> tuple[list[list[Factor]], list[int]]:

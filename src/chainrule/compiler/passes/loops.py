@@ -1,15 +1,14 @@
 """Finding loops by their nodes: a program that repeats node for node, whatever classes the nodes are of.
 
 On a grid with a fixed boundary, cells near the boundary read a leaf where others read the step before. So they are
-classes of their own, and in each step there are more of them, and classes show no pattern. The nodes do: from each time
-to the next, an operand either is the node one period later, or stays the same, or is something from before the loop.
-Such a stretch is outlined. It becomes one node of the graph, and its body a graph of its own, in which all that one time
-hands to the next, with what lies beside it and never changes, is one array: the *state*.
+classes of their own, more of them in each step, and classes show no pattern. The nodes do: from each time to the next,
+an operand is the node one period later, or stays the same, or is something from before the loop. What one time hands to
+the next, with what lies beside it and never changes, is one array: the *state*.
 """
 
 from __future__ import annotations
 
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +18,8 @@ from chainrule.compiler.trace.graph import KINDS, Graph
 
 FEWEST = 4  # times that make a loop worthwhile
 FARTHEST = 2  # times back that a loop may read
+LEAST_HANDED_OVER = 0.05  # of a time's nodes, in a loop that is surely sequential
+MOST_OPERANDS = 3  # of a node in a loop, to look at when periods are sought
 MOST_FAR = 0.05  # of what is read, from further back
 LEAVES = tuple(kind for kind in KINDS if kind != "constant")
 STATE, MOVING = -1, -2  # in place of classes
@@ -40,11 +41,9 @@ class Held(NamedTuple):
 class Loop:
     """Nodes from `start` on that repeat every `period`, `count` times; some of them may be left outside.
 
-    `operands` has what each node of the body reads: a node of the body, by its offset; or a leaf of the body, which is
-    ("state", k), ("static", k) or ("moving", k).
+    `operands` has what each node of the body reads: a node of the body, by its offset, or a leaf of the body. A leaf is
+    an element of the state ("x", k), something that does not change ("s", k), or another thing each time ("y", k).
     """
-
-    symbol = "loop"
 
     def __init__(self, start: int, period: int, count: int) -> None:
         self.start, self.period, self.count = start, period, count
@@ -60,9 +59,42 @@ class Loop:
         return self.start + self.period * self.count
 
     @property
+    def reads(self) -> list[int]:
+        """The nodes from before the loop: what the state is at first, what does not change, and what does by time."""
+        by_time = [nodes[time] for time in range(self.count) for nodes in self.moving]
+        return [*(held.first for held in self.state), *self.statics, *by_time]
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether a time needs much of the one before, so that times are hardly to be done side by side."""
+        return len(self.state) >= LEAST_HANDED_OVER * int(self.kept.sum())
+
+    @property
     def size(self) -> int:
         """How many nodes it replaces."""
         return int(self.kept.sum()) * self.count
+
+    def verify(self, graph: Graph) -> Loop:
+        """This loop, if it holds in `graph`: at every time, the nodes of the body read what `operands` says."""
+        for time in range(self.count):
+            begin = self.start + time * self.period
+            for offset in np.flatnonzero(self.kept).tolist():
+                expected = tuple([self.at(time, operand) for operand in self.operands[offset]])
+                if graph.operands[begin + offset] != expected:
+                    raise AssertionError(f"{self}: node {begin + offset} does not read {expected}")
+        return self
+
+    def at(self, time: int, operand: Any) -> int:
+        """The node that an operand is at some time."""
+        if isinstance(operand, int):
+            return self.start + time * self.period + operand
+        array, k = operand[0], int(operand[1])
+        if array != "x":
+            return self.statics[k] if array == "s" else self.moving[k][time]
+        first, node, element = self.state[k]
+        if time == 0:
+            return first
+        return self.at(time - 1, ("x", element)) if node is None else self.at(time - 1, node)
 
     def __repr__(self) -> str:
         return f"nodes {self.start}-{self.start + self.period - 1}, {self.kept.sum()} of them, {self.count} times"
@@ -70,14 +102,13 @@ class Loop:
 
 def find_loops(graph: Graph) -> list[Loop]:
     """The loops in a graph whose leaves come first; they do not overlap."""
-    return _Search(graph).found()
+    return _Search(graph).found() if any(graph.operands) else []
 
 
 class _Search:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        is_leaf = [rule in LEAVES for rule in graph.rules]
-        self.first = is_leaf.index(False)  # node that is no leaf
+        self.first = sum([rule in LEAVES for rule in graph.rules])  # node that is no leaf
         numbers: dict[Any, int] = {}
         self.codes = np.array([numbers.setdefault(rule, len(numbers)) for rule in graph.rules], dtype=np.int64)
         arity = np.fromiter(map(len, graph.operands), np.int64, len(graph))
@@ -88,6 +119,7 @@ class _Search:
     def found(self) -> list[Loop]:
         loops: list[Loop] = []
         free = np.arange(len(self.codes)) >= self.first
+        free[-1] = False  # the root is nobody's part
         for period in self.periods():
             same = (self.codes[:-period] == self.codes[period:]) & free[:-period] & free[period:]
             for start, stop in stretches(same, (FEWEST - 1) * period):
@@ -102,7 +134,7 @@ class _Search:
         distance = np.where(self.operands < self.first, 0, self.users - self.operands)
         distance[np.bincount(distance)[distance] < FEWEST] = 0  # something from before a loop, as every leaf is
         form, arity = self.codes, np.diff(self.starts)
-        for place in range(int(arity.max())):
+        for place in range(MOST_OPERANDS):
             has = arity > place
             part = np.full(len(form), -1)
             part[has] = distance[self.starts[:-1][has] + place]
@@ -137,8 +169,8 @@ class _Search:
         times = np.maximum(reach - 1, 0) // period  # for so many times, wherever one starts
         rest = reach - times * period  # and for one more, if it starts among these places after the node
         cost = np.zeros(2 * period + 1)
-        np.add.at(cost, np.arange(period) + 1, 2 * times + 1)
-        np.add.at(cost, np.arange(period) + 1 + rest, -(2 * times + 1))
+        np.add.at(cost, np.arange(period) + 1, 1)
+        np.add.at(cost, np.arange(period) + 1 + rest, -1)
         cost = np.cumsum(cost[:-1])
         return int(np.argmin(cost[:period] + cost[period:]))
 
@@ -163,6 +195,8 @@ class _Columns:
         for back in range(FARTHEST + 1):
             holds = (offsets[back:] == steady).all(axis=0) & outside[:back].all(axis=0)
             self.regular |= holds & (self.back == back) & ~outside[-1]
+        constants = np.array([rule == "constant" for rule in search.graph.rules[start : start + period]])
+        self.regular &= (self.back == 0) | ~constants[self.source % period]
 
     def loop(self) -> Loop | None:
         """The loop with its body, if times hand something on to the next."""
@@ -185,16 +219,16 @@ class _Columns:
             loop.state.append(Held(first, source if back == 1 else None, places[source, back - 1] if back > 1 else k))
         loop.statics = sorted({*self.nodes[0, used & self.static].tolist()} - beside)
         loop.moving = sorted({*map(tuple, self.nodes[:, used & self.moving].T.tolist())})
-        leaves: dict[Any, Any] = {key: ("state", k) for key, k in places.items()}
-        leaves |= {node: ("static", k) for k, node in enumerate(loop.statics)}
-        leaves |= {nodes: ("moving", k) for k, nodes in enumerate(loop.moving)}
+        leaves: dict[Any, Any] = {key: ("x", k) for key, k in places.items()}
+        leaves |= {node: ("s", k) for k, node in enumerate(loop.statics)}
+        leaves |= {nodes: ("y", k) for k, nodes in enumerate(loop.moving)}
         for column in np.flatnonzero(used).tolist():
             key = self.key(column)
             loop.operands[self.users[column]].append(leaves[key] if key is not None else int(self.source[column]))
         return loop
 
     def key(self, column: int) -> Any:
-        """What a column reads from outside its own time: a node, nodes by time, or an offset and how many times back."""
+        """What a column reads from outside its time: a node, nodes by time, or an offset and how many times back."""
         if self.static[column]:
             return int(self.nodes[0, column])
         if self.moving[column]:

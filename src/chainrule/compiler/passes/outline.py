@@ -1,7 +1,7 @@
 """Outlining: each loop becomes one node of the graph, and its body a program of its own.
 
-The loop's node reads what the body reads from outside. What others read of the loop are leaves after it: elements of
-the arrays that the body fills, which have a row for each time.
+The loop's node reads what the body reads from outside. What others read of the loop are leaves that follow it: elements
+of the arrays that the body fills, with a row for each time.
 """
 
 from __future__ import annotations
@@ -11,170 +11,166 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from chainrule.compiler.passes.loops import LEAVES, Loop, find_loops
+from chainrule.compiler.passes.loops import LEAVES, Loop
 from chainrule.compiler.passes.program import Access, Array, Repeat, Shape, Statement, Term, row_major
 from chainrule.compiler.trace.graph import Graph
-from chainrule.ops import Op
 
-Places = tuple[Array, np.ndarray]  # positions in an array
+Place = tuple[Array, int]  # an array, and a position in it
+LiftBody = Callable[[Graph, Sequence[int], str], tuple[list[Statement], list[Place]]]  # see `lift_body`
 
 
 class Constants(NamedTuple):
-    """A constant of a loop's body: its number at the first time, and at all."""
+    """A constant in the body of a loop: its number at the first time, and at all times."""
 
     data: float
     numbers: np.ndarray
 
 
 class Exports:
-    """The op of the node that reads all nodes of a body which are read from outside: so they are stored."""
+    """The op of a body's root, which reads what is read from outside, or at later times: so these nodes are stored."""
 
     symbol = "exports"
 
 
 class Outlined:
-    """A loop's body as a graph, and the arrays through which it is connected with what surrounds it."""
+    """A loop with the arrays that connect it to what surrounds it, and its `steps`. It is the rule of its node.
 
-    def __init__(self, loop: Loop, graph: Graph, read: Iterable[int], number: int) -> None:
+    What is `held` from time to time has a row for each time and one for the end, `statics` one row, `moving` a row for
+    each time. Nodes of the body in `wanted`, named by their offsets, are read from outside.
+    """
+
+    symbol = "loop"
+
+    def __init__(self, loop: Loop, graph: Graph, wanted: set[int], number: int, lift_body: LiftBody) -> None:
         self.loop = loop
-        self.exports = sorted({held.node for held in loop.state if held.node is not None} | set(read))
-        self.state = Array(f"x{number}", len(loop.state) * (loop.count + 1), "value")
-        self.statics = Array(f"s{number}", len(loop.statics), "value")
-        self.moving = Array(f"y{number}", len(loop.moving) * loop.count, "value")
-        self.entries = {self.state: len(loop.state), self.statics: self.statics.size, self.moving: self.moving.size}
-        self.repeats = {self.state: len(loop.state), self.statics: 0, self.moving: len(loop.moving)}
-        self.results: dict[int, tuple[Array, int]] = {}  # offset in the body -> where its numbers are
-        self.steps: list[Statement | Repeat] = []
+        widths = {"x": len(loop.state), "s": len(loop.statics), "y": len(loop.moving)}
+        rows = {"x": loop.count + 1, "s": 1, "y": loop.count}
+        self.arrays = {name: Array(f"{name}{number}", widths[name] * rows[name], "value") for name in widths}
+        self.moves = {self.arrays[name]: widths[name] * (rows[name] > 1) for name in widths}  # from time to time
+        self.widths = widths
+        exports = sorted({held.node for held in loop.state if held.node is not None} | wanted)
+        body, offsets = self.body(graph, exports)
+        statements, places = lift_body(body, [offsets[offset] for offset in exports], f"u{number}_")
+        self.rows: dict[Array, Array] = {}  # an array of the body -> the same with a row for each time
+        self.results = dict(zip(exports, places, strict=True))
+        self.steps = [Repeat(loop.count, [*(s.map(self.timed) for s in statements), *self.handed_over()])]
 
-    @property
-    def outer(self) -> list[int]:
-        """What the loop reads from outside, in the order of the elements of state, statics and moving."""
-        loop = self.loop
-        by_time = [nodes[time] for time in range(loop.count) for nodes in loop.moving]
-        return [*(held.first for held in loop.state), *loop.statics, *by_time]
+    def entries(self, sources: Iterator[Place]) -> Iterator[Statement]:
+        """Statements that fill its arrays with what it reads from outside, in the order of `reads`."""
+        sizes = {"x": self.widths["x"], "s": self.widths["s"], "y": self.arrays["y"].size}
+        for name, size in sizes.items():
+            yield from copies(self.arrays[name], 0, [next(sources) for _ in range(size)])
 
-    def body(self, graph: Graph) -> Graph:
-        """The body as a graph. A leaf's rule is the array that it is in, and its node its position in it."""
+    def body(self, graph: Graph, exports: Sequence[int]) -> tuple[Graph, dict[Any, int]]:
+        """The body as a graph, and where its nodes are in it. A leaf's rule is an array, and its node a position."""
         loop = self.loop
-        arrays = {"state": self.state, "static": self.statics, "moving": self.moving}
-        counts = {"state": len(loop.state), "static": len(loop.statics), "moving": len(loop.moving)}
-        rules: list[Any] = [arrays[kind] for kind, count in counts.items() for _ in range(count)]
-        nodes: list[Any] = [k for count in counts.values() for k in range(count)]
-        operands: list[tuple[int, ...]] = [()] * len(rules)
-        place: dict[Any, int] = {(kind, k): 0 for kind in counts for k in range(counts[kind])}
-        place = {key: index for index, key in enumerate(place)}
+        leaves = [(name, k) for name, width in self.widths.items() for k in range(width)]
+        rules: list[Any] = [self.arrays[name] for name, _ in leaves]
+        nodes: list[Any] = [k for _, k in leaves]
+        operands: list[tuple[int, ...]] = [()] * len(leaves)
+        offsets: dict[Any, int] = {leaf: k for k, leaf in enumerate(leaves)}
         for offset in np.flatnonzero(loop.kept).tolist():
             first = loop.start + offset
-            place[offset] = len(rules)
+            offsets[offset] = len(rules)
             rules.append(graph.rules[first])
-            operands.append(tuple([place[operand] for operand in loop.operands[offset]]))
-            if graph.rules[first] == "constant":
-                numbers = np.array([graph.nodes[k].data for k in range(first, loop.stop, loop.period)])
-                nodes.append(Constants(float(numbers[0]), numbers))
-            else:
-                nodes.append(None)
-        self.places = place
-        return Graph([*rules, Exports], [*operands, tuple([place[k] for k in self.exports])], [*nodes, None])
+            operands.append(tuple([offsets[operand] for operand in loop.operands[offset]]))
+            nodes.append(_by_time(graph, range(first, loop.stop, loop.period)) if rules[-1] == "constant" else None)
+        read = tuple([offsets[offset] for offset in exports])
+        return Graph([*rules, Exports], [*operands, read], [*nodes, None]), offsets
 
-    def repeat(self, statements: Sequence[Statement], places: Sequence[tuple[Array, int]]) -> None:
-        """Set the loop's steps from the statements of one time, and from where they leave the exported nodes."""
-        results = dict(zip(self.exports, places, strict=True))
-        rows: dict[Array, Array] = {}
+    def timed(self, access: Access) -> Access:
+        """An access at the first time, as it is at each."""
+        array = access.array
+        if array in self.moves:
+            return Access(array, access.base, access.strides, access.table, self.moves[array])
+        if array.kind != "value":
+            return access
+        if array not in self.rows:
+            self.rows[array] = Array(array.name, array.size * self.loop.count, "value")
+        return Access(self.rows[array], access.base, access.strides, access.table, array.size)
 
-        def timed(access: Access) -> Access:
-            array = access.array
-            if array in self.repeats:
-                return Access(array, access.base, access.strides, access.table, self.repeats[array])
-            if array.kind != "value":
-                return access
-            if array not in rows:
-                rows[array] = Array(array.name, array.size * self.loop.count, "value")
-            return Access(rows[array], access.base, access.strides, access.table, array.size)
+    def handed_over(self) -> Iterator[Statement]:
+        """Statements that fill the row of the next time."""
+        state, width = self.arrays["x"], self.widths["x"]
+        sources = [(state, held.element) if held.node is None else self.results[held.node] for held in self.loop.state]
+        for statement in copies(state, width, sources):
+            yield statement.map(self.timed)
 
-        body = [statement.map(timed) for statement in statements]
-        width = len(self.loop.state)
-        sources = [(self.state, held.element) if held.node is None else results[held.node] for held in self.loop.state]
-        for statement in copies(self.state, width, sources):
-            target = Access(self.state, statement.target.base, statement.target.strides, repeat=width)
-            body.append(Statement(target, statement.loops, [Term(statement.terms[0].expression.map(timed))]))
-        self.sizes = {rows[array]: array.size for array in rows}
-        self.results = {offset: (rows[array], position) for offset, (array, position) in results.items()}
-        self.steps = [Repeat(self.loop.count, body)]
-
-    def position(self, node: int) -> tuple[Array, int]:
+    def place(self, node: int) -> Place:
         """Where a node of the loop is, at its time."""
         time, offset = divmod(node - self.loop.start, self.loop.period)
         array, position = self.results[offset]
-        return array, position + time * self.sizes[array]
+        return self.rows[array], position + time * array.size
+
+
+def _by_time(graph: Graph, times: range) -> Constants:
+    numbers = np.array([graph.nodes[node].data for node in times])
+    return Constants(float(numbers[0]), numbers)
+
+
+def outline(graph: Graph, find: Callable[[Graph], list[Loop]], lift_body: LiftBody) -> Graph | None:
+    """The graph with the loops outlined that `find` returns, or None if there are none."""
+    graph = leaves_first(graph)
+    loops = find(graph)
+    return _Outlining(graph, loops, lift_body).found if loops else None
 
 
 def leaves_first(graph: Graph) -> Graph:
     """The same graph with its leaves, except constants, before everything else."""
     order = sorted(range(len(graph)), key=lambda node: graph.rules[node] not in LEAVES)
+    if order == list(range(len(graph))):
+        return graph
     place = {node: k for k, node in enumerate(order)}
     operands = [tuple([place[operand] for operand in graph.operands[node]]) for node in order]
     return Graph([graph.rules[node] for node in order], operands, [graph.nodes[node] for node in order])
 
 
-def outline(graph: Graph, lift_body: Callable[[Graph, Sequence[int]], Any]) -> Graph | None:
-    """The graph with its loops outlined, or None if it has none."""
-    graph = leaves_first(graph)
-    loops = find_loops(graph)
-    if not loops:
-        return None
-    inside = np.full(len(graph), -1)
-    for k, loop in enumerate(loops):
-        inside[loop.start : loop.stop].reshape(loop.count, -1)[:, loop.kept] = k
-    outer = [Outlined(loop, graph, (), 0).outer for loop in loops]
-    read: list[set[int]] = [set() for _ in loops]  # nodes of each that something outside of it reads
-    reads = [(operands, inside[node]) for node, operands in enumerate(graph.operands)]
-    for operands, here in [*reads, *zip(outer, range(len(loops)), strict=True)]:
-        for operand in operands:
-            if inside[operand] >= 0 and inside[operand] != here and graph.rules[operand] != "constant":
-                read[inside[operand]].add(operand)
-    place: dict[int, int] = {}
-    found = Graph([], [], [])
+class _Outlining:
+    def __init__(self, graph: Graph, loops: Sequence[Loop], lift_body: LiftBody) -> None:
+        self.found = Graph([], [], [])
+        self.places: dict[int, int] = {}  # of the graph's nodes in what is found
+        inside = np.full(len(graph), -1)
+        for k, loop in enumerate(loops):
+            inside[loop.start : loop.stop].reshape(loop.count, -1)[:, loop.kept] = k
+        loose = np.flatnonzero(inside < 0).tolist()
+        read = {operand for node in loose for operand in graph.operands[node]}.union(*[loop.reads for loop in loops])
+        starts = {loop.start: k for k, loop in enumerate(loops)}
+        is_constant = [rule == "constant" for rule in graph.rules]
+        for node, rule in enumerate(graph.rules):
+            if (number := starts.get(node)) is not None:
+                results = sorted([k for k in read if inside[k] == number and not is_constant[k]])
+                self.add_loop(loops[number], graph, results, number + 1, lift_body)
+            if inside[node] < 0 or (is_constant[node] and node in read):
+                self.add(rule, graph.operands[node], graph.nodes[node], node)
 
-    def add(node: int | None, rule: Any, operands: Iterable[int], payload: Any) -> None:
-        if node is not None:
-            place[node] = len(found)
-        found.operands.append(tuple([place[operand] for operand in operands]))
-        found.rules.append(rule)
-        found.nodes.append(payload)
+    def add(self, rule: Any, operands: Iterable[int], node: Any, place: int | None = None) -> None:
+        if place is not None:
+            self.places[place] = len(self.found)
+        self.found.operands.append(tuple([self.places[operand] for operand in operands]))
+        self.found.rules.append(rule)
+        self.found.nodes.append(node)
 
-    starts = {loop.start: k for k, loop in enumerate(loops)}
-    for node, (rule, operands) in enumerate(zip(graph.rules, graph.operands, strict=True)):
-        if node in starts:
-            k = starts[node]
-            loop = loops[k]
-            outlined = Outlined(loop, graph, {(n - loop.start) % loop.period for n in read[k]}, k + 1)
-            body = outlined.body(graph)
-            exports = [outlined.places[offset] for offset in outlined.exports]
-            outlined.repeat(*lift_body(body, exports, f"u{k + 1}_"))
-            add(None, outlined, outer[k], None)
-            for result in sorted(read[k]):
-                array, position = outlined.position(result)
-                add(result, array, (), position)
-        if inside[node] < 0 or rule == "constant":
-            add(node, rule, operands, graph.nodes[node])
-    return found
+    def add_loop(self, loop: Loop, graph: Graph, results: Sequence[int], number: int, lift_body: LiftBody) -> None:
+        wanted = {(node - loop.start) % loop.period for node in results}
+        outlined = Outlined(loop, graph, wanted, number, lift_body)
+        self.add(outlined, loop.reads, None)
+        for node in results:
+            array, position = outlined.place(node)
+            self.add(array, (), position, node)
 
 
-def copies(target: Array, offset: int, sources: Sequence[tuple[Array | None, float]]) -> Iterator[Statement]:
-    """Statements that fill `target` from `offset` on, in as few regular pieces as there are."""
-    groups: dict[Array | None, list[int]] = {}
+def copies(target: Array, offset: int, sources: Sequence[Place]) -> Iterator[Statement]:
+    """Statements that fill `target` from `offset` on, in regular pieces."""
+    groups: dict[Array, list[int]] = {}
     for k, (array, _) in enumerate(sources):
         groups.setdefault(array, []).append(k)
     for array, members in groups.items():
-        assert array is not None
         for places, loops, strides in pieces(np.array(members)):
-            positions = np.array([int(sources[k][1]) for k in places])
-            steps = affine(positions, loops)
-            if steps is None:
-                read = Access(array, 0, row_major(loops), positions)
-            else:
-                read = Access(array, positions[0], steps)
-            yield Statement(Access(target, offset + places[0], strides), loops, [Term(read)])
+            positions = np.array([sources[k][1] for k in places])
+            source = Access(array, 0, row_major(loops), positions)
+            if (steps := _strides(positions, loops)) is not None:
+                source = Access(array, positions[0], steps)
+            yield Statement(Access(target, offset + places[0], strides), loops, [Term(source)])
 
 
 def pieces(places: np.ndarray) -> Iterator[tuple[np.ndarray, Shape, Shape]]:
@@ -183,31 +179,24 @@ def pieces(places: np.ndarray) -> Iterator[tuple[np.ndarray, Shape, Shape]]:
     >>> [(part.tolist(), *nest) for part, *nest in pieces(np.array([0, 1, 2, 5, 6, 9, 10]))]
     [([0, 1, 2], (3,), (1,)), ([5, 6, 9, 10], (2, 2), (4, 1))]
     """
-    breaks = np.flatnonzero(np.diff(places) != 1) + 1
-    starts, stops = np.concatenate([[0], breaks]), np.concatenate([breaks, [len(places)]])
-    k = 0
-    while k < len(starts):
-        length, last = stops[k] - starts[k], k + 1
-        step = places[starts[last]] - places[starts[k]] if last < len(starts) else 0
-        while (
-            last < len(starts)
-            and stops[last] - starts[last] == length
-            and places[starts[last]] - places[starts[last - 1]] == step
-        ):
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(places) != 1) + 1])
+    lengths = np.diff([*starts, len(places)])
+    steps = np.diff(places[starts], append=0)
+    run = 0
+    while run < len(starts):
+        last = run
+        while last + 1 < len(starts) and (lengths[last + 1], steps[last]) == (lengths[run], steps[run]):
             last += 1
-        nest = [(last - k, int(step)), (int(length), 1)]
-        loops, strides = (
-            zip(*[pair for pair in nest if pair[0] > 1] or [()], strict=True)
-            if last - k > 1 or length > 1
-            else ((), ())
-        )
-        yield places[starts[k] : stops[last - 1]], tuple(loops), tuple(strides)
-        k = last
+        nest = [(int(last - run + 1), int(steps[run])), (int(lengths[run]), 1)]
+        nest = [(extent, stride) for extent, stride in nest if extent > 1]
+        stop = starts[last] + lengths[last]
+        yield places[starts[run] : stop], tuple([n for n, _ in nest]), tuple([stride for _, stride in nest])
+        run = last + 1
 
 
-def affine(positions: np.ndarray, loops: Shape) -> Shape | None:
+def _strides(positions: np.ndarray, loops: Shape) -> Shape | None:
     """The strides with which `positions` move in `loops`, if they are constant."""
     grid = positions.reshape(loops)
-    strides = tuple([int(grid.take(1, axis=d).flat[0] - grid.flat[0]) for d in range(len(loops))])
-    moved = Access(Array("", 0, ""), int(grid.flat[0]), strides).positions(loops)
-    return strides if (moved == grid).all() else None
+    first = int(grid.flat[0])
+    strides = tuple([int(grid.take(1, axis=axis).flat[0]) - first for axis in range(len(loops))])
+    return strides if (Access(Array("", 0, ""), first, strides).positions(loops) == grid).all() else None

@@ -1,0 +1,160 @@
+"""Loops found by their nodes, where classes show no pattern: boundaries, several steps back, lookups."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import chainrule
+from chainrule import Value
+from chainrule.compiler import compile
+from chainrule.compiler.passes.lift import lift
+from chainrule.compiler.passes.loops import find_loops
+from chainrule.compiler.passes.outline import leaves_first
+from chainrule.compiler.trace.graph import graph_of
+
+
+def leaves(count):
+    return [Value(0.1 + (7 * k % 5) / 5) for k in range(count)]
+
+
+def rod(steps, n=9):
+    """The heat equation between two fixed ends."""
+    rate, *u = parameters = leaves(n + 1)
+    for _ in range(steps):
+        u = [u[0], *(u[i] + 0.2 * rate * (u[i - 1] - 2 * u[i] + u[i + 1]) for i in range(1, n - 1)), u[-1]]
+    return sum(x * x for x in u), parameters
+
+
+def plate(steps, n=7):
+    """The same on a square, with rates that differ from cell to cell."""
+    parameters = leaves(2 * n * n)
+    u, rates = ([part[n * i : n * i + n] for i in range(n)] for part in (parameters[: n * n], parameters[n * n :]))
+    for _ in range(steps):
+        new = [row[:] for row in u]
+        for i in range(1, n - 1):
+            for j in range(1, n - 1):
+                around = u[i - 1][j] + u[i + 1][j] + u[i][j - 1] + u[i][j + 1]
+                new[i][j] = u[i][j] + 0.1 * rates[i][j] * (around - 4 * u[i][j])
+        u = new
+    return sum(x * x for row in u for x in row), parameters
+
+
+def string(steps, n=8):
+    """The wave equation: each step reads two steps back."""
+    speed, *u = parameters = leaves(2 * n + 1)
+    old, u = u[:n], u[n:]
+    for _ in range(steps):
+        inner = [2 * u[i] - old[i] + speed * (u[i - 1] - 2 * u[i] + u[i + 1]) for i in range(1, n - 1)]
+        old, u = u, [u[0], *inner, u[-1]]
+    return sum(x * x for x in u), parameters
+
+
+def heated_rod(steps, n=9):
+    """Ends that are plain numbers, and a source that is another number at each step."""
+    rate, *u = parameters = leaves(n + 1)
+    u[0] = u[-1] = 0.25
+    for step in range(steps):
+        inner = [u[i] + rate * (u[i - 1] - 2 * u[i] + u[i + 1]) + 0.01 * step for i in range(1, n - 1)]
+        u = [0.25, *inner, 0.25]
+    return sum(x * x for x in u), parameters
+
+
+def alignment(steps, n=6):
+    """Two sequences, cell by cell: a row reads the row before, and its own left neighbour."""
+    parameters = leaves(steps + n)
+    above = [0.0] + [3.0] * n
+    for a in parameters[:steps]:
+        row = [3.0]
+        for j, b in enumerate(parameters[steps:]):
+            row.append((a - b) ** 2 - chainrule.logsumexp([-above[j], -above[j + 1], -row[-1]]))
+        above = row
+    return above[-1], parameters
+
+
+def next_letters(steps, n=3):
+    """A recurrent net; the letter that comes next picks one of its outputs."""
+    parameters = leaves(3 * n * n)
+    inner, outer, letters = (
+        [parameters[n * n * part + n * i : n * n * part + n * i + n] for i in range(n)] for part in range(3)
+    )
+    text = [(5 * k + k // 3) % n for k in range(steps + 1)]
+    state, total = letters[0], Value(0.0)
+    for now, after in pairwise(text):
+        state = [(letters[now][i] + sum(w * s for w, s in zip(inner[i], state, strict=True))).tanh() for i in range(n)]
+        outputs = [sum(w * s for w, s in zip(row, state, strict=True)) for row in outer]
+        total = total + chainrule.logsumexp(outputs) - outputs[after]
+    return total, parameters
+
+
+PROGRAMS = [rod, plate, string, heated_rod, alignment, next_letters]
+
+
+@pytest.mark.parametrize("backend", ["llvm", "interpreter"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_they_compute_what_eager_code_does(program, backend):
+    loss, parameters = program(20)
+    loss.backward()
+    value, gradient = compile(loss, parameters, backend=backend).value_and_grad()
+    assert value == pytest.approx(loss.data, rel=1e-12)
+    np.testing.assert_allclose(gradient, [p.grad for p in parameters], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("program", "times", "state"),
+    [(rod, 20, 9), (plate, 20, 47), (string, 20, 14), (heated_rod, 20, 7), (alignment, 18, 6), (next_letters, 19, 3)],
+)
+def test_loops_hold_and_hand_over_what_a_person_would(program, times, state):
+    graph = leaves_first(graph_of(*program(20)))
+    (loop,) = [loop.verify(graph) for loop in find_loops(graph)]
+    assert (loop.count, len(loop.state)) == (times, state)
+
+
+@pytest.mark.parametrize("program", [rod, plate, string, heated_rod, next_letters])
+def test_more_steps_are_no_more_statements(program):
+    short, long = (lift(graph_of(*program(steps))).verify() for steps in (40, 80))
+    assert len(short.statements) == len(long.statements) < 60
+
+
+def test_the_program_is_as_a_person_would_write_it():
+    assert str(lift(graph_of(*rod(30)))) == "\n".join(
+        [
+            "i<9: x1[i] = parameter[1+i]",
+            "s1[0] = parameter[0]",
+            "repeat r<30:",
+            "  i<7: u1_0[7r+i] = 0.2·s1[0]",
+            "  i<7: u1_1[7r+i] = x1[9r+i] - 2·x1[1+9r+i]",
+            "  i<7: u1_2[7r+i] = u1_1[7r+i] + x1[2+9r+i]",
+            "  i<7: u1_3[7r+i] = x1[1+9r+i] + u1_0[7r+i]·u1_2[7r+i]",
+            "  i<2: x1[9+9r+8i] = x1[9r+8i]",
+            "  i<7: x1[10+9r+i] = u1_3[7r+i]",
+            "v0[0] = 0 + Σi<2 parameter[1+8i]·parameter[1+8i] + Σi<7 u1_3[203+i]·u1_3[203+i]",
+        ]
+    )
+
+
+def test_a_loop_that_does_not_hold_is_noticed():
+    graph = leaves_first(graph_of(*rod(20)))
+    (loop,) = find_loops(graph)
+    loop.statics = [node + 1 for node in loop.statics]
+    with pytest.raises(AssertionError, match="does not read"):
+        loop.verify(graph)
+
+
+def test_functions_and_batches_of_them():
+    rate = Value(0.1)
+
+    @compile
+    def heat(u):
+        for _ in range(40):
+            u = [u[0], *(u[i] + rate * (u[i - 1] - 2 * u[i] + u[i + 1]) for i in range(1, len(u) - 1)), u[-1]]
+        return sum(x * x for x in u)
+
+    rods = np.random.default_rng(1).normal(size=(5, 12))
+    value, gradient = heat.batch_value_and_grad(rods, reduce="sum")
+    rate.grad = 0.0
+    total = sum(heat.function([Value(x) for x in row]) for row in rods.tolist())
+    total.backward()
+    assert heat.stats["array statements"] < 100
+    assert value == pytest.approx(total.data, rel=1e-12)
+    assert gradient[0] == pytest.approx(rate.grad, rel=1e-10)
