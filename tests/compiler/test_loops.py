@@ -1,5 +1,6 @@
-"""Loops found by their nodes, where classes show no pattern: boundaries, several steps back, lookups."""
+"""Loops found by their nodes, where classes show no pattern: boundaries, several steps back, lookups. And levels."""
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -158,3 +159,32 @@ def test_functions_and_batches_of_them():
     assert heat.stats["array statements"] < 100
     assert value == pytest.approx(total.data, rel=1e-12)
     assert gradient[0] == pytest.approx(rate.grad, rel=1e-10)
+
+
+def spectrum(n):
+    """A fast Fourier transform, and half of its energy."""
+
+    def transform(xs):
+        if len(xs) == 1:
+            return xs
+        even, odd = transform(xs[::2]), transform(xs[1::2])
+        turned = []
+        for k, (re, im) in enumerate(odd):
+            c, s = math.cos(2 * math.pi * k / len(xs)), -math.sin(2 * math.pi * k / len(xs))
+            turned.append((re * c - im * s, re * s + im * c))
+        pairs = list(zip(even, turned, strict=True))
+        lower = [(a + b, c + d) for (a, c), (b, d) in pairs]
+        return lower + [(a - b, c - d) for (a, c), (b, d) in pairs]
+
+    parameters = leaves(n)
+    return sum(re * re + im * im for re, im in transform([(x, x * 0.0) for x in parameters])[: n // 2]), parameters
+
+
+def test_levels_start_afresh_where_few_numbers_are_alive():
+    shorter, longer = (len(lift(graph_of(*spectrum(n))).verify().statements) for n in (128, 256))
+    assert shorter < longer < shorter + 20 < 150  # a few more for one more level, not twice as many
+    loss, parameters = spectrum(64)
+    loss.backward()
+    value, gradient = compile(loss, parameters).value_and_grad()
+    assert value == pytest.approx(loss.data, rel=1e-12)
+    np.testing.assert_allclose(gradient, [p.grad for p in parameters], rtol=1e-10, atol=1e-12)

@@ -29,6 +29,7 @@ from chainrule.compiler.passes.lift import lift
 from chainrule.compiler.passes.loops import find_loops
 from chainrule.compiler.passes.outline import leaves_first
 from chainrule.compiler.passes.recurrence import find_recurrences
+from chainrule.compiler.passes.stages import by_depth, find_stages
 from chainrule.compiler.trace.graph import graph_of
 from chainrule.core.graph import lay_flat
 from torture_families import FAMILIES, Picks, World
@@ -299,6 +300,13 @@ def with_loops(contest):
         return contest.compiled(backend="interpreter")
 
 
+def with_stages(contest):
+    """With a cut at every waist."""
+    deep = {"find_loops": find_stages, "leaves_first": lambda graph: by_depth(leaves_first(graph))}
+    with patch.multiple(lifting, **deep):
+        return with_loops(contest)
+
+
 def in_c(contest):
     """The exported header of one example through a C compiler, with all leaves as parameters."""
     from c_compiler import Compiled
@@ -329,6 +337,7 @@ ENGINES = {
     "strict": Engine(lambda contest: contest.compiled(strict=True), coarser=0.0),
     "interpreter": Engine(lambda contest: contest.compiled(backend="interpreter")),
     "loops": Engine(with_loops),
+    "stages": Engine(with_stages),
     "llvm": Engine(lambda contest: contest.compiled()),
     "float32": Engine(lambda contest: contest.compiled(dtype="float32"), coarser=SINGLE, share=0.05),
     "C": Engine(in_c, share=0.03),

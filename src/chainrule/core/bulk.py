@@ -12,7 +12,7 @@ from typing import Any
 from chainrule.core.value import ENGINE, Value
 
 if ENGINE == "native":
-    from chainrule._native import add_to_grad, read_data, read_grad, replay, write_data, write_grad
+    from chainrule._native import add_to_grad, fill, read_data, read_grad, replay, write_data, write_grad
 else:
     _lock = threading.RLock()
     if hasattr(os, "register_at_fork"):
@@ -47,6 +47,10 @@ else:
                 if value.requires_grad:
                     value.grad += number
 
+    def fill(structure: Any, thing: Any, numbers: Any, array_type: type) -> bool:
+        """Copy the numbers in `thing` into an array, if it has this structure and that is quick; whether it did."""
+        return False
+
     def replay(values: list[Value]) -> None:
         """Compute nodes, oldest first, again from the leaves' present data."""
         for value in values:
@@ -54,4 +58,4 @@ else:
                 value.data = value._rule.forward(*[operand._data for operand in value._operands])
 
 
-__all__ = ["add_to_grad", "read_data", "read_grad", "replay", "write_data", "write_grad"]
+__all__ = ["add_to_grad", "fill", "read_data", "read_grad", "replay", "write_data", "write_grad"]

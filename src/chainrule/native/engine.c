@@ -26,6 +26,7 @@
 #include "attributes.h"
 #include "bulk.h"
 #include "tape.h"
+#include "arguments.h"
 
 /* The type and the module. */
 
@@ -167,6 +168,8 @@ static PyMethodDef module_functions[] = {
     {"read_grad", native_read_grad, METH_VARARGS, PyDoc_STR("Copy the grads of a list of Values into a buffer.")},
     {"write_grad", native_write_grad, METH_VARARGS, PyDoc_STR("Set the grads of a list of Values from a buffer.")},
     {"add_to_grad", native_add_to_grad, METH_VARARGS, PyDoc_STR("Add a buffer to the grads of a list of Values.")},
+    {"fill", native_fill, METH_VARARGS,
+     PyDoc_STR("Copy the numbers in a thing into a buffer, if it has the given structure; whether it has.")},
     {NULL, NULL, 0, NULL}};
 
 static int read_table(void)
@@ -223,7 +226,11 @@ PyMODINIT_FUNC PyInit__native(void)
             slot->pfunc = (void *)PyBaseObject_Type.tp_hash;
     code_name = PyUnicode_InternFromString("code");
     backward_name = PyUnicode_InternFromString("_backward");
-    if (code_name == NULL || backward_name == NULL || read_table() < 0)
+    number_name = PyUnicode_InternFromString("number");
+    array_name = PyUnicode_InternFromString("array");
+    keys_name = PyUnicode_InternFromString("keys");
+    kind_name = PyUnicode_InternFromString("kind");
+    if (!code_name || !backward_name || !number_name || !array_name || !keys_name || !kind_name || read_table() < 0)
         return NULL;
     PyObject *module = PyModule_Create(&module_definition);
     PyObject *type = module ? PyType_FromSpec(&value_spec) : NULL;

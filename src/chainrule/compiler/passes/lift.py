@@ -17,7 +17,7 @@ import numpy as np
 from chainrule import ops
 from chainrule.compiler.passes.classes import CHAINS, SUM, classify
 from chainrule.compiler.passes.loops import find_loops
-from chainrule.compiler.passes.outline import Constants, Outlined, outline
+from chainrule.compiler.passes.outline import Constants, Outlined, leaves_first, outline
 from chainrule.compiler.passes.program import (
     NOTHING,
     Access,
@@ -33,11 +33,13 @@ from chainrule.compiler.passes.program import (
     row_major,
 )
 from chainrule.compiler.passes.recurrence import Recurrence, find_recurrences
+from chainrule.compiler.passes.stages import by_depth, find_stages
 from chainrule.compiler.trace.graph import KINDS, Graph
 
 MOST_STATEMENTS = 3000  # LLVM takes about 5 ms for each
 MANY_NODES = 100_000  # of a graph, to seek loops before classes
 FEW_STATEMENTS = 50  # if classes leave more of them, loops are sought by nodes
+SOME_STATEMENTS = 200  # if loops leave more of them, waists are
 
 
 class IrregularityError(ValueError):
@@ -53,9 +55,14 @@ class IrregularityError(ValueError):
 
 def lift(graph: Graph, most_statements: float = MOST_STATEMENTS) -> ArrayProgram:
     """The array program that computes the last node of `graph`; an error if it has more than `most_statements`."""
-    found = _of_a_large_graph(graph) or _Lifter(graph)
-    if found.statements > FEW_STATEMENTS and (outlined := outline(graph, find_loops, lift_body)):
+    ordered = leaves_first(graph)
+    found = _of_a_large_graph(ordered) or _Lifter(graph)
+    if found.statements > FEW_STATEMENTS and (outlined := outline(ordered, find_loops(ordered), lift_body)):
         found = min(found, _Lifter(outlined), key=lambda lifter: lifter.statements)
+    if found.statements > SOME_STATEMENTS:
+        ordered = by_depth(ordered)
+        if outlined := outline(ordered, find_stages(ordered), lift_body):
+            found = min(found, _Lifter(outlined), key=lambda lifter: lifter.statements)
     if found.statements > most_statements:
         raise IrregularityError(found.statements)
     return found.program()
@@ -65,7 +72,7 @@ def _of_a_large_graph(graph: Graph) -> _Lifter | None:
     """With loops of which each time needs much of the one before: classes of so many nodes take seconds to find."""
     if len(graph) < MANY_NODES:
         return None
-    outlined = outline(graph, lambda graph: [loop for loop in find_loops(graph) if loop.is_sequential], lift_body)
+    outlined = outline(graph, [loop for loop in find_loops(graph) if loop.is_sequential], lift_body)
     found = _Lifter(outlined) if outlined else None
     return found if found and found.statements <= FEW_STATEMENTS else None
 
@@ -307,7 +314,8 @@ class _Lifter:
         dense, shape = bits.reshape(-1).view(np.float64), bits.shape
         time, *strides = [stride if n > 1 else 0 for stride, n in zip(row_major(shape), shape, strict=True)]
         self.tables += 1
-        return Access(Array(f"{kind[0]}{self.tables}", len(dense), kind, dense), 0, strides, repeat=time)
+        name = f"{self.names.rstrip('v')}{kind[0]}{self.tables}"
+        return Access(Array(name, len(dense), kind, dense), 0, strides, repeat=time)
 
 
 def _by_time(constant: Any) -> np.ndarray:

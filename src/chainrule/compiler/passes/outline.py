@@ -44,7 +44,7 @@ class Outlined:
     def __init__(self, loop: Loop, graph: Graph, wanted: set[int], number: int, lift_body: LiftBody) -> None:
         self.loop = loop
         widths = {"x": len(loop.state), "s": len(loop.statics), "y": len(loop.moving)}
-        rows = {"x": loop.count + 1, "s": 1, "y": loop.count}
+        rows = {"x": loop.count + (loop.count > 1), "s": 1, "y": loop.count}
         self.arrays = {name: Array(f"{name}{number}", widths[name] * rows[name], "value") for name in widths}
         self.moves = {self.arrays[name]: widths[name] * (rows[name] > 1) for name in widths}  # from time to time
         self.widths = widths
@@ -53,7 +53,10 @@ class Outlined:
         statements, places = lift_body(body, [offsets[offset] for offset in exports], f"u{number}_")
         self.rows: dict[Array, Array] = {}  # an array of the body -> the same with a row for each time
         self.results = dict(zip(exports, places, strict=True))
-        self.steps = [Repeat(loop.count, [*(s.map(self.timed) for s in statements), *self.handed_over()])]
+        at_each_time = [statement.map(self.timed) for statement in statements]
+        self.steps: list[Statement | Repeat] = list(at_each_time)
+        if loop.count > 1:
+            self.steps = [Repeat(loop.count, [*at_each_time, *self.handed_over()])]
 
     def entries(self, sources: Iterator[Place]) -> Iterator[Statement]:
         """Statements that fill its arrays with what it reads from outside, in the order of `reads`."""
@@ -87,7 +90,8 @@ class Outlined:
             return access
         if array not in self.rows:
             self.rows[array] = Array(array.name, array.size * self.loop.count, "value")
-        return Access(self.rows[array], access.base, access.strides, access.table, array.size)
+        repeat = array.size if self.loop.count > 1 else 0
+        return Access(self.rows[array], access.base, access.strides, access.table, repeat)
 
     def handed_over(self) -> Iterator[Statement]:
         """Statements that fill the row of the next time."""
@@ -108,10 +112,8 @@ def _by_time(graph: Graph, times: range) -> Constants:
     return Constants(float(numbers[0]), numbers)
 
 
-def outline(graph: Graph, find: Callable[[Graph], list[Loop]], lift_body: LiftBody) -> Graph | None:
-    """The graph with the loops outlined that `find` returns, or None if there are none."""
-    graph = leaves_first(graph)
-    loops = find(graph)
+def outline(graph: Graph, loops: Sequence[Loop], lift_body: LiftBody) -> Graph | None:
+    """The graph, whose leaves come first, with its loops outlined; None if there are none."""
     return _Outlining(graph, loops, lift_body).found if loops else None
 
 
@@ -134,12 +136,15 @@ class _Outlining:
             inside[loop.start : loop.stop].reshape(loop.count, -1)[:, loop.kept] = k
         loose = np.flatnonzero(inside < 0).tolist()
         read = {operand for node in loose for operand in graph.operands[node]}.union(*[loop.reads for loop in loops])
-        starts = {loop.start: k for k, loop in enumerate(loops)}
         is_constant = [rule == "constant" for rule in graph.rules]
+        results: dict[int, list[int]] = {loop.start: [] for loop in loops}  # what is read of each
+        for node in sorted(read):
+            if inside[node] >= 0 and not is_constant[node]:
+                results[loops[inside[node]].start].append(node)
+        numbered = {loop.start: (loop, number) for number, loop in enumerate(loops, start=1)}
         for node, rule in enumerate(graph.rules):
-            if (number := starts.get(node)) is not None:
-                results = sorted([k for k in read if inside[k] == number and not is_constant[k]])
-                self.add_loop(loops[number], graph, results, number + 1, lift_body)
+            if node in numbered:
+                self.add_loop(*numbered[node], graph, results[node], lift_body)
             if inside[node] < 0 or (is_constant[node] and node in read):
                 self.add(rule, graph.operands[node], graph.nodes[node], node)
 
@@ -150,7 +155,7 @@ class _Outlining:
         self.found.rules.append(rule)
         self.found.nodes.append(node)
 
-    def add_loop(self, loop: Loop, graph: Graph, results: Sequence[int], number: int, lift_body: LiftBody) -> None:
+    def add_loop(self, loop: Loop, number: int, graph: Graph, results: Sequence[int], lift_body: LiftBody) -> None:
         wanted = {(node - loop.start) % loop.period for node in results}
         outlined = Outlined(loop, graph, wanted, number, lift_body)
         self.add(outlined, loop.reads, None)

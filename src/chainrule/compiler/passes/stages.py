@@ -1,0 +1,69 @@
+"""Cutting at waists: a program that doubles its classes at every level starts afresh at each.
+
+In a fast Fourier transform `e + t` and `e - t` are two classes. The next level reads both, in every combination, and
+has four; and so on. Where few numbers are alive, between two levels, all of them become one array: the next level then
+reads one class, whatever made its numbers. A level is a loop of one time.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from chainrule.compiler.passes.loops import LEAVES, Held, Loop
+from chainrule.compiler.trace.graph import Graph
+
+MOST_STAGES = 64
+
+
+def by_depth(graph: Graph) -> Graph:
+    """The same graph with its nodes in the order of their depth: of the longest way from a leaf."""
+    depth = depths(graph)
+    order = np.argsort(depth, kind="stable").tolist()
+    place = {node: k for k, node in enumerate(order)}
+    operands = [tuple([place[operand] for operand in graph.operands[node]]) for node in order]
+    return Graph([graph.rules[node] for node in order], operands, [graph.nodes[node] for node in order])
+
+
+def depths(graph: Graph) -> np.ndarray:
+    """The depth of each node. Leaves have 0, and constants that of their first reader."""
+    found = [0] * len(graph)
+    for node, operands in enumerate(graph.operands):
+        if operands:
+            found[node] = depth = 1 + max([found[operand] for operand in operands])
+            for operand in operands:
+                if graph.rules[operand] == "constant":
+                    found[operand] = min(found[operand] or depth, depth)
+    return np.array(found)
+
+
+def find_stages(graph: Graph) -> list[Loop]:
+    """The levels of a graph in the order of depth, between places where the fewest numbers are alive."""
+    depth = depths(graph)
+    last = depth.copy()  # at which each node is read
+    for node, operands in enumerate(graph.operands):
+        for operand in operands:
+            last[operand] = max(last[operand], depth[node])
+    computed = np.array([bool(operands) for operands in graph.operands])
+    changes = np.zeros(int(depth.max()) + 2, dtype=np.int64)
+    np.add.at(changes, depth[computed], 1)
+    np.add.at(changes, last[computed], -1)
+    alive = np.cumsum(changes)  # after each depth
+    waists = 1 + np.flatnonzero((alive[1:-1] <= alive[:-2]) & (alive[1:-1] < alive[2:]))
+    if len(waists) > MOST_STAGES:  # a chain, rather than levels
+        return []
+    ends = np.searchsorted(depth, waists, side="right").tolist()
+    return [_stage(graph, start, stop) for start, stop in pairwise([*ends, len(graph) - 1])]
+
+
+def _stage(graph: Graph, start: int, stop: int) -> Loop:
+    stage = Loop(start, stop - start, 1)
+    read = sorted({operand for node in range(start, stop) for operand in graph.operands[node] if operand < start})
+    stage.statics = [node for node in read if graph.rules[node] in LEAVES]
+    held = [node for node in read if graph.rules[node] not in LEAVES]
+    stage.state = [Held(node, None, k) for k, node in enumerate(held)]
+    leaves = {node: ("s", k) for k, node in enumerate(stage.statics)} | {node: ("x", k) for k, node in enumerate(held)}
+    for offset in range(stage.period):
+        stage.operands[offset] = [leaves.get(node, node - start) for node in graph.operands[start + offset]]
+    return stage

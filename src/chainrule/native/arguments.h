@@ -1,0 +1,99 @@
+/* The numbers in the arguments of a compiled function, if these are arranged as those of an earlier call were. */
+
+static PyObject *number_name; /* "number": the structure of a number (core/structure.py) */
+static PyObject *array_name;  /* "array" */
+static PyObject *keys_name, *kind_name; /* the attributes of a dict's structure */
+
+typedef struct {
+    double *next, *end;
+    PyTypeObject *array_type; /* numpy.ndarray, or NULL if there are none */
+} Room;
+
+static int same_key(PyObject *a, PyObject *b)
+{
+    return a == b || (PyUnicode_CheckExact(a) && PyUnicode_CheckExact(b) && PyUnicode_Compare(a, b) == 0);
+}
+
+static int fill(PyObject *structure, PyObject *thing, Room *room);
+
+static int fill_from_dict(PyObject *kind, PyObject *parts, PyObject *dict, Room *room)
+{
+    PyObject *keys = PyObject_GetAttr(kind, keys_name), *type = keys ? PyObject_GetAttr(kind, kind_name) : NULL;
+    PyObject *key, *entry;
+    Py_ssize_t at = 0, count = PyTuple_GET_SIZE(parts);
+    int filled = type == (PyObject *)&PyDict_Type && PyTuple_CheckExact(keys) && PyDict_GET_SIZE(dict) == count &&
+                 PyTuple_GET_SIZE(keys) == count;
+    for (Py_ssize_t k = 0; filled && k < count; k++)
+        filled = PyDict_Next(dict, &at, &key, &entry) && same_key(PyTuple_GET_ITEM(keys, k), key) &&
+                 fill(PyTuple_GET_ITEM(parts, k), entry, room);
+    Py_XDECREF(keys);
+    Py_XDECREF(type);
+    PyErr_Clear();
+    return filled;
+}
+
+static int fill_from_array(PyObject *shape, PyObject *array, Room *room)
+{
+    Py_buffer buffer;
+    if (!Py_IS_TYPE(array, room->array_type))
+        return 0;
+    if (PyObject_GetBuffer(array, &buffer, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0) {
+        PyErr_Clear(); /* lies otherwise in memory */
+        return 0;
+    }
+    Py_ssize_t count = buffer.len / (Py_ssize_t)sizeof(double);
+    int filled = strcmp(buffer.format, "d") == 0 && buffer.ndim == PyTuple_GET_SIZE(shape) && count <= room->end - room->next;
+    for (int axis = 0; filled && axis < buffer.ndim; axis++)
+        filled = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape, axis)) == buffer.shape[axis];
+    if (filled) {
+        memcpy(room->next, buffer.buf, (size_t)buffer.len);
+        room->next += count;
+    }
+    PyBuffer_Release(&buffer);
+    return filled;
+}
+
+static int fill(PyObject *structure, PyObject *thing, Room *room) /* whether the thing has that structure */
+{
+    if (structure == number_name) {
+        if (!PyFloat_CheckExact(thing) || room->next == room->end)
+            return 0;
+        *room->next++ = PyFloat_AS_DOUBLE(thing);
+        return 1;
+    }
+    if (!PyTuple_CheckExact(structure) || PyTuple_GET_SIZE(structure) != 2)
+        return 0;
+    PyObject *kind = PyTuple_GET_ITEM(structure, 0), *parts = PyTuple_GET_ITEM(structure, 1);
+    if (!PyTuple_CheckExact(parts))
+        return 0;
+    if (kind == array_name)
+        return fill_from_array(parts, thing, room);
+    if (Py_EnterRecursiveCall(" in an argument")) {
+        PyErr_Clear();
+        return 0;
+    }
+    int filled = 0;
+    if (PyDict_CheckExact(thing))
+        filled = fill_from_dict(kind, parts, thing, room);
+    else if (kind == (PyObject *)Py_TYPE(thing) && (PyList_CheckExact(thing) || PyTuple_Check(thing))) {
+        Py_ssize_t count = PyTuple_GET_SIZE(parts);
+        filled = PySequence_Fast_GET_SIZE(thing) == count;
+        for (Py_ssize_t k = 0; filled && k < count; k++)
+            filled = fill(PyTuple_GET_ITEM(parts, k), PySequence_Fast_GET_ITEM(thing, k), room);
+    }
+    Py_LeaveRecursiveCall();
+    return filled;
+}
+
+static PyObject *native_fill(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *structure, *thing, *array_type;
+    Py_buffer buffer;
+    if (!PyArg_ParseTuple(args, "OOw*O!", &structure, &thing, &buffer, &PyType_Type, &array_type))
+        return NULL;
+    double *start = buffer.buf, *end = start + buffer.len / (Py_ssize_t)sizeof(double);
+    Room room = {start, end, (PyTypeObject *)array_type};
+    int filled = fill(structure, thing, &room) && room.next == end;
+    PyBuffer_Release(&buffer);
+    return PyBool_FromLong(filled);
+}
