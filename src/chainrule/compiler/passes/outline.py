@@ -7,6 +7,7 @@ of the arrays that the body fills, with a row for each time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,9 @@ from chainrule.compiler.passes.program import Access, Array, Repeat, Shape, Stat
 from chainrule.compiler.trace.graph import Graph
 
 Place = tuple[Array, int]  # an array, and a position in it
+Piece = tuple[
+    int, Shape, Shape
+]  # the first of many places, and the extents and strides of the loops that go through them
 LiftBody = Callable[[Graph, Sequence[int], str], tuple[list[Statement], list[Place]]]  # see `lift_body`
 
 
@@ -136,16 +140,15 @@ class _Outlining:
             inside[loop.start : loop.stop].reshape(loop.count, -1)[:, loop.kept] = k
         loose = np.flatnonzero(inside < 0).tolist()
         read = {operand for node in loose for operand in graph.operands[node]}.union(*[loop.reads for loop in loops])
-        is_constant = [rule == "constant" for rule in graph.rules]
-        results: dict[int, list[int]] = {loop.start: [] for loop in loops}  # what is read of each
+        results: list[list[int]] = [[] for _ in loops]  # what is read of each
         for node in sorted(read):
-            if inside[node] >= 0 and not is_constant[node]:
-                results[loops[inside[node]].start].append(node)
-        numbered = {loop.start: (loop, number) for number, loop in enumerate(loops, start=1)}
+            if inside[node] >= 0 and graph.rules[node] != "constant":
+                results[inside[node]].append(node)
+        numbers = {loop.start: number for number, loop in enumerate(loops)}
         for node, rule in enumerate(graph.rules):
-            if node in numbered:
-                self.add_loop(*numbered[node], graph, results[node], lift_body)
-            if inside[node] < 0 or (is_constant[node] and node in read):
+            if (number := numbers.get(node)) is not None:
+                self.add_loop(loops[number], number + 1, graph, results[number], lift_body)
+            if inside[node] < 0 or (rule == "constant" and node in read):
                 self.add(rule, graph.operands[node], graph.nodes[node], node)
 
     def add(self, rule: Any, operands: Iterable[int], node: Any, place: int | None = None) -> None:
@@ -184,19 +187,26 @@ def pieces(places: np.ndarray) -> Iterator[tuple[np.ndarray, Shape, Shape]]:
     >>> [(part.tolist(), *nest) for part, *nest in pieces(np.array([0, 1, 2, 5, 6, 9, 10]))]
     [([0, 1, 2], (3,), (1,)), ([5, 6, 9, 10], (2, 2), (4, 1))]
     """
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(places) != 1) + 1])
-    lengths = np.diff([*starts, len(places)])
-    steps = np.diff(places[starts], append=0)
+    found: list[Piece] = [(place, (), ()) for place in places.tolist()]
+    before = 0
+    while len(found) != before:  # again: a piece of pieces is one too
+        before, found = len(found), list(_joined(found))
+    start = 0
+    for _, loops, strides in found:
+        yield places[start : start + prod(loops)], loops, strides
+        start += prod(loops)
+
+
+def _joined(found: Sequence[Piece]) -> Iterator[Piece]:
+    """Pieces of the same form, at equal distances from each other, as one with one more loop around."""
     run = 0
-    while run < len(starts):
-        last = run
-        while last + 1 < len(starts) and (lengths[last + 1], steps[last]) == (lengths[run], steps[run]):
+    while run < len(found):
+        (place, loops, strides), last = found[run], run + 1
+        step = found[last][0] - place if last < len(found) else 0
+        while last < len(found) and found[last] == (place + (last - run) * step, loops, strides):
             last += 1
-        nest = [(int(last - run + 1), int(steps[run])), (int(lengths[run]), 1)]
-        nest = [(extent, stride) for extent, stride in nest if extent > 1]
-        stop = starts[last] + lengths[last]
-        yield places[starts[run] : stop], tuple([n for n, _ in nest]), tuple([stride for _, stride in nest])
-        run = last + 1
+        yield (place, (last - run, *loops), (step, *strides)) if last - run > 1 else found[run]
+        run = last
 
 
 def _strides(positions: np.ndarray, loops: Shape) -> Shape | None:
