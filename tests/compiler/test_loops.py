@@ -1,6 +1,7 @@
 """Loops found by their nodes, where classes show no pattern: boundaries, several steps back, lookups. And levels."""
 
 import math
+import random
 from itertools import pairwise
 
 import numpy as np
@@ -88,7 +89,21 @@ def next_letters(steps, n=3):
     return total, parameters
 
 
-PROGRAMS = [rod, plate, string, heated_rod, alignment, next_letters]
+def ranks(steps, n=20):
+    """Pages to which many others link, or few: sums of different lengths in each step."""
+    damping, *weights = parameters = leaves(3 * n + 1)
+    rng = random.Random(12)
+    links = [(k // 3, rng.randrange(n), weight) for k, weight in enumerate(weights)]
+    rank = [1.0 / n] * n
+    for _ in range(steps):
+        new = [(1.0 - damping) / n] * n
+        for page, other, share in links:
+            new[other] = new[other] + damping * share * rank[page]
+        rank = new
+    return sum((k + 1.0) * r * r for k, r in enumerate(rank)), parameters
+
+
+PROGRAMS = [ranks, rod, plate, string, heated_rod, alignment, next_letters]
 
 
 @pytest.mark.parametrize("backend", ["llvm", "interpreter"])

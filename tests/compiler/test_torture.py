@@ -151,7 +151,7 @@ PLANTED = [
     ("loops", "passes.loops._Columns.firsts", one_first, "loops", ["stencil_1d", "integrator"]),
     ("loops", "passes.loops._Columns.firsts", one_first, "verify", ["stencil_1d", "integrator"]),
     ("outline", "passes.outline._strides", lambda found: found and (1,) * len(found), "loops", list(FAMILIES)),
-    ("stages", "passes.stages.depths", lambda found: found[::-1], "stages", list(FAMILIES)),
+    ("waists", "passes.waists.depths", lambda found: found[::-1], "waists", list(FAMILIES)),
     ("lift", "passes.lift._separable", lambda found: True, "interpreter", ["coupled", "triangular"]),
     ("differentiate", "passes.differentiate._partial", lambda found: found and -found, "interpreter", ["scan"]),
     ("differentiate", "passes.differentiate._fills_rows", lambda found: True, "verify", ["coupled", "recurrent_net"]),

@@ -29,7 +29,7 @@ from chainrule.compiler.passes.lift import lift
 from chainrule.compiler.passes.loops import find_loops
 from chainrule.compiler.passes.outline import leaves_first
 from chainrule.compiler.passes.recurrence import find_recurrences
-from chainrule.compiler.passes.stages import by_depth, find_stages
+from chainrule.compiler.passes.waists import by_depth, find_levels
 from chainrule.compiler.trace.graph import graph_of
 from chainrule.core.graph import lay_flat
 from torture_families import FAMILIES, Picks, World
@@ -300,9 +300,9 @@ def with_loops(contest):
         return contest.compiled(backend="interpreter")
 
 
-def with_stages(contest):
+def with_waists(contest):
     """With a cut at every waist."""
-    deep = {"find_loops": find_stages, "leaves_first": lambda graph: by_depth(leaves_first(graph))}
+    deep = {"find_loops": find_levels, "leaves_first": lambda graph: by_depth(leaves_first(graph))}
     with patch.multiple(lifting, **deep):
         return with_loops(contest)
 
@@ -337,7 +337,7 @@ ENGINES = {
     "strict": Engine(lambda contest: contest.compiled(strict=True), coarser=0.0),
     "interpreter": Engine(lambda contest: contest.compiled(backend="interpreter")),
     "loops": Engine(with_loops),
-    "stages": Engine(with_stages),
+    "waists": Engine(with_waists),
     "llvm": Engine(lambda contest: contest.compiled()),
     "float32": Engine(lambda contest: contest.compiled(dtype="float32"), coarser=SINGLE, share=0.05),
     "C": Engine(in_c, share=0.03),

@@ -643,7 +643,58 @@ def largest_of_each(w):
     return carry
 
 
-LOOPS = (scan, coupled, recurrent_net, stencil_1d, integrator, ragged, triangular, largest_of_many)
+def on_a_graph(w):
+    """Steps on a graph: neighbours are whoever they are, some nodes never change, and a step may pick one node out."""
+    nodes, steps, most = w.pick(2, 24), w.pick(1, 9), w.pick(1, 6)
+    rng = random.Random(w.pick(0, 9999))
+    around = [rng.sample(range(nodes), rng.randint(1, min(nodes, most))) for _ in range(nodes)]
+    fixed = {k for k in range(nodes) if rng.random() < 0.2} if w.pick(0, 1) else set()
+    weights, state, squash = w.some(nodes), w.some(nodes), w.one_of(w.tanh, lambda v: 0.3 * v, w.sin)
+    picks, total, rate = w.pick(0, 1), w.parameter(), w.parameter()
+    for _ in range(steps):
+        heard = [sum_of([weights[k] * state[k] for k in near]) / len(near) for near in around]
+        state = [
+            old if k in fixed else squash(rate * old + new)
+            for k, (old, new) in enumerate(zip(state, heard, strict=True))
+        ]
+        total = total + state[rng.randrange(nodes) if picks else 0] * state[-1]
+    return total + sum_of(state)
+
+
+def levels(w):
+    """Pairs at distances 1, 2, 4, …, as in a fast Fourier transform or a network that sorts."""
+    size, turns = 2 ** w.pick(1, 6), w.some(64)
+    numbers, pair = w.some(size), w.one_of(
+        lambda a, b, turn: (a + turn * b, a - turn * b),
+        lambda a, b, turn: (w.minimum(a, b + turn), w.maximum(a, b + turn)),
+        lambda a, b, turn: (w.cos(turn) * a - w.sin(turn) * b, w.sin(turn) * a + w.cos(turn) * b),
+        lambda a, b, turn: (w.tanh(a * b + turn), b - a),
+    )  # fmt: skip
+    rounds = w.pick(1, 2)
+    for _ in range(rounds):
+        distance = 1
+        while distance < size:
+            numbers = list(numbers)
+            for k in range(size):
+                if not k & distance:
+                    partner = k | distance
+                    numbers[k], numbers[partner] = pair(numbers[k], numbers[partner], turns[k % distance])
+            distance *= 2
+    return sum(v * w.number() for v in numbers[: 1 + size // 2]) * w.parameter()
+
+
+LOOPS = (
+    scan,
+    coupled,
+    recurrent_net,
+    stencil_1d,
+    integrator,
+    ragged,
+    triangular,
+    largest_of_many,
+    on_a_graph,
+    levels,
+)
 
 
 def batches(w):
@@ -668,6 +719,8 @@ FAMILIES = {
         scan,
         triangular,
         largest_of_many,
+        on_a_graph,
+        levels,
         batches,
         one_after_another,
     )

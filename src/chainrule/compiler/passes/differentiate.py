@@ -139,7 +139,7 @@ def _unfilled(value: Expression, operand: Access, mask: Access, loops: Shape) ->
     real = mask.array.numbers[mask.positions(loops)] != 0.0
 
     def change(access: Access) -> Access:
-        return Access(access.array, 0, (1,), access.positions(loops)[real])
+        return Access(access.array, 0, (1,), access.positions(loops)[real], access.repeat)
 
     return value.map(change), change(operand), (int(real.sum()),)
 

@@ -33,7 +33,7 @@ from chainrule.compiler.passes.program import (
     row_major,
 )
 from chainrule.compiler.passes.recurrence import Recurrence, find_recurrences
-from chainrule.compiler.passes.stages import by_depth, find_stages
+from chainrule.compiler.passes.waists import by_depth, find_levels
 from chainrule.compiler.trace.graph import KINDS, Graph
 
 MOST_STATEMENTS = 3000  # LLVM takes about 5 ms for each
@@ -61,7 +61,7 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS) -> ArrayProgram
         found = min(found, _Lifter(outlined), key=lambda lifter: lifter.statements)
     if found.statements > SOME_STATEMENTS:
         ordered = by_depth(ordered)
-        if outlined := outline(ordered, find_stages(ordered), lift_body):
+        if outlined := outline(ordered, find_levels(ordered), lift_body):
             found = min(found, _Lifter(outlined), key=lambda lifter: lifter.statements)
     if found.statements > most_statements:
         raise IrregularityError(found.statements)

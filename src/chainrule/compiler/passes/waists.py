@@ -14,7 +14,7 @@ import numpy as np
 from chainrule.compiler.passes.loops import LEAVES, Held, Loop
 from chainrule.compiler.trace.graph import Graph
 
-MOST_STAGES = 64
+MOST_LEVELS = 64
 
 
 def by_depth(graph: Graph) -> Graph:
@@ -38,7 +38,7 @@ def depths(graph: Graph) -> np.ndarray:
     return np.array(found)
 
 
-def find_stages(graph: Graph) -> list[Loop]:
+def find_levels(graph: Graph) -> list[Loop]:
     """The levels of a graph in the order of depth, between places where the fewest numbers are alive."""
     depth = depths(graph)
     last = depth.copy()  # at which each node is read
@@ -51,19 +51,19 @@ def find_stages(graph: Graph) -> list[Loop]:
     np.add.at(changes, last[computed], -1)
     alive = np.cumsum(changes)  # after each depth
     waists = 1 + np.flatnonzero((alive[1:-1] <= alive[:-2]) & (alive[1:-1] < alive[2:]))
-    if len(waists) > MOST_STAGES:  # a chain, rather than levels
+    if len(waists) > MOST_LEVELS:  # a chain, rather than levels
         return []
     ends = np.searchsorted(depth, waists, side="right").tolist()
-    return [_stage(graph, start, stop) for start, stop in pairwise([*ends, len(graph) - 1])]
+    return [_level(graph, start, stop) for start, stop in pairwise([*ends, len(graph) - 1])]
 
 
-def _stage(graph: Graph, start: int, stop: int) -> Loop:
-    stage = Loop(start, stop - start, 1)
+def _level(graph: Graph, start: int, stop: int) -> Loop:
+    level = Loop(start, stop - start, 1)
     read = sorted({operand for node in range(start, stop) for operand in graph.operands[node] if operand < start})
-    stage.statics = [node for node in read if graph.rules[node] in LEAVES]
+    level.statics = [node for node in read if graph.rules[node] in LEAVES]
     held = [node for node in read if graph.rules[node] not in LEAVES]
-    stage.state = [Held(node, None, k) for k, node in enumerate(held)]
-    leaves = {node: ("s", k) for k, node in enumerate(stage.statics)} | {node: ("x", k) for k, node in enumerate(held)}
-    for offset in range(stage.period):
-        stage.operands[offset] = [leaves.get(node, node - start) for node in graph.operands[start + offset]]
-    return stage
+    level.state = [Held(node, None, k) for k, node in enumerate(held)]
+    leaves = {node: ("s", k) for k, node in enumerate(level.statics)} | {node: ("x", k) for k, node in enumerate(held)}
+    for offset in range(level.period):
+        level.operands[offset] = [leaves.get(node, node - start) for node in graph.operands[start + offset]]
+    return level
