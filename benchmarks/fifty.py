@@ -158,7 +158,7 @@ def main() -> None:
         rows = []
         for name in given.programs or PROGRAMS:
             found = PROGRAMS[name]
-            rows.append(race(found, factor * found.size, *((20, 0.1) if given.quick else (200, 0.5))))
+            rows.append(race(found, factor * found.size, *((20, 0.1) if given.quick else (200, 2.0))))
             print(*rows[-1].cells(), sep="  ", file=sys.stderr, flush=True)
             gc.collect()
         heading = {1: "At their size", 2: "At twice their size"}.get(factor, f"At {factor} × their size")
@@ -168,7 +168,7 @@ def main() -> None:
     lines += ["", *textwrap.wrap(measured, 140)]
     print("\n".join(lines))
     if not (given.quick or given.programs or given.times != [1, 2]):
-        write_between(PAGE, [*lines[1:], ""], BEGIN)
+        write_between(PAGE, [*lines, ""], BEGIN)
 
 
 if __name__ == "__main__":
