@@ -152,7 +152,7 @@ def main() -> None:
     given = options.parse_args()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     stay_on(1)
-    jax.config.update("jax_cpu_enable_async_dispatch", False)  # a thread for each call costs 10 µs
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # handing a call to a thread costs up to 10 µs
     lines = []
     for factor in given.times:
         rows = []
