@@ -174,14 +174,16 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}"
 
 
-def interleave(ready: Mapping[Contestant, Runner], turns: int, patience: float) -> dict[Contestant, list[float]]:
+def interleave(
+    ready: Mapping[Contestant, Runner], turns: int, patience: float, turn: float = TURN
+) -> dict[Contestant, list[float]]:
     """Seconds a step. All take turns, round after round, so that a busy moment of the machine meets everybody.
 
     Between turns all garbage is collected, untimed. What is imported is frozen (`gc.freeze`), so that a contestant's
     collector walks that contestant's objects and nobody else's. One that has used up its `patience` sits out the
     remaining rounds; all have two turns at least.
     """
-    counts = {contestant: _steps_a_turn(contestant, runner) for contestant, runner in ready.items()}
+    counts = {contestant: _steps_a_turn(contestant, runner, turn) for contestant, runner in ready.items()}
     times: dict[Contestant, list[float]] = {contestant: [] for contestant in ready}
     spent = dict.fromkeys(ready, 0.0)
     gc.collect()
@@ -200,17 +202,17 @@ def interleave(ready: Mapping[Contestant, Runner], turns: int, patience: float) 
     return times
 
 
-def _steps_a_turn(contestant: Contestant, runner: Runner) -> int:
+def _steps_a_turn(contestant: Contestant, runner: Runner, turn: float) -> int:
     """By trial: a first call with another count can be one that compiles, so the better of two is what counts."""
     least = count = contestant.at_once
     while True:
         seconds = _turn(contestant, runner, count)
-        if count * seconds > 10 * TURN:  # no need to be sure
+        if count * seconds > 10 * turn:  # no need to be sure
             return count
         seconds = min(seconds, _turn(contestant, runner, count))
-        if count * seconds > TURN / 2:
+        if count * seconds > turn / 2:
             return count
-        wanted = min(round(TURN / max(seconds, 1e-9)), 1000 * count)
+        wanted = min(round(turn / max(seconds, 1e-9)), 1000 * count)
         count = max(2 * count, wanted // least * least)
 
 

@@ -89,7 +89,7 @@ class Board:
         for score in self.scores:
             workload = score.contest.workload
             parts += [f"## {workload.name}: {workload.title}", "", *_details(score), ""]
-        how = [line for text in HOW for line in _item(text)]
+        how = [line for text in HOW for line in item(text)]
         return "\n".join([*parts, "## How it is measured", "", *how, ""])
 
     def summary(self) -> list[str]:
@@ -103,9 +103,9 @@ class Board:
         return [*table(["", OURS, *PEERS, "fastest other"], rows), "", *self._standing(), *self._measured()]
 
     def _measured(self) -> list[str]:
-        lines = _item(f"{self.date}, on {self.machine}. The load was {self.load:.1f} before the run.")
+        lines = item(f"{self.date}, on {self.machine}. The load was {self.load:.1f} before the run.")
         if self.load > QUIET:
-            lines += _item(
+            lines += item(
                 "**Measured on a busy machine**: slow contestants, which have few turns, look slower than they are, "
                 "and two threads had no two cores to themselves."
             )
@@ -127,9 +127,9 @@ class Board:
             ahead += [f"{task.workload.name} ({', '.join(faster)})"] if faster else []
             ties += [f"{task.workload.name} ({', '.join(equal)})"] if equal else []
             first += [] if faster or equal else [task.workload.name]
-        lines = _item(f"Faster than ours: {'; '.join(ahead) or 'nobody'}.")
-        lines += _item(f"As fast, to within {TIE} ×: {'; '.join(ties) or 'nobody'}.")
-        return lines + (_item(f"Ours is ahead of all others on: {', '.join(first)}.") if first else [])
+        lines = item(f"Faster than ours: {'; '.join(ahead) or 'nobody'}.")
+        lines += item(f"As fast, to within {TIE} ×: {'; '.join(ties) or 'nobody'}.")
+        return lines + (item(f"Ours is ahead of all others on: {', '.join(first)}.") if first else [])
 
     def _writing(self) -> list[str]:
         """What it takes to write and to compile one of the workloads, in a sentence."""
@@ -142,7 +142,7 @@ class Board:
             for name in score.costs
             if name == OURS or not name.startswith(OURS)
         ]
-        return _item(f"What users write and wait for before the first step of the {SHOWN}: {'; '.join(parts)}.")
+        return item(f"What users write and wait for before the first step of the {SHOWN}: {'; '.join(parts)}.")
 
     def _graph(self) -> list[str]:
         """What a node costs: one column per contestant."""
@@ -239,14 +239,14 @@ def _bold(name: str, text: str) -> str:
     return f"**{text}**" if name == OURS and text else text
 
 
-def _item(text: str) -> list[str]:
+def item(text: str) -> list[str]:
     return textwrap.wrap(text, 140, initial_indent="- ", subsequent_indent="  ", break_long_words=False)
 
 
-def write_between(page: Path, lines: list[str]) -> None:
+def write_between(page: Path, lines: list[str], begin: str = BEGIN) -> None:
     """Replace what stands between the two marks."""
-    before, _, rest = page.read_text().partition(BEGIN)
+    before, _, rest = page.read_text().partition(begin)
     _, mark, after = rest.partition(END)
     if not mark:
-        raise ValueError(f"{page.name} must have the lines {BEGIN!r} and {END!r}, between which the table goes")
-    page.write_text("\n".join([before + BEGIN, *lines, mark + after]))
+        raise ValueError(f"{page.name} must have the lines {begin!r} and {END!r}, between which the table goes")
+    page.write_text("\n".join([before + begin, *lines, mark + after]))

@@ -19,7 +19,7 @@ try:
     from contest import Contest, Contestant, Runner, Workload
     from contestants import CONTESTANTS
     from lines import count, lines_of
-    from pages import BEGIN, END, HOW, ROWS, Board, Score, _item, relative, write_between
+    from pages import BEGIN, END, HOW, ROWS, Board, Score, item, relative, write_between
     from picture import picture
     from workloads import GRAPHS, WORKLOADS
 finally:
@@ -231,5 +231,40 @@ def test_the_readme_shows_what_the_results_say_in_at_most_seven_rows():
 
 def test_the_results_say_how_they_are_measured():
     assert RESULTS.endswith(
-        "\n".join(["## How it is measured", "", *(line for text in HOW for line in _item(text)), ""])
+        "\n".join(["## How it is measured", "", *(line for text in HOW for line in item(text)), ""])
     )
+
+
+@pytest.fixture
+def fifty(referee):
+    pytest.importorskip("jax")
+    return importlib.import_module("fifty")
+
+
+def test_every_program_of_the_suite_is_written_in_jax_too(fifty):
+    assert len(fifty.PROGRAMS) == 50
+    assert fifty.JAX_PROGRAMS.keys() == fifty.PROGRAMS.keys()
+
+
+def test_a_program_in_jax_that_computes_something_else_is_not_timed(fifty, monkeypatch):
+    found = fifty.PROGRAMS["sorting_network"]
+    row = fifty.race(found, found.small, turns=2, patience=0.0)
+    assert (row.name, row.size, row.nodes) == ("sorting_network", 6, 55)
+    sort = fifty.JAX_PROGRAMS["sorting_network"]
+    monkeypatch.setitem(fifty.JAX_PROGRAMS, "sorting_network", lambda x, n: sort(x, n) + 1e-6 * x[0])
+    with pytest.raises(ValueError, match="sorting_network of size 6: JAX differs from eager code"):
+        fifty.race(found, found.small, turns=2, patience=0.0)
+
+
+def test_what_falls_out_of_the_frame_is_named(fifty):
+    rows = [
+        fifty.Row("heat_in_a_rod", 8, 100, None, 6.0, 1.0, ours=3e-5, by_jax=1e-5),
+        fifty.Row("spline", 8, 100, 7, 0.5, 1.0, ours=1e-5, by_jax=2e-4),
+        fifty.Row("cloth", 8, 100, 7, 0.5, 1.0, ours=1e-5, by_jax=1e-5),
+    ]
+    text = "\n".join(fifty.summary(rows))
+    assert "Ours is faster on 1 of 3, as fast to within 1.5 × on 1." in text
+    assert "JAX is faster on 1: heat in a rod 3.0 ×." in text
+    assert "Node by node: heat in a rod." in text
+    assert "Compiling for more than 5 s: heat in a rod 6 s." in text
+    assert rows[0].cells() == ["heat in a rod", "8", "100", "–", "6.0", "1.0", "30.0", "10.0", "0.33"]

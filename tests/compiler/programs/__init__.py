@@ -1,6 +1,16 @@
 """The suite: importing it registers every program."""
 
-from . import dynamics, finance, linear_algebra, networks, sequences, statistics  # noqa: F401
+from . import (  # noqa: F401
+    dynamics,
+    finance,
+    geometry,
+    graphs,
+    linear_algebra,
+    networks,
+    physics,
+    sequences,
+    statistics,
+)
 from .registry import PROGRAMS, by_torch
 
 __all__ = ["PROGRAMS", "by_torch"]

@@ -55,3 +55,52 @@ def power_iteration(m, numbers, n):
         norm = m.sqrt(sum(x * x for x in v))
         v = [x / norm for x in v]
     return sum(v[i] * sum(a[i][j] * v[j] for j in range(n)) for i in range(n))
+
+
+@program(size=20, small=4, numbers=lambda n: n * n)
+def gauss_elimination(m, numbers, n):
+    """The logarithm of a determinant, by loops that are written out."""
+    a = [[numbers[n * i + j] + (n if i == j else 0.0) for j in range(n)] for i in range(n)]
+    for k in range(n):
+        for i in range(k + 1, n):
+            factor = a[i][k] / a[k][k]
+            for j in range(k + 1, n):
+                a[i][j] = a[i][j] - factor * a[k][j]
+    return sum(m.log(m.abs(a[k][k])) for k in range(n))
+
+
+@program(size=9, small=4, numbers=lambda n: n * n)
+def givens_rotations(m, numbers, n):
+    """A QR factorization that clears one element after another."""
+    a = [list(numbers[n * i : n * i + n]) for i in range(n)]
+    for j in range(n):
+        for i in range(j + 1, n):
+            radius = m.sqrt(a[j][j] * a[j][j] + a[i][j] * a[i][j])
+            c, s = a[j][j] / radius, a[i][j] / radius
+            for k in range(j, n):
+                a[j][k], a[i][k] = c * a[j][k] + s * a[i][k], c * a[i][k] - s * a[j][k]
+    return sum((k + 1.0) * m.abs(a[k][k]) for k in range(n))
+
+
+@program(size=64, small=6, numbers=lambda n: 2 * n)
+def conjugate_gradients(m, numbers, n):
+    """A chain of springs between walls, each mass also tied to its place."""
+    ties, b = numbers[:n], numbers[n:]
+
+    def times(v):
+        left, right = [0.0, *v[:-1]], [*v[1:], 0.0]
+        return [(2.0 + t) * x - p - q for t, x, p, q in zip(ties, v, left, right, strict=True)]
+
+    def dot(a, b):
+        return sum(x * y for x, y in zip(a, b, strict=True))
+
+    x, r, p = [0.0] * n, b, b
+    size = dot(r, r)
+    for _ in range(12 if n > 6 else 3):
+        q = times(p)
+        step = size / dot(p, q)
+        x = [u + step * v for u, v in zip(x, p, strict=True)]
+        r = [u - step * v for u, v in zip(r, q, strict=True)]
+        before, size = size, dot(r, r)
+        p = [u + size / before * v for u, v in zip(r, p, strict=True)]
+    return dot(x, x)

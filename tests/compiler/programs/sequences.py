@@ -63,3 +63,16 @@ def smoothing(m, numbers, n):
         level, trend = level + trend + level_rate * error, trend + trend_rate * error
         total = total + error * error
     return total / n
+
+
+@program(size=40, small=5, numbers=lambda n: 6 * 4 + 4 * 4)
+def tagging(m, numbers, n):
+    """A conditional random field: all sequences of four tags against the right one, for words out of six."""
+    emit, move = [numbers[4 * w : 4 * w + 4] for w in range(6)], [numbers[24 + 4 * i : 28 + 4 * i] for i in range(4)]
+    rng = random.Random(21)
+    words, tags = [rng.randrange(6) for _ in range(n)], [rng.randrange(4) for _ in range(n)]
+    alpha, right = emit[words[0]], emit[words[0]][tags[0]]
+    for t in range(1, n):
+        alpha = [m.logsumexp([alpha[i] + move[i][j] for i in range(4)]) + emit[words[t]][j] for j in range(4)]
+        right = right + move[tags[t - 1]][tags[t]] + emit[words[t]][tags[t]]
+    return m.logsumexp(alpha) - right
