@@ -1,9 +1,9 @@
 """The graph of a Value or a Symbol, laid out flat: one row per node, oldest first, operands by index.
 
-Leaves come in four kinds. *Parameters* are those that the gradient is wanted for. *Inputs* are the arguments of a
+Leaves come in kinds. *Parameters* are those that the gradient is wanted for. *Inputs* are the arguments of a
 traced function. *Captured* leaves are the other Values that it reads, including those with `requires_grad=False`.
 *Constants* are plain numbers. The graph of a Value has no arguments, and there the leaves that are not parameters are
-the inputs.
+the inputs. A graph that is a part of another may have leaves that are *derivatives* found before (see `stages`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from chainrule.compiler.trace.symbols import Symbol
 from chainrule.core.graph import is_hand_written, lay_flat
 from chainrule.core.value import Value
 
-KINDS = ("constant", "parameter", "input", "captured")
+DERIVATIVE = "derivative"
+KINDS = ("constant", "parameter", "input", "captured", DERIVATIVE)
 REMEDY = "register the op with chainrule.op to compile it"
 
 
