@@ -17,6 +17,10 @@ PULL, PUSH, JACOBIAN = "pull", "push", "jacobian"
 STAND_IN = Op("given", lambda x: x, (lambda out, x: 1.0,))  # an input of a transformed function
 
 
+def _none_yet(first: Any) -> Any:
+    raise NotImplementedError("derivatives that were put off have no numbers of their own: expand the graph first")
+
+
 class Derivatives(Op):
     """The op of a node that stands for a sweep; its operands are the outputs, the inputs and the seeds.
 
@@ -26,7 +30,7 @@ class Derivatives(Op):
 
     def __init__(self, mode: str, outputs: int, inputs: int) -> None:
         seeds, parts = {PULL: (outputs, inputs), PUSH: (inputs, outputs), JACOBIAN: (0, outputs * inputs)}[mode]
-        super().__init__(mode, lambda first: first, (None,) * (outputs + inputs + seeds))
+        super().__init__(mode, _none_yet, (None,) * (outputs + inputs + seeds))
         self.arity, self.outputs, self.inputs, self.parts = len(self.partials), outputs, inputs, parts
 
 
@@ -34,7 +38,7 @@ class Part(Op):
     """The op of one of the derivatives that a node of op `Derivatives` stands for."""
 
     def __init__(self, place: int) -> None:
-        super().__init__("part", lambda derivatives: derivatives, (None,), symbol=f"part {place} of")
+        super().__init__("part", _none_yet, (None,), symbol=f"part {place} of")
         self.place = place
 
 

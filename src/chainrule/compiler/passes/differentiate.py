@@ -125,7 +125,7 @@ def _contributions(statement: Statement, adjoints: dict[Array, Array]) -> list[S
     if statement.join is not ops.add:  # no gradient passes through the largest of many
         return found
     target = statement.target
-    grad = Access(adjoints[target.array], target.base, target.strides, repeat=target.repeat)
+    grad = Access(adjoints[target.array], target.base, target.strides, target.table, target.repeat)
     for term in statement.terms:
         upstream = grad.widened(len(term.loops))
         mask, expression = unmasked(term.expression)

@@ -16,7 +16,6 @@ import numpy as np
 from chainrule.compiler.backends import load_xla
 from chainrule.compiler.backends.strict import AS_ASKED, StrictCode, StrictMachine
 from chainrule.compiler.passes.batch import batched, size_of_an_example
-from chainrule.compiler.passes.expand import expanded, has_derivatives
 from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError
 from chainrule.compiler.passes.program import ArrayProgram
 from chainrule.compiler.passes.results import lift_results, packed
@@ -25,6 +24,7 @@ from chainrule.compiler.pipeline import Clock, Code
 from chainrule.compiler.run.interface import exported
 from chainrule.compiler.run.machine import Machine, Order
 from chainrule.compiler.run.turns import compiling
+from chainrule.compiler.trace.expand import expanded, has_derivatives
 from chainrule.compiler.trace.graph import Graph, graph_of
 from chainrule.compiler.trace.symbols import Constant, Symbol, TracingError, next_serial, tracing
 from chainrule.core.bulk import read_data

@@ -1,7 +1,7 @@
 """Derivatives in a graph as nodes like all others: the way that is always open.
 
 A node of op `Derivatives` becomes the nodes of its sweep, those that eager code records for a derivative that is to be
-differentiated again. `stages` makes better programs, where it can.
+differentiated again. `passes.stages` makes better programs, where it can.
 """
 
 from __future__ import annotations
