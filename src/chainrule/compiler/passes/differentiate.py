@@ -22,6 +22,7 @@ from chainrule.compiler.passes.program import (
     Shape,
     Statement,
     Term,
+    counterparts,
     dependents,
 )
 
@@ -47,8 +48,7 @@ def pulled_back(
     one; where no output depends on it, it is set only if the array is a source.
     """
     statements = [statement for step in steps for statement in step.body]
-    needed = dependents(statements, sources, differentiable)
-    adjoints = {array: Array(f"d{array.name}", array.size, "adjoint") for array in needed}
+    adjoints = counterparts(dependents(statements, sources, differentiable), "d", "adjoint", statements)
     backward: list[Statement | Repeat] = []
     started = {adjoints[array] for array in outputs if array in adjoints}
     for step in reversed(steps):

@@ -9,6 +9,7 @@ repeat r<1000:  # a recurrence: statements in order, once per time r, on rows of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count
 from math import prod
 from typing import Any
 
@@ -363,6 +364,22 @@ def changed(steps: Sequence[Statement | Repeat], change: Callable[[Statement], S
         step.with_body([change(statement) for statement in step.body]) if isinstance(step, Repeat) else change(step)
         for step in steps
     ]
+
+
+def counterparts(
+    arrays: Iterable[Array], letter: str, kind: str, statements: Sequence[Statement]
+) -> dict[Array, Array]:
+    """For each array one of its size, named after it with a `letter` in front; no statement writes one of that name."""
+    taken = {statement.target.array.name for statement in statements}
+    return {array: Array(unused_name(letter + array.name, taken), array.size, kind) for array in arrays}
+
+
+def unused_name(name: str, taken: set[str]) -> str:
+    """The name, or the name with a number if it is `taken`; it is taken afterwards."""
+    numbered = (f"{name}_{k}" for k in count(2))
+    found = next(each for each in chain([name], numbered) if each not in taken)
+    taken.add(found)
+    return found
 
 
 def row_major(shape: Shape) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from chainrule.compiler.passes.program import (
     Repeat,
     Statement,
     Term,
+    counterparts,
     dependents,
 )
 
@@ -31,8 +32,7 @@ def pushed_forward(
 ) -> tuple[list[Statement | Repeat], Tangents]:
     """Statements that compute the tangents of what depends on the `sources`, once theirs are set; and all tangents."""
     statements = [statement for step in steps for statement in step.body]
-    changing = dependents(statements, sources, differentiable)
-    tangents = {array: Array(f"t{array.name}", array.size, "tangent") for array in changing}
+    tangents = counterparts(dependents(statements, sources, differentiable), "t", "tangent", statements)
     forward: list[Statement | Repeat] = []
     for step in steps:
         body = [pushed for statement in step.body for pushed in _pushed(statement, tangents, sources)]

@@ -8,7 +8,16 @@ from math import prod
 
 import numpy as np
 
-from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Repeat, Statement, row_major
+from chainrule.compiler.passes.program import (
+    Access,
+    Apply,
+    Array,
+    ArrayProgram,
+    Repeat,
+    Statement,
+    row_major,
+    unused_name,
+)
 from chainrule.core.deferred import STAND_IN
 
 
@@ -81,10 +90,9 @@ def _kept(program: ArrayProgram, read: set[Array]) -> Iterator[Statement | Repea
 
 def _with_own_names(program: ArrayProgram) -> ArrayProgram:
     """Parts may have used the same names."""
-    names = Counter[str]()
+    taken: set[str] = set()
     arrays: dict[Array, Array] = {}
     for array in program.arrays():
-        names[array.name] += 1
-        if names[array.name] > 1:
-            arrays[array] = Array(f"{array.name}_{names[array.name]}", array.size, array.kind, array.numbers)
+        if (name := unused_name(array.name, taken)) != array.name:
+            arrays[array] = Array(name, array.size, array.kind, array.numbers)
     return program.with_arrays(arrays)
