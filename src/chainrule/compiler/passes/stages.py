@@ -5,8 +5,9 @@ all nodes that need no derivatives. Their program, differentiated by `pulled_bac
 derivatives that only need the first stage; what is computed from those is the second stage, and so on. The gradient of
 a function is one stage and its adjoints; a Hessian times a vector pushes the tangents through both.
 
-Sweeps of the same stage that do not meet, such as those of a derivative at each of many points, are one sweep. A
-Jacobian is a sweep in as many directions as it has rows or columns: each array of derivatives has a row for each.
+Sweeps of the same stage that do not meet, such as those of a derivative at each of many points, are one sweep. So are
+those with respect to the same inputs, and those of a Jacobian, which has one for each row or column; but they are in
+different directions, and every array of derivatives has a row for each direction.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from chainrule.compiler.passes.tidy import tidied
 from chainrule.compiler.trace.graph import DERIVATIVE, KINDS, Graph
 from chainrule.core.deferred import JACOBIAN, PUSH, Derivatives, Part
 
+Place = Access | Number  # where a number lies, or the number itself if it is known
 MOST_SWEEPS = 16  # each goes through all statements; a loop with a derivative in each of its steps has many
 
 
@@ -54,24 +56,25 @@ def lift_in_stages(graph: Graph, most_statements: float = MOST_STATEMENTS) -> Ar
 class _Sweep(NamedTuple):
     """Derivatives to be found: where the inputs, the outputs and the seeds lie.
 
-    If `forward`, the seeds are the inputs' tangents, otherwise the outputs' adjoints. Without seeds there are as many
-    `directions` as there would be seeds, and in each of them one is 1 and all others 0.
+    If `forward`, the seeds are the inputs' tangents, otherwise the outputs' adjoints. Several sweeps can be one, in
+    many directions; this one takes the `directions` of a range. A Jacobian has no seeds: it takes as many directions as
+    it would have, and in each of them one is 1 and all others are 0.
     """
 
     node: int
     forward: bool
-    directions: int
-    outputs: list[Access | Number]
-    inputs: list[Access]
-    seeds: list[Access | Number]
+    outputs: Sequence[Place]
+    inputs: Sequence[Access]
+    seeds: Sequence[Place]
+    directions: range
 
     @property
     def way(self) -> tuple[bool, int]:
         """What sweeps that go together have in common."""
-        return self.forward, self.directions
+        return self.forward, len(self.directions)
 
     @property
-    def ends(self) -> tuple[Sequence[Access | Number], Sequence[Access | Number]]:
+    def ends(self) -> tuple[Sequence[Place], Sequence[Place]]:
         """Where the sweep begins, at seeds, and where it ends."""
         return (self.inputs, self.outputs) if self.forward else (self.outputs, self.inputs)
 
@@ -82,7 +85,7 @@ class _Found:
     def __init__(self, arrays: dict[Array, Array]) -> None:
         self.arrays = arrays
 
-    def at(self, place: Access | Number, direction: int = 0) -> Access | Number:
+    def at(self, place: Place, direction: int = 0) -> Place:
         """Where the derivative that belongs to a place lies; 0 if there is none."""
         if isinstance(place, Number) or place.array not in self.arrays:
             return Number(0.0)
@@ -104,14 +107,14 @@ class _Found:
     def _seeds(self, sweep: _Sweep) -> Iterator[tuple[Access, Expression]]:
         first, _ = sweep.ends
         for k, place in enumerate(first):
-            target = self.at(place, k if sweep.directions else 0)
+            target = self.at(place, sweep.directions[0 if sweep.seeds else k])
             if isinstance(target, Access):
                 yield target, sweep.seeds[k] if sweep.seeds else Number(1.0)
 
-    def parts(self, sweep: _Sweep) -> list[Access | Number]:
+    def parts(self, sweep: _Sweep) -> list[Place]:
         """What the derivatives are where it ends; in several directions, output by output."""
         _, last = sweep.ends
-        by_place = [[self.at(place, k) for k in range(sweep.directions or 1)] for place in last]
+        by_place = [[self.at(place, direction) for direction in sweep.directions] for place in last]
         by_output = by_place if sweep.forward else zip(*by_place, strict=True)
         return [part for each in by_output for part in each]
 
@@ -124,8 +127,8 @@ class _Stages:
         self.level = _levels(graph)
         self.steps: list[Statement | Repeat] = []
         self.leaves: dict[str, Array] = {}
-        self.where: dict[int, Access | Number] = {}  # a node that is wanted -> where its number lies
-        self.parts: dict[int, list[Access | Number]] = {}  # node of op Derivatives -> where its parts lie
+        self.where: dict[int, Place] = {}  # a node that is wanted -> where its number lies
+        self.parts: dict[int, list[Place]] = {}  # node of op Derivatives -> where its parts lie
         self.sweeps = 0
 
     def program(self) -> ArrayProgram:
@@ -141,7 +144,7 @@ class _Stages:
         results = [self._place(node) for node in self.graph.operands[-1]]
         return tidied(with_output(self.steps, self.leaves, results))
 
-    def _place(self, node: int) -> Access | Number:
+    def _place(self, node: int) -> Place:
         """Where the number of a node lies."""
         rule = self.graph.rules[node]
         return self.parts[self.graph.operands[node][0]][rule.place] if isinstance(rule, Part) else self.where[node]
@@ -177,14 +180,27 @@ class _Stages:
 
     def _differentiate(self, nodes: list[int]) -> None:
         """Append the sweeps that these nodes stand for; those of one kind together, if they do not meet."""
-        sweeps = sorted([self._sweep(node) for node in nodes], key=attrgetter("way"))
-        for _, together in groupby(sweeps, key=attrgetter("way")):
-            group = list(together)
-            if _are_independent(self.graph, [sweep.node for sweep in group]):
-                self._append(group)
+        sweeps = sorted(map(self._sweep, nodes), key=attrgetter("way"))
+        for _, group in groupby(sweeps, key=attrgetter("way")):
+            together = list(group)
+            if _are_independent(self.graph, [sweep.node for sweep in together]):
+                self._append(together)
             else:
-                for sweep in group:
-                    self._append([sweep])
+                for some in self._by_inputs(together):
+                    self._append(some)
+
+    def _by_inputs(self, sweeps: list[_Sweep]) -> Iterator[list[_Sweep]]:
+        """Sweeps that meet: those with respect to the same inputs together, each in a direction of its own."""
+        groups: dict[tuple[int, ...], list[_Sweep]] = {}
+        for sweep in sweeps:
+            rule, operands = self.graph.rules[sweep.node], self.graph.operands[sweep.node]
+            inputs = operands[rule.outputs : rule.outputs + rule.inputs]
+            groups.setdefault(inputs if sweep.seeds else (sweep.node,), []).append(sweep)
+        for group in groups.values():
+            if len(group) == 1:
+                yield group
+            else:
+                yield [sweep._replace(directions=range(k, k + 1)) for k, sweep in enumerate(group)]
 
     def _sweep(self, node: int) -> _Sweep:
         rule = self.graph.rules[node]
@@ -194,22 +210,21 @@ class _Stages:
         if len(elements) < len(inputs):
             raise NotStagedError("it has a derivative with respect to a constant")
         forward = rule.name == PUSH or (rule.name == JACOBIAN and rule.inputs <= rule.outputs)
-        fewer = min(rule.inputs, rule.outputs)
-        directions = fewer if rule.name == JACOBIAN and fewer > 1 else 0
-        return _Sweep(node, forward, directions, outputs, elements, places[rule.outputs + rule.inputs :])
+        directions = range(min(rule.inputs, rule.outputs) if rule.name == JACOBIAN else 1)
+        return _Sweep(node, forward, outputs, elements, places[rule.outputs + rule.inputs :], directions)
 
     def _append(self, sweeps: list[_Sweep]) -> None:
-        """Append statements for all derivatives of some sweeps, in as many directions each."""
+        """Append statements for all derivatives of some sweeps, which are one sweep in all of their directions."""
         self.sweeps += 1
         if self.sweeps > MOST_SWEEPS:
             raise NotStagedError(f"it has more than {MOST_SWEEPS} derivatives that depend on one another")
-        forward, directions = sweeps[0].way
+        forward, directions = sweeps[0].forward, max(sweep.directions.stop for sweep in sweeps)
         sources, outputs = _arrays(s.inputs for s in sweeps), _arrays(s.outputs for s in sweeps)
         if forward:
             steps, arrays = pushed_forward(self.steps, sources)
         else:
             steps, arrays = pulled_back(self.steps, sources, outputs)
-        if directions:
+        if directions > 1:
             rows = {array: Array(array.name, directions * array.size, array.kind) for array in arrays.values()}
             steps = changed(steps, lambda statement: for_all(statement, rows, directions))
             arrays = {array: rows[derivative] for array, derivative in arrays.items()}
@@ -218,7 +233,7 @@ class _Stages:
         self.parts |= {sweep.node: found.parts(sweep) for sweep in sweeps}
 
 
-def _arrays(places: Iterable[Iterable[Access | Number]]) -> list[Array]:
+def _arrays(places: Iterable[Iterable[Place]]) -> list[Array]:
     """The arrays that these places are in."""
     return list(dict.fromkeys(place.array for each in places for place in each if isinstance(place, Access)))
 
