@@ -31,7 +31,7 @@ from chainrule.compiler.passes.program import (
     row_major,
 )
 from chainrule.compiler.passes.recurrence import Recurrence, find_recurrences
-from chainrule.compiler.trace.graph import KINDS, Graph
+from chainrule.compiler.trace.graph import Graph
 
 MOST_STATEMENTS = 3000  # LLVM takes about 5 ms for each
 
@@ -112,7 +112,7 @@ class _Lifter:
             if kind == "constant":
                 members = classes.members[classes.starts[index] : classes.starts[index + 1]].tolist()
                 self.numbers = np.array([graph.nodes[member].data for member in members])
-            elif isinstance(kind, str) and kind in KINDS:
+            elif isinstance(kind, str) and kind not in CHAINS:
                 self.leaves[kind] = self.arrays[index] = Array(kind, int(classes.sizes[index]), kind)
         self.tables = 0  # how many arrays of constants there are
         self.lookups: list[Statement] = []  # for the next recurrence

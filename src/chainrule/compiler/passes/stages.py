@@ -33,7 +33,8 @@ from chainrule.compiler.passes.program import (
 from chainrule.compiler.passes.push_forward import pushed_forward
 from chainrule.compiler.passes.results import copies, lift_places, packed, with_output
 from chainrule.compiler.passes.tidy import tidied
-from chainrule.compiler.trace.graph import DERIVATIVE, KINDS, Graph
+from chainrule.compiler.trace.graph import KINDS, Graph
+from chainrule.compiler.trace.symbols import Constant
 from chainrule.core.deferred import JACOBIAN, PUSH, Derivatives, Part
 
 Place = Access | Number  # where a number lies, or the number itself if it is known
@@ -158,25 +159,38 @@ class _Stages:
         return wanted
 
     def _lift(self, own: list[int], leaves: list[int], wanted: list[int]) -> None:
-        """Lift the nodes of a stage; what they read of earlier stages are leaves."""
-        graph, mine = self.graph, {*own, *leaves}
-        earlier = sorted({operand for node in own for operand in graph.operands[node]} - mine)
-        rows = sorted(mine.union(earlier))
-        number = {node: k for k, node in enumerate(rows)}
-        rules, operands = [graph.rules[node] for node in rows], [graph.operands[node] for node in rows]
-        for node in earlier:
-            rules[number[node]], operands[number[node]] = DERIVATIVE, ()
-        edges = [tuple([number[operand] for operand in each]) for each in (*operands, wanted)]
-        nodes = [graph.nodes[node] for node in (*rows, -1)]
-        program, places = lift_places(Graph([*rules, packed(len(wanted))], edges, nodes), self.most_statements)
+        """Lift the nodes of a stage. What they read of earlier stages are leaves, of a kind for each array."""
+        read = {operand for node in own for operand in self.graph.operands[node]}.difference(own, leaves)
+        earlier = {node: self._place(node) for node in sorted(read)}
+        kinds: dict[Array, str] = {}
+        for place in earlier.values():
+            if isinstance(place, Access):
+                kinds.setdefault(place.array, f"earlier {len(kinds)}")
+        part = self._part(sorted({*own, *leaves, *earlier}), earlier, kinds, wanted)
+        program, places = lift_places(part, self.most_statements)
         self.where.update(zip(wanted, places, strict=True))
         if not earlier:  # the first stage
             self.leaves = program.leaves
-        else:
-            program = program.with_arrays({program.leaves[kind]: array for kind, array in self.leaves.items()})
-            read = [Access(program.leaves[DERIVATIVE], k, ()) for k in range(len(earlier))]
-            self.steps += copies(list(zip(read, map(self._place, earlier), strict=True)))
-        self.steps += program.steps
+        program = program.with_arrays({program.leaves[kind]: array for kind, array in self.leaves.items()})
+        counts = dict.fromkeys(kinds, 0)
+        pairs: list[tuple[Access, Expression]] = []
+        for place in sorted([p for p in earlier.values() if isinstance(p, Access)], key=lambda p: kinds[p.array]):
+            pairs.append((Access(program.leaves[kinds[place.array]], counts[place.array], ()), place))
+            counts[place.array] += 1
+        self.steps += [*copies(pairs), *program.steps]
+
+    def _part(self, nodes: list[int], earlier: dict[int, Place], kinds: dict[Array, str], wanted: list[int]) -> Graph:
+        """The graph of some nodes, with a root that packs the `wanted` ones; those of earlier stages are leaves."""
+        number = {node: k for k, node in enumerate(nodes)}
+        rules, things = [self.graph.rules[node] for node in nodes], [self.graph.nodes[node] for node in nodes]
+        operands = [() if node in earlier else self.graph.operands[node] for node in nodes]
+        for node, place in earlier.items():
+            if isinstance(place, Access):
+                rules[number[node]] = kinds[place.array]
+            else:
+                rules[number[node]], things[number[node]] = "constant", Constant(place.value)
+        edges = [tuple([number[operand] for operand in each]) for each in (*operands, wanted)]
+        return Graph([*rules, packed(len(wanted))], edges, [*things, self.graph.nodes[-1]])
 
     def _differentiate(self, nodes: list[int]) -> None:
         """Append the sweeps that these nodes stand for; those of one kind together, if they do not meet."""
