@@ -48,7 +48,9 @@ class Expression(ops.Carrier):
     """Arithmetic on array elements. The rules of the op table run on it as they do on numbers."""
 
     def _apply(self, op: ops.Op, operands: tuple[Any, ...]) -> Expression:
-        return Apply(op, tuple(o if isinstance(o, Expression) else Number(float(o)) for o in operands))
+        given = tuple(o if isinstance(o, Expression) else Number(float(o)) for o in operands)
+        numbers = [operand.value for operand in given if isinstance(operand, Number)]
+        return Apply(op, given) if len(numbers) < len(given) else Number(float(op(*numbers)))
 
     def accesses(self) -> Iterator[Access]:
         """The array elements that are read, from left to right."""
