@@ -410,6 +410,16 @@ class TestEveryWayToRun:
             gradient = compiled.value_and_grad(self.X, self.Y)[1]
             assert exported("derivative_gradient", **given)["gradient"] == pytest.approx(gradient, abs=1e-12)
 
+    def test_c_with_derivatives_that_are_read_in_part(self, tmp_path):
+        def function(x):
+            slopes = grad(lambda z: sum(v * v * v for v in z))(x)
+            again = grad(lambda z: sum(slopes[k] * v * v for k, v in zip((3, 0, 4), z, strict=False)))(x)
+            return [slopes[0] * slopes[1], again[0] * slopes[3] + again[2], slopes[4] * x[1]]
+
+        x = [0.1, 0.2, 0.3, 0.4, 0.5]
+        exported = Compiled(compile(function).to_c("derivative", x), tmp_path)
+        assert exported("derivative", inputs=x)["outputs"] == pytest.approx(function(x), abs=1e-13)
+
     def test_jax(self, function):
         pytest.importorskip("jax").config.update("jax_enable_x64", True)
         exported = compile(function).to_jax(self.X, self.Y)

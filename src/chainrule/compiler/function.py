@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -94,6 +94,10 @@ class CompiledFunction:
         add_to_grad(traced.wrt, gradient)
         return build(traced.result, iter([value]), dtype=np.float64)
 
+    @overload
+    def value_and_grad(self, *inputs: Any, argnums: None = None) -> tuple[float, np.ndarray]: ...
+    @overload
+    def value_and_grad(self, *inputs: Any, argnums: Argnums) -> tuple[Any, Any]: ...
     def value_and_grad(self, *inputs: Any, argnums: Argnums | None = None) -> tuple[Any, Any]:
         """The result and its gradient with respect to `wrt`, from the captured Values' present data; changes no Value.
 

@@ -83,9 +83,9 @@ def build(structure: Structure, leaves: Iterator[Any], dtype: Any = object) -> A
         return next(leaves)
     kind, parts = structure
     if kind is not ARRAY:
-        numbers = parts == (NUMBER,) * len(parts)  # many, mostly: taken at once
+        numbers = parts == (NUMBER,) * len(parts)  # mostly: taken at once
         entries = list(islice(leaves, len(parts))) if numbers else [build(part, leaves, dtype) for part in parts]
-        return made(kind, entries)
+        return entries if kind is list else made(kind, entries)
     import numpy as np
 
     size = prod(parts)

@@ -165,7 +165,7 @@ class _Stages:
         kinds: dict[Array, str] = {}
         for place in earlier.values():
             if isinstance(place, Access):
-                kinds.setdefault(place.array, f"earlier {len(kinds)}")
+                kinds.setdefault(place.array, f"earlier{len(kinds)}")
         part = self._part(sorted({*own, *leaves, *earlier}), earlier, kinds, wanted)
         program, places = lift_places(part, self.most_statements)
         self.where.update(zip(wanted, places, strict=True))
