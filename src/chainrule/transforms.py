@@ -13,10 +13,10 @@ from copy import copy
 from functools import wraps
 from typing import Any
 
+from chainrule.core.deferred import input_like, path_between
 from chainrule.core.graph import is_node, number_of
 from chainrule.core.recording import constant, detach, frozen, is_recording, is_tracing, recording, standing_in
 from chainrule.core.structure import NUMBER, Structure, batch_of, build, difference, flatten, is_one_number, nest, words
-from chainrule.core.sweeps import Path
 from chainrule.ops import as_float
 
 __all__ = ["elementwise_grad", "grad", "grad_of", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp", "vmap"]
@@ -132,12 +132,7 @@ def jacobian(function: Function, argnums: Argnums = 0, has_aux: bool = False) ->
     @wraps(function)
     def derivatives(*arguments: Any, **named: Any) -> Any:
         call = _Call(function, arguments, named, argnums, has_aux)
-        if len(call.inputs) < len(call.outputs):  # the fewer sweeps
-            columns = [call.push([(x, 1.0)]) for x in call.inputs]
-            numbers = [column[k] for k in range(len(call.outputs)) for column in columns]
-        else:
-            numbers = [number for output in call.outputs for number in call.pull([(output, 1.0)])]
-        return call.with_aux(call.build(nest(call.result, call.structure), numbers))
+        return call.with_aux(call.build(nest(call.result, call.structure), call.jacobian()))
 
     return derivatives
 
@@ -216,7 +211,7 @@ def grad_of(output: Any, inputs: Any, create_graph: bool = False) -> Any:
         raise TypeError(f"`output` must be a Value, got {type(output).__name__}: compute it from Values")
     nodes: list[Any] = []
     structure = flatten(inputs, nodes, _input)
-    path = Path([output], nodes)
+    path = path_between([output], nodes)
     as_graph = create_graph or is_tracing()
     if not as_graph:
         _ = output.data  # its derivatives are about to be known too
@@ -242,7 +237,7 @@ class _Call:
             for k in places:
                 numbers: list[Any] = []
                 structures.append(flatten(arguments[k], numbers, _number_called(f"argument {k}")))
-                fresh = [_as_node(number) * 1.0 for number in numbers]  # the derivative is by these, not by other uses
+                fresh = [input_like(_as_node(number)) for number in numbers]
                 given[k] = build(structures[-1], iter(fresh))
                 self.inputs += fresh
                 numbers_given += numbers
@@ -253,7 +248,7 @@ class _Call:
         self.structure: Structure = (tuple, tuple(structures)) if isinstance(argnums, Iterable) else structures[0]
         others: list[Any] = []
         flatten(aux, others, lambda leaf: leaf)
-        self.path = Path([*self.outputs, *filter(is_node, others)], self.inputs)
+        self.path = path_between([*self.outputs, *filter(is_node, others)], self.inputs)
         self.gives_values = any(map(is_node, numbers_given)) or self.path.meets_others() or is_tracing()
         self.aux = [self._shown(thing) for thing in aux]  # none, or one thing
 
@@ -274,6 +269,11 @@ class _Call:
         """The changes of the outputs as the inputs change by `seeds`."""
         with recording():
             return self.path.push(self._seeds(seeds), self.as_graph)[: len(self.outputs)]
+
+    def jacobian(self) -> list[Any]:
+        """The derivatives of all outputs with respect to all inputs, output by output."""
+        with recording():
+            return self.path.jacobian(len(self.outputs), self.as_graph)
 
     def _seeds(self, seeds: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
         for node, seed in seeds:

@@ -10,12 +10,13 @@ function. What is traced and compiled is immutable; each call takes a machine to
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from chainrule import transforms
 from chainrule.compiler.backends import check_dtype, load_xla
 from chainrule.compiler.passes.batch import batched
 from chainrule.compiler.passes.differentiate import differentiate
@@ -35,6 +36,7 @@ from chainrule.core.structure import build, flatten, is_one_number
 from chainrule.core.value import Value
 from chainrule.nn import Module
 from chainrule.optim import Optimizer
+from chainrule.transforms import Argnums
 
 if TYPE_CHECKING:
     from chainrule.compiler.run.sharding import ShardedFunction
@@ -60,6 +62,7 @@ class CompiledFunction:
         update_wrapper(self, function, updated=())
         self.function, self._source = function, Source(function, wrt, backend, dtype, strict)
         self.name, self._traces = self._source.name, Traces(self._source)
+        self._gradients: dict[Argnums, CompiledFunction] = {}  # by the arguments that they are with respect to
 
     def _like_this(self, function: Callable[..., Any], wrt: Sequence[Value] | None) -> CompiledFunction:
         return CompiledFunction(function, wrt, self._source.backend, self._source.dtype, self._source.strict)
@@ -91,17 +94,37 @@ class CompiledFunction:
         add_to_grad(traced.wrt, gradient)
         return build(traced.result, iter([value]), dtype=np.float64)
 
-    def value_and_grad(self, *inputs: Any) -> tuple[float, np.ndarray]:
+    @overload
+    def value_and_grad(self, *inputs: Any, argnums: None = None) -> tuple[float, np.ndarray]: ...
+    @overload
+    def value_and_grad(self, *inputs: Any, argnums: Argnums) -> tuple[Any, Any]: ...
+    def value_and_grad(self, *inputs: Any, argnums: Argnums | None = None) -> tuple[Any, Any]:
         """The result and its gradient with respect to `wrt`, from the captured Values' present data; changes no Value.
 
+        With `argnums` the gradient is with respect to these arguments instead, and structured like them. It is what
+        `chainrule.value_and_grad(function, argnums)` returns, compiled.
+
         >>> w = Value(3.0)
-        >>> CompiledFunction(lambda x: w * w * x).value_and_grad(2.0)
+        >>> program = CompiledFunction(lambda x: w * w * x)
+        >>> program.value_and_grad(2.0)
         (18.0, array([12.]))
+        >>> program.value_and_grad(2.0, argnums=0)
+        (18.0, 9.0)
         """
+        if argnums is not None:
+            return self._by_arguments(argnums)(*inputs)  # type: ignore[no-any-return]
         refuse_numbers("calls `value_and_grad` of a compiled function")
         traced, numbers = self._traces.on_numbers(inputs)
         traced.check_scalar()
         return calls.value_and_grad(traced, numbers)
+
+    def _by_arguments(self, argnums: Argnums) -> CompiledFunction:
+        """The function that returns the result, and its gradient with respect to these arguments."""
+        key = tuple(argnums) if isinstance(argnums, Iterable) else argnums
+        if key not in self._gradients:
+            function = transforms.value_and_grad(self.function, key)
+            self._gradients.setdefault(key, self._like_this(function, self._source.wrt))
+        return self._gradients[key]
 
     def batch(self, *arrays: Any, reduce: str | None = "mean", threads: int | None = None) -> Any:
         """The mean or sum of the results for many examples; adds its gradient to `wrt` as `backward()` would.

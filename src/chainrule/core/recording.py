@@ -100,6 +100,10 @@ def frozen(number: float) -> Value:
 class Tracer(Protocol):
     """What a trace does with what cannot be done as usual."""
 
+    @property
+    def defers(self) -> bool:
+        """Whether derivatives become single nodes, to be found when the trace is complete."""
+
     def look(self, deed: str | Op, left: Any = None, right: Any = None) -> Any:
         """Told of every look at a Value's number, by any thread; what the native engine's `watch` describes."""
 

@@ -11,7 +11,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from math import prod
 from typing import Any
 
@@ -83,13 +83,13 @@ def build(structure: Structure, leaves: Iterator[Any], dtype: Any = object) -> A
         return next(leaves)
     kind, parts = structure
     if kind is not ARRAY:
-        return made(kind, [build(part, leaves, dtype) for part in parts])
+        numbers = parts == (NUMBER,) * len(parts)  # mostly: taken at once
+        entries = list(islice(leaves, len(parts))) if numbers else [build(part, leaves, dtype) for part in parts]
+        return entries if kind is list else made(kind, entries)
     import numpy as np
 
-    array = np.empty(prod(parts), dtype=dtype)
-    for k in range(len(array)):
-        array[k] = next(leaves)
-    return array.reshape(parts)
+    size = prod(parts)
+    return np.fromiter(islice(leaves, size), dtype, size).reshape(parts)
 
 
 def batch_of(structure: Structure, columns: Iterator[Any]) -> Any:

@@ -93,7 +93,7 @@ class Path:
             arguments = [node if as_graph else numbers[k], *[numbers[operand] for operand in operands]]
             for operand, derivative in zip(operands, rule.partials, strict=True):
                 if derivative is not None and reached[operand]:
-                    _add(adjoints, operand, _times(adjoint, derivative(*arguments)))
+                    _add(adjoints, operand, times(adjoint, derivative(*arguments)))
         return self._at(self.inputs, adjoints)
 
     def push(self, seeds: Iterable[tuple[Any, Any]], as_graph: bool) -> list[Any]:
@@ -109,13 +109,20 @@ class Path:
             if rule is None:
                 for operand, slope in _called(node, operands, 1.0, as_graph):
                     if tangents[operand] is not None:
-                        _add(tangents, k, _times(tangents[operand], slope))
+                        _add(tangents, k, times(tangents[operand], slope))
                 continue
             arguments = [node if as_graph else numbers[k], *[numbers[operand] for operand in operands]]
             for operand, derivative in zip(operands, rule.partials, strict=True):
                 if derivative is not None and tangents[operand] is not None:
-                    _add(tangents, k, _times(tangents[operand], derivative(*arguments)))
+                    _add(tangents, k, times(tangents[operand], derivative(*arguments)))
         return self._at(self.outputs, tangents)
+
+    def jacobian(self, count: int, as_graph: bool) -> list[Any]:
+        """The derivatives of the first `count` outputs with respect to all inputs, output by output."""
+        if len(self.inputs) < count:  # the fewer sweeps
+            columns = [self.push([(x, 1.0)], as_graph) for x in self.inputs]
+            return [column[k] for k in range(count) for column in columns]
+        return [number for output in self.outputs[:count] for number in self.pull([(output, 1.0)], as_graph)]
 
     def _pulled_natively(self, seeds: list[tuple[Any, Any]]) -> list[Any] | None:
         """The same from the native engine; None if the Python engine is running, or a node needs Python."""
@@ -140,7 +147,7 @@ def _add(totals: list[Any], place: int, term: Any) -> None:
     totals[place] = term if total is None else total + term
 
 
-def _times(a: Any, b: Any) -> Any:
+def times(a: Any, b: Any) -> Any:
     """The product, without nodes for factors 1 and -1."""
     if type(b) is float:
         a, b = b, a

@@ -7,6 +7,8 @@ inputs lie so from the start, because a function may read its arguments in piece
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from chainrule import ops
@@ -23,31 +25,38 @@ def batched(program: ArrayProgram, examples: int, total: bool, masked: bool = Fa
     counts = {array: width if array.kind == "input" else examples for array in _that_vary(program)}
     rows = {array: Array(array.name, array.size * count, array.kind) for array, count in counts.items()}
 
-    def change(access: Access) -> Access:
-        row = rows.get(access.array)
-        if row is None:
-            return access.with_strides((0, *access.strides))
-        step, scale = (1, width) if row.kind == "input" else (access.array.size, 1)  # to the next example; inside one
-        if access.table is None:
-            strides = (step, *(scale * stride for stride in access.strides))
-            return Access(row, scale * access.base, strides, None, scale * access.repeat)
-        table = scale * np.asarray(access.table) + step * np.arange(examples)[:, None]
-        return Access(row, access.base, (table.shape[1], *access.strides), table.reshape(-1), scale * access.repeat)
-
-    def for_all(statement: Statement) -> Statement:
-        if statement.target.array not in rows:
-            return statement
-        result = statement.map(change)
-        result.loops = (examples, *statement.loops)
-        return result
-
-    result = program.rewritten(for_all, rows)
+    result = program.rewritten(lambda statement: for_all(statement, rows, examples), rows)
     if total:
         result.output = Array("total", 1, "value")
         if masked:
             result.leaves["mask"] = Array("mask", examples, "captured")
         term = _sum(program.output, rows, examples, result.leaves.get("mask"))
         result.steps.append(Statement(Access(result.output, 0, ()), (), [term]))
+    return result
+
+
+def for_all(statement: Statement, rows: Mapping[Array, Array], examples: int) -> Statement:
+    """The statement in one more loop, over examples, if its target is among the arrays that have a row for each.
+
+    In inputs, the examples lie side by side, padded.
+    """
+
+    def change(access: Access) -> Access:
+        row = rows.get(access.array)
+        if row is None:
+            return access.with_strides((0, *access.strides))
+        side_by_side = row.kind == "input"
+        step, scale = (1, padded(examples)) if side_by_side else (access.array.size, 1)  # to the next; inside one
+        if access.table is None:
+            strides = (step, *(scale * stride for stride in access.strides))
+            return Access(row, scale * access.base, strides, None, scale * access.repeat)
+        table = scale * np.asarray(access.table) + step * np.arange(examples)[:, None]
+        return Access(row, access.base, (table.shape[1], *access.strides), table.reshape(-1), scale * access.repeat)
+
+    if statement.target.array not in rows:
+        return statement
+    result = statement.map(change)
+    result.loops = (examples, *statement.loops)
     return result
 
 
@@ -63,7 +72,7 @@ def _sum(output: Array, rows: dict[Array, Array], examples: int, mask: Array | N
 
 def _that_vary(program: ArrayProgram) -> dict[Array, None]:
     """The arrays that depend on the inputs: the whole array, if any part of it does."""
-    return dependents(program, program.leaves.get("input"))
+    return dependents(program.statements, [program.leaves["input"]] if "input" in program.leaves else [])
 
 
 def size_of_an_example(program: ArrayProgram) -> int:

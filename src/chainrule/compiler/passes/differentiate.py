@@ -7,7 +7,7 @@ by themselves. A `Repeat` gives a `Repeat` in which time runs backward.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from math import prod
 
 from chainrule import ops
@@ -22,6 +22,7 @@ from chainrule.compiler.passes.program import (
     Shape,
     Statement,
     Term,
+    counterparts,
     dependents,
 )
 
@@ -29,37 +30,53 @@ from chainrule.compiler.passes.program import (
 def differentiate(program: ArrayProgram) -> ArrayProgram:
     """`program`, followed by statements for the derivative of its output with respect to every parameter."""
     parameters = program.leaves.get("parameter")
-    needed = dependents(program, parameters, _differentiable)
-    adjoints = {array: Array(f"d{array.name}", array.size, "adjoint") for array in needed}
-    backward: list[Statement | Repeat] = []
-    started: set[Array] = set()
+    backward, adjoints = pulled_back(program.steps, [parameters] if parameters else [], [program.output])
     if program.output in adjoints:
         seed = adjoints[program.output]
-        backward.append(Statement(Access(seed, 0, ()), (), [Term(Number(1.0))]))
-        started.add(seed)
-    for step in reversed(program.steps):
+        backward.insert(0, Statement(Access(seed, 0, ()), (), [Term(Number(1.0))]))
+    result = ArrayProgram([*program.steps, *backward], program.leaves, program.output)
+    result.gradient = adjoints.get(parameters) if parameters else None
+    return result
+
+
+def pulled_back(
+    steps: Sequence[Statement | Repeat], sources: Sequence[Array], outputs: Sequence[Array]
+) -> tuple[list[Statement | Repeat], dict[Array, Array]]:
+    """Statements that compute the adjoints of the `sources`, once those of the `outputs` are set; and all adjoints.
+
+    An adjoint has the derivatives with respect to the elements of an array. Every array that depends on a source has
+    one; where no output depends on it, it is set only if the array is a source.
+    """
+    statements = [statement for step in steps for statement in step.body]
+    adjoints = counterparts(dependents(statements, sources, differentiable), "d", "adjoint", statements)
+    backward: list[Statement | Repeat] = []
+    started = {adjoints[array] for array in outputs if array in adjoints}
+    for step in reversed(steps):
         if isinstance(step, Repeat):
             backward += _backward_in_time(step, adjoints, started)
         elif adjoints.get(step.target.array) in started:
             for contribution in _contributions(step, adjoints):
                 backward += _begin(contribution, started)
                 backward.append(contribution)
-    result = ArrayProgram([*program.steps, *backward], program.leaves, program.output)
-    result.gradient = adjoints.get(parameters) if parameters else None
-    if result.gradient and result.gradient not in started:
-        result.steps.append(_zero(result.gradient))
-    return result
+    backward += [zero(adjoints[array]) for array in sources if adjoints[array] not in started]
+    return backward, adjoints
 
 
-def _differentiable(statement: Statement) -> Iterator[Access]:
+def differentiable(statement: Statement) -> Iterator[Access]:
     """The elements that a statement passes a gradient to."""
     for term in statement.terms if statement.join is ops.add else ():
-        _, expression = _unmasked(term.expression)
-        if isinstance(expression, Apply):
-            pairs = zip(expression.operands, expression.op.partials, strict=False)
-            yield from (operand for operand, partial in pairs if partial is not None and isinstance(operand, Access))
-        elif isinstance(expression, Access):
-            yield expression
+        _, expression = unmasked(term.expression)
+        yield from _led_to(expression)
+
+
+def _led_to(expression: Expression) -> Iterator[Access]:
+    """The elements that an expression passes a gradient to."""
+    if isinstance(expression, Access):
+        yield expression
+    elif isinstance(expression, Apply):
+        for operand, partial in zip(expression.operands, expression.op.partials, strict=False):
+            if partial is not None:
+                yield from _led_to(operand)
 
 
 def _backward_in_time(step: Repeat, adjoints: dict[Array, Array], started: set[Array]) -> list[Statement | Repeat]:
@@ -84,7 +101,7 @@ def _backward_in_time(step: Repeat, adjoints: dict[Array, Array], started: set[A
             if _fills_rows(own, step.count):
                 own[0].accumulate = False
             else:
-                zeros.append(_zero(array))
+                zeros.append(zero(array))
     return [*zeros, Repeat(step.count, body, backward=not step.backward)]
 
 
@@ -108,24 +125,40 @@ def _contributions(statement: Statement, adjoints: dict[Array, Array]) -> list[S
     if statement.join is not ops.add:  # no gradient passes through the largest of many
         return found
     target = statement.target
-    grad = Access(adjoints[target.array], target.base, target.strides, repeat=target.repeat)
+    grad = Access(adjoints[target.array], target.base, target.strides, target.table, target.repeat)
     for term in statement.terms:
-        inner = len(term.loops)
-        out, upstream = target.widened(inner), grad.widened(inner)
-        mask, expression = _unmasked(term.expression)
-        operands = expression.operands if isinstance(expression, Apply) else (expression,)
-        for k, operand in enumerate(operands):
-            if isinstance(operand, Access) and operand.array in adjoints:
-                partial = _partial(expression, k, out)
-                if partial is not None:
-                    value, loops = _times(upstream, partial), statement.loops + term.loops
-                    if mask is not None:
-                        value, operand, loops = _unfilled(value, operand, mask, loops)
-                    found.append(_accumulate(operand, adjoints, value, loops, term.sign))
+        upstream = grad.widened(len(term.loops))
+        mask, expression = unmasked(term.expression)
+        for operand, slope in slopes(expression, result_of(statement, term), adjoints):
+            value, loops = times(upstream, slope), statement.loops + term.loops
+            if mask is not None:
+                value, operand, loops = _unfilled(value, operand, mask, loops)
+            found.append(_accumulate(operand, adjoints, value, loops, term.sign))
     return found
 
 
-def _unmasked(expression: Expression) -> tuple[Access | None, Expression]:
+def result_of(statement: Statement, term: Term) -> Access | None:
+    """Where the number of a term's expression lies, if it is all that the statement stores."""
+    alone = len(statement.terms) == 1 and not term.loops and term.sign > 0 and not statement.accumulate
+    return statement.target if alone else None
+
+
+def slopes(expression: Expression, out: Access | None, arrays: Container[Array]) -> Iterator[tuple[Access, Expression]]:
+    """The elements of these arrays that an expression reads, each with the derivative with respect to it.
+
+    `out` is where the expression's number lies, if it does; what a rule wants to know of the result is then read there.
+    """
+    if isinstance(expression, Access) and expression.array in arrays:
+        yield expression, Number(1.0)
+    elif isinstance(expression, Apply):
+        for k, operand in enumerate(expression.operands):
+            inside = list(slopes(operand, None, arrays))
+            partial = _partial(expression, k, out) if inside else None
+            if partial is not None:
+                yield from ((access, times(partial, slope)) for access, slope in inside)
+
+
+def unmasked(expression: Expression) -> tuple[Access | None, Expression]:
     """The mask of a term in a ragged sum, and the expression that it masks."""
     if isinstance(expression, Apply) and expression.op is ops.where:
         mask, term, _ = expression.operands
@@ -144,19 +177,19 @@ def _unfilled(value: Expression, operand: Access, mask: Access, loops: Shape) ->
     return value.map(change), change(operand), (int(real.sum()),)
 
 
-def _partial(expression: Expression, k: int, out: Access) -> Expression | None:
-    if not isinstance(expression, Apply):
-        return Number(1.0)
+def _partial(expression: Apply, k: int, out: Access | None) -> Expression | None:
     rule = expression.op.partials[k]
     if rule is None:
         return None
-    partial = rule(out, *expression.operands)
+    partial = rule(out or expression, *expression.operands)
     return partial if isinstance(partial, Expression) else Number(float(partial))
 
 
-def _times(upstream: Expression, partial: Expression) -> Expression:
-    if isinstance(partial, Number) and abs(partial.value) == 1.0:
-        return upstream if partial.value > 0 else -upstream
+def times(upstream: Expression, partial: Expression) -> Expression:
+    """The product, without an op for factors 1 and -1."""
+    for one, other in ((partial, upstream), (upstream, partial)):
+        if isinstance(one, Number) and abs(one.value) == 1.0:
+            return other if one.value > 0 else -other
     return Apply(ops.mul, (upstream, partial))
 
 
@@ -184,7 +217,7 @@ def _begin(contribution: Statement, started: set[Array]) -> list[Statement]:
     if is_injective(contribution) and prod(contribution.loops) == array.size:
         contribution.accumulate = False
         return []
-    return [_zero(array)]
+    return [zero(array)]
 
 
 def is_injective(statement: Statement) -> bool:
@@ -200,5 +233,6 @@ def is_injective(statement: Statement) -> bool:
     return True
 
 
-def _zero(array: Array) -> Statement:
+def zero(array: Array) -> Statement:
+    """Zeros in all elements."""
     return Statement(Access(array, 0, (1,)), (array.size,), [Term(Number(0.0))])

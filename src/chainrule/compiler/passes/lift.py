@@ -34,7 +34,7 @@ from chainrule.compiler.passes.program import (
 )
 from chainrule.compiler.passes.recurrence import Recurrence, find_recurrences
 from chainrule.compiler.passes.waists import by_depth, find_levels
-from chainrule.compiler.trace.graph import KINDS, Graph
+from chainrule.compiler.trace.graph import Graph
 
 MOST_STATEMENTS = 3000  # LLVM takes about 5 ms for each
 MANY_NODES = 100_000  # of a graph, to seek loops before classes
@@ -143,7 +143,7 @@ class _Lifter:
                 self.numbers = np.array([_by_time(graph.nodes[member]) for member in members]).T
             elif isinstance(kind, Array):  # what a loop has computed, or reads from outside
                 self.arrays[index] = kind
-            elif isinstance(kind, str) and kind in KINDS:
+            elif isinstance(kind, str) and kind not in CHAINS:
                 self.leaves[kind] = self.arrays[index] = Array(kind, int(classes.sizes[index]), kind)
         self.given = len(self.arrays)
         self.tables = 0  # how many arrays of constants there are

@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chainrule.compiler.passes.recurrence import candidates, stretches
-from chainrule.compiler.trace.graph import KINDS, Graph
+from chainrule.compiler.trace.graph import Graph
 
 FEWEST = 4  # times that make a loop worthwhile
 FARTHEST = 2  # times back that a loop may read
 LEAST_HANDED_OVER = 0.05  # of a time's nodes, in a loop that is surely sequential
 MOST_OPERANDS = 3  # of a node in a loop, to look at when periods are sought
 MOST_FAR = 0.05  # of what is read, from further back
-LEAVES = tuple(kind for kind in KINDS if kind != "constant")
 STATE, MOVING = -1, -2  # in place of classes
 BESIDE = -1, 0  # in place of an offset in the body, and of how many times back
 SKIPPED = [(first, last) for first in range(3) for last in range(3)]  # times that may differ, at the ends
@@ -100,6 +99,11 @@ class Loop:
         return f"nodes {self.start}-{self.start + self.period - 1}, {self.kept.sum()} of them, {self.count} times"
 
 
+def is_leaf(rule: Any) -> bool:
+    """Whether it is the kind of a leaf, and not of a constant."""
+    return isinstance(rule, str) and rule != "constant"
+
+
 def find_loops(graph: Graph) -> list[Loop]:
     """The loops in a graph whose leaves come first; they do not overlap."""
     return _Search(graph).found() if any(graph.operands) else []
@@ -108,7 +112,7 @@ def find_loops(graph: Graph) -> list[Loop]:
 class _Search:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.first = sum([rule in LEAVES for rule in graph.rules])  # node that is no leaf
+        self.first = sum(map(is_leaf, graph.rules))  # node that is no leaf
         numbers: dict[Any, int] = {}
         self.codes = np.array([numbers.setdefault(rule, len(numbers)) for rule in graph.rules], dtype=np.int64)
         arity = np.fromiter(map(len, graph.operands), np.int64, len(graph))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from chainrule.compiler.passes.loops import LEAVES, Loop
+from chainrule.compiler.passes.loops import Loop, is_leaf
 from chainrule.compiler.passes.program import Access, Array, Repeat, Shape, Statement, Term, row_major
 from chainrule.compiler.trace.graph import Graph
 
@@ -123,7 +123,7 @@ def outline(graph: Graph, loops: Sequence[Loop], lift_body: LiftBody) -> Graph |
 
 def leaves_first(graph: Graph) -> Graph:
     """The same graph with its leaves, except constants, before everything else."""
-    order = sorted(range(len(graph)), key=lambda node: graph.rules[node] not in LEAVES)
+    order = sorted(range(len(graph)), key=lambda node: not is_leaf(graph.rules[node]))
     if order == list(range(len(graph))):
         return graph
     place = {node: k for k, node in enumerate(order)}

@@ -9,6 +9,7 @@ repeat r<1000:  # a recurrence: statements in order, once per time r, on rows of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count
 from math import prod
 from typing import Any
 
@@ -47,7 +48,9 @@ class Expression(ops.Carrier):
     """Arithmetic on array elements. The rules of the op table run on it as they do on numbers."""
 
     def _apply(self, op: ops.Op, operands: tuple[Any, ...]) -> Expression:
-        return Apply(op, tuple(o if isinstance(o, Expression) else Number(float(o)) for o in operands))
+        given = tuple(o if isinstance(o, Expression) else Number(float(o)) for o in operands)
+        numbers = [operand.value for operand in given if isinstance(operand, Number)]
+        return Apply(op, given) if len(numbers) < len(given) else Number(float(op(*numbers)))
 
     def accesses(self) -> Iterator[Access]:
         """The array elements that are read, from left to right."""
@@ -291,24 +294,24 @@ class ArrayProgram:
 
     def rewritten(self, change: Callable[[Statement], Statement], arrays: Mapping[Array, Array]) -> ArrayProgram:
         """The same steps with every statement changed, and with other arrays for some of the leaves and results."""
-        steps = [
-            step.with_body([change(statement) for statement in step.body]) if isinstance(step, Repeat) else change(step)
-            for step in self.steps
-        ]
+        steps = changed(self.steps, change)
         leaves = {kind: arrays.get(array, array) for kind, array in self.leaves.items()}
         found = ArrayProgram(steps, leaves, arrays.get(self.output, self.output))
         found.gradient = arrays.get(self.gradient, self.gradient) if self.gradient else None
         return found
 
-    def named(self, names: Mapping[Array, Sequence[str]]) -> ArrayProgram:
-        """The same program, with names for the elements of these arrays."""
-        arrays = {array: array.named(names[array]) for array in names}
+    def with_arrays(self, arrays: Mapping[Array, Array]) -> ArrayProgram:
+        """The same program, with other arrays in place of these."""
 
         def change(access: Access) -> Access:
             array = arrays.get(access.array, access.array)
             return Access(array, access.base, access.strides, access.table, access.repeat)
 
         return self.rewritten(lambda statement: statement.map(change), arrays)
+
+    def named(self, names: Mapping[Array, Sequence[str]]) -> ArrayProgram:
+        """The same program, with names for the elements of these arrays."""
+        return self.with_arrays({array: array.named(names[array]) for array in names})
 
     def verify(self) -> ArrayProgram:
         """This program, if it is well formed: accesses stay inside their arrays, and reads follow writes."""
@@ -357,6 +360,30 @@ def _check_order(statement: Statement, time: int, written: dict[Array, Any]) -> 
     written[target.array][places] = True
 
 
+def changed(steps: Sequence[Statement | Repeat], change: Callable[[Statement], Statement]) -> list[Statement | Repeat]:
+    """The same steps with every statement changed."""
+    return [
+        step.with_body([change(statement) for statement in step.body]) if isinstance(step, Repeat) else change(step)
+        for step in steps
+    ]
+
+
+def counterparts(
+    arrays: Iterable[Array], letter: str, kind: str, statements: Sequence[Statement]
+) -> dict[Array, Array]:
+    """For each array one of its size, named after it with a `letter` in front; no statement writes one of that name."""
+    taken = {statement.target.array.name for statement in statements}
+    return {array: Array(unused_name(letter + array.name, taken), array.size, kind) for array in arrays}
+
+
+def unused_name(name: str, taken: set[str]) -> str:
+    """The name, or the name with a number if it is `taken`; it is taken afterwards."""
+    numbered = (f"{name}_{k}" for k in count(2))
+    found = next(each for each in chain([name], numbered) if each not in taken)
+    taken.add(found)
+    return found
+
+
 def row_major(shape: Shape) -> tuple[int, ...]:
     """The strides of an array of this shape whose last axis is contiguous.
 
@@ -367,14 +394,16 @@ def row_major(shape: Shape) -> tuple[int, ...]:
 
 
 def dependents(
-    program: ArrayProgram, source: Array | None, reads: Callable[[Statement], Iterable[Access]] = Statement.accesses
+    statements: Sequence[Statement],
+    sources: Iterable[Array],
+    reads: Callable[[Statement], Iterable[Access]] = Statement.accesses,
 ) -> dict[Array, None]:
-    """`source` and every array that depends on it, if only in part, through the accesses that `reads` names."""
-    found = {source: None} if source else {}
+    """The sources and every array that depends on one, if only in part, through the accesses that `reads` names."""
+    found = dict.fromkeys(sources)
     before = -1
     while len(found) != before:  # again, because a Repeat reads what it writes later
         before = len(found)
-        for statement in program.statements:
+        for statement in statements:
             if any(access.array in found for access in reads(statement)):
                 found[statement.target.array] = None
     return found

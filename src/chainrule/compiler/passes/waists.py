@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from chainrule.compiler.passes.loops import LEAVES, Held, Loop
+from chainrule.compiler.passes.loops import Held, Loop, is_leaf
 from chainrule.compiler.trace.graph import Graph
 
 MOST_LEVELS = 64
@@ -60,8 +60,8 @@ def find_levels(graph: Graph) -> list[Loop]:
 def _level(graph: Graph, start: int, stop: int) -> Loop:
     level = Loop(start, stop - start, 1)
     read = sorted({operand for node in range(start, stop) for operand in graph.operands[node] if operand < start})
-    level.statics = [node for node in read if graph.rules[node] in LEAVES]
-    held = [node for node in read if graph.rules[node] not in LEAVES]
+    level.statics = [node for node in read if is_leaf(graph.rules[node])]
+    held = [node for node in read if not is_leaf(graph.rules[node])]
     level.state = [Held(node, None, k) for k, node in enumerate(held)]
     leaves = {node: ("s", k) for k, node in enumerate(level.statics)} | {node: ("x", k) for k, node in enumerate(held)}
     for offset in range(level.period):

@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,15 @@ import numpy as np
 from chainrule.compiler.backends import load_xla
 from chainrule.compiler.backends.strict import AS_ASKED, StrictCode, StrictMachine
 from chainrule.compiler.passes.batch import batched, size_of_an_example
-from chainrule.compiler.passes.lift import IrregularityError, lift
+from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError
 from chainrule.compiler.passes.program import ArrayProgram
+from chainrule.compiler.passes.results import lift_results, packed
+from chainrule.compiler.passes.stages import lift_in_stages
 from chainrule.compiler.pipeline import Clock, Code
-from chainrule.compiler.run.interface import exported, packed, unpacked
+from chainrule.compiler.run.interface import exported
 from chainrule.compiler.run.machine import Machine, Order
 from chainrule.compiler.run.turns import compiling
+from chainrule.compiler.trace.expand import expanded, has_derivatives
 from chainrule.compiler.trace.graph import Graph, graph_of
 from chainrule.compiler.trace.symbols import Constant, Symbol, TracingError, next_serial, tracing
 from chainrule.core.bulk import read_data
@@ -99,7 +103,7 @@ class Traced:
         self.clock, self.started = Clock(), next_serial()
         self.result: Structure
         self.classes: dict[int, int]  # place of an argument that is a class index -> how many classes there are
-        self.graph = graph = self._call()
+        self.traced_graph = graph = self._call()
         self.used = np.array([symbol.place for symbol in graph.leaves("input")], dtype=np.int64)
         self.captured: dict[str, list[Value]] = {kind: graph.leaves(kind) for kind in ("parameter", "captured")}
         parameters = self.captured["parameter"]
@@ -123,7 +127,7 @@ class Traced:
 
         def call() -> Structure:
             supply = iter(arguments)
-            with tracing() as self.classes:
+            with tracing(defers=not self.source.strict) as self.classes:
                 result = self.source.function(*[build(part, supply) for part in self.structure])
             return flatten(result, leaves, lambda leaf: _node(leaf, name))
 
@@ -167,19 +171,33 @@ class Traced:
         """The program of one example."""
         if self._lifted is None:
             try:
-                self._lifted = self.clock("lift", lambda: unpacked(lift(self.graph), self.outputs))
+                self._lifted = self.clock("lift", self._lift)
             except IrregularityError as error:
                 self._lifted = error
         if isinstance(self._lifted, IrregularityError):
             raise self._lifted.with_traceback(None)  # a traceback would keep every frame alive that it was raised in
         return self._lifted
 
+    def _lift(self, most_statements: float = MOST_STATEMENTS) -> ArrayProgram:
+        """The program, with derivatives of arrays if it wants any; with those of nodes where that cannot be."""
+        if has_derivatives(self.traced_graph):
+            try:
+                return lift_in_stages(self.traced_graph, most_statements)
+            except IrregularityError:
+                pass
+        return lift_results(self.graph, most_statements)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The traced graph, with its derivatives as nodes like all others."""
+        return expanded(self.traced_graph) if has_derivatives(self.traced_graph) else self.traced_graph
+
     def exported(self, freeze: bool = False, whole: bool = True) -> ArrayProgram:
         """The program of one example for callers elsewhere; it takes the `whole` arguments, or what is used of them."""
         try:
             lifted = self.lifted
         except IrregularityError:
-            lifted = unpacked(lift(self.graph, math.inf), self.outputs)
+            lifted = self._lift(math.inf)
         arguments = (self.used.tolist(), self.count) if whole else None
         return exported(lifted, self.wrt, self.captured, arguments, freeze)
 

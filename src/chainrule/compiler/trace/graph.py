@@ -3,7 +3,7 @@
 Leaves come in four kinds. *Parameters* are those that the gradient is wanted for. *Inputs* are the arguments of a
 traced function. *Captured* leaves are the other Values that it reads, including those with `requires_grad=False`.
 *Constants* are plain numbers. The graph of a Value has no arguments, and there the leaves that are not parameters are
-the inputs.
+the inputs. A part of a graph may have leaves of other kinds, for what was computed before (see `passes.stages`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Graph:
     def verify(self) -> Graph:
         """This graph, if it is well formed: every operand is older than its user, and their number suits the rule."""
         for i, (rule, operands) in enumerate(zip(self.rules, self.operands, strict=True)):
-            arity = 0 if rule in KINDS else rule.arity
+            arity = 0 if isinstance(rule, str) else rule.arity
             if len(operands) != arity:
                 raise AssertionError(f"node {i} is {_name(rule)} and must have {arity} operands, has {len(operands)}")
             if any(not 0 <= operand < i for operand in operands):
@@ -83,4 +83,4 @@ def _kind(node: Any, parameters: set[Value] | None, others: str) -> str:
 
 
 def _name(rule: Any) -> str:
-    return str(rule if rule in KINDS else rule.symbol)
+    return str(rule if isinstance(rule, str) else rule.symbol)

@@ -218,15 +218,17 @@ _this_thread = _Thread()
 
 
 @contextmanager
-def tracing() -> Iterator[dict[int, int]]:
+def tracing(defers: bool = False) -> Iterator[dict[int, int]]:
     """While a function is traced, errors about Symbols and captured Values name the user's line.
+
+    If the trace `defers`, derivatives become nodes of op `Derivatives`; otherwise they are nodes like all others.
 
     Yields a dict that will map the places of arguments that must be class indices to their number of classes.
     """
     before = _this_thread.classes, _this_thread.refusal
     _this_thread.classes, _this_thread.refusal = {}, None
     try:
-        with traced(_Tracer()):
+        with traced(_Tracer(defers)):
             yield _this_thread.classes
         if _this_thread.refusal is not None:
             raise _this_thread.refusal
@@ -248,6 +250,9 @@ def refuse_numbers(deed: str, remedy: str = NUMBERS) -> None:
 
 class _Tracer:
     """What `core.recording` asks of a trace on Symbols."""
+
+    def __init__(self, defers: bool) -> None:
+        self.defers = defers
 
     def look(self, deed: str | ops.Op, left: Any = None, right: Any = None) -> Any:
         """Called when a Value's number is read. While this thread traces, only comparisons may: they are conditions."""
