@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from chainrule.compiler.backends.llvm import Native
-from chainrule.compiler.backends.llvm.lanes import choose_jams, choose_lanes
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Statement, Term
 
 ROWS, COLUMNS = 6, 9  # a tile of four by four, and what is left beside and below it
@@ -47,7 +46,3 @@ def test_sums_across_lanes(name, dtype):
         np.testing.assert_allclose(native.views[c], expected, rtol=rounding, atol=rounding)
 
 
-def test_a_square_of_turns_shares_what_it_loads():
-    statement, *_ = products(33, *TARGETS["rows side by side"])
-    axis, turned = choose_lanes(statement)
-    assert (axis, choose_jams(turned, axis)) == (None, [1, 0])

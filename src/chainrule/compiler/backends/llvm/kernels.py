@@ -352,7 +352,7 @@ def define(name: str, lanes: int) -> frozenset[str]:
     """
     text = Text()
     result = KERNELS[name](Vector(text, "%x", lanes))
-    function = _function(symbol(name, lanes), 'noinline "prefer-vector-width"="512"', result)
+    function = _function(symbol(name, lanes), "#0", result)
     return frozenset(text.declarations | {function})
 
 

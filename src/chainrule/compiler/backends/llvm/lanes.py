@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from math import prod
 
+from chainrule.compiler.backends.llvm.target import Target
 from chainrule.compiler.passes.differentiate import is_injective
 from chainrule.compiler.passes.program import Access, Statement, Term
 
-JAM = 4  # turns of a loop that share what they load
+COLUMNS = 4  # sums across lanes that are finished at once, and stored side by side
 
 
-def choose_jams(statement: Statement, axis: int | None) -> list[int]:
-    """The loops of which several turns share what they load: those that leave an operand of a reduction unmoved.
+def choose_tile(statement: Statement, axis: int | None, target: Target) -> dict[int, int]:
+    """The loops of which several turns are computed side by side, as they share what they load; and how many turns.
 
-    There are two if the lanes are along the reduction: a square block of turns loads 2·side operands for side² sums.
+    Those loops share that leave an operand of a reduction unmoved. There are two if the lanes are along the reduction: a
+    block of rows by columns loads rows + columns operands for rows·columns sums.
     """
-    candidates = [d for d, extent in enumerate(statement.loops) if d != axis and extent >= JAM]
-    accesses = [access for term in statement.terms if term.loops for access in term.expression.accesses()]
-    sharing = [d for d in reversed(candidates) if any(access.strides[d] == 0 for access in accesses)]
-    return sharing[: 2 if axis is None else 1]
+    terms = [list(term.expression.accesses()) for term in statement.terms if term.loops]
+    accesses = [access for term in terms for access in term]
+    loops = [d for d, extent in enumerate(statement.loops) if d != axis and extent > 1]
+    sharing = [d for d in reversed(loops) if any(access.strides[d] == 0 for access in accesses)]
+    if axis is None:
+        counts = [COLUMNS, target.turns(0, COLUMNS + 1)]
+    else:
+        widths = [[target.vectors if access.strides[axis] else 1 for access in term if access.strides[d] == 0] for d in sharing[:1] for term in terms]
+        counts = [target.turns(max(map(sum, widths), default=0), target.vectors)]
+    return dict(zip(sharing, counts, strict=False))
 
 
 def choose_lanes(statement: Statement) -> tuple[int | None, Statement]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from chainrule import ops
 from chainrule.compiler.backends.llvm.fusion import Group, is_same
-from chainrule.compiler.backends.llvm.lanes import JAM, choose_jams, choose_lanes
+from chainrule.compiler.backends.llvm.lanes import COLUMNS, choose_lanes, choose_tile
 from chainrule.compiler.backends.llvm.registers import ANY_ORDER, Register, Registers
 from chainrule.compiler.passes.program import NOTHING, Access, Expression, Statement, Term
 
@@ -23,13 +23,15 @@ class Nest:
 
     def __init__(self, registers: Registers, group: Group) -> None:
         self.registers = registers
-        self.widest = registers.element.widest
+        self.target = registers.target
+        self.width = self.target.lanes(registers.element.bytes)  # lanes of a register
         self.axis, self.statement = choose_lanes(group[0])
         self.followers = group[1:]
         self.reduction = Reduction(registers, self.statement.join)
         self.known: list[tuple[Access, Register]] = []  # what this turn has in registers
-        self.jammed = choose_jams(self.statement, self.axis)
+        self.tile = choose_tile(self.statement, self.axis, self.target)
         self.lanes = 1
+        self.columns = 1  # entries of the tile that follow one another along its innermost loop
         self.nest(0, [[]])
 
     # Loops.
@@ -44,19 +46,21 @@ class Nest:
         def one(index: str) -> None:
             self.nest(depth + 1, [[*indices, index] for indices in tile])
 
-        def several(index: str) -> None:
-            turns = [self.shifted(index, k) for k in range(JAM)]
+        def several(index: str, count: int) -> None:
+            turns = [self.shifted(index, k) for k in range(count)]
             self.nest(depth + 1, [[*indices, turn] for indices in tile for turn in turns])
 
         if depth == self.axis:
-            for start, stop, lanes in _chunks(extent, self.widest):
+            for start, stop, lanes in _chunks(extent, self.width * self.target.vectors):
                 self.lanes = lanes
                 self.walk(start, stop, lanes, one)
             self.lanes = 1
-        elif depth in self.jammed:
-            whole = extent // JAM * JAM
-            self.walk(0, whole, JAM, several)
-            self.walk(whole, extent, 1, one)
+        elif depth in self.tile:
+            is_last = depth == max(self.tile)
+            for start, stop, count in (_chunks if is_last and self.axis is None else _parts)(extent, self.tile[depth]):
+                self.columns = count if is_last else self.columns
+                self.walk(start, stop, count, lambda index, count=count: several(index, count))
+            self.columns = 1 if is_last else self.columns
         else:
             self.walk(0, extent, 1, one)
 
@@ -86,7 +90,7 @@ class Nest:
     def body(self, tile: Tile) -> None:
         """The statement and its followers, for one tile."""
         if self.is_row(tile):
-            self.row(tile)
+            self.rows(tile)
             return
         columns = [self.term(term, tile) for term in self.statement.terms]
         for indices, values in zip(tile, zip(*columns, strict=True), strict=True):
@@ -96,22 +100,21 @@ class Nest:
             self.known = []
 
     def is_row(self, tile: Tile) -> bool:
-        """Whether all terms are sums across lanes, and each JAM results of the tile lie side by side in memory."""
-        if len(tile) < JAM or self.axis is not None or not all(term.loops for term in self.statement.terms):
+        """Whether all terms are sums across lanes, and the tile's columns lie side by side in memory."""
+        if self.columns == 1 or self.axis is not None or not all(term.loops for term in self.statement.terms):
             return False
         target, (first, second) = self.statement.target, tile[:2]
         moves = [stride for stride, a, b in zip(target.strides, first, second, strict=True) if a != b]
         return moves == [1] and target.table is None and target.array in self.registers.offsets
 
-    def row(self, tile: Tile) -> None:
+    def rows(self, tile: Tile) -> None:
         """Results that lie side by side, stored as vectors."""
         registers, sums = self.registers, [self.reduce_across_lanes(term, tile) for term in self.statement.terms]
-        total = self.statement.joined(iter(sums), registers.apply)
-        for start in range(0, len(tile), JAM):
-            pointer, part = registers.address(self.statement.target, tile[start]), registers.lanes_of(total, start, JAM)
+        for indices, parts in zip(tile[:: self.columns], zip(*sums, strict=True), strict=True):
+            pointer, total = registers.address(self.statement.target, indices), self.statement.joined(iter(parts), registers.apply)
             if self.statement.accumulate:
-                part = registers.apply(ops.add, (registers.load_from(pointer, JAM), part))
-            registers.store_to(pointer, part)
+                total = registers.apply(ops.add, (registers.load_from(pointer, self.columns), total))
+            registers.store_to(pointer, total)
 
     def finish(self, statement: Statement, indices: list[str], values: Sequence[Any]) -> None:
         """The statement for one turn, from the values of its terms."""
@@ -134,7 +137,7 @@ class Nest:
         if self.axis is not None:
             starts = [self.reduction.start(self.lanes)] * len(tile)
             return self.reduce(term, tile, starts, 0, self.lanes, self.axis)
-        return list(self.registers.apart(self.reduce_across_lanes(term, tile)))
+        return [lane for row in self.reduce_across_lanes(term, tile) for lane in self.registers.apart(row)]
 
     def reduce(
         self, term: Term, tile: Tile, totals: list[Register], depth: int, lanes: int, axis: int, last: str = ""
@@ -152,12 +155,12 @@ class Nest:
 
         return self.registers.loop(term.loops[depth], 1, totals, once)
 
-    def reduce_across_lanes(self, term: Term, tile: Tile) -> Register:
-        """Reductions with the lanes along their last loop, joined across lanes at the end: one lane per result."""
+    def reduce_across_lanes(self, term: Term, tile: Tile) -> list[Register]:
+        """Reductions with the lanes along their last loop, joined across lanes at the end: a vector for each row."""
         axis = len(self.statement.loops) + len(term.loops) - 1
-        each = 4 if len(tile) == 1 else 2 if len(tile) <= JAM else 1  # registers of a sum
+        each = 4 if len(tile) == 1 else 2 if len(tile) <= COLUMNS else 1  # registers of a sum
         totals: list[Register] = []
-        for start, stop, lanes in _chunks(term.loops[-1], self.widest // 4 * each):
+        for start, stop, lanes in _chunks(term.loops[-1], self.width * each):
             starts = [self.reduction.start(lanes)] * len(tile)
 
             def chunk(index: str, carried: list[Register], start: int = start, lanes: int = lanes) -> list[Register]:
@@ -167,7 +170,7 @@ class Nest:
             parts = chunk("0", starts) if count == lanes else loop(count, lanes, starts, chunk)
             pairs = zip(totals, parts, strict=True) if totals else ()
             totals = [self.reduction.join_narrower(*pair) for pair in pairs] or parts
-        return self.reduction.across(totals)
+        return [self.reduction.across(totals[k : k + self.columns]) for k in range(0, len(tile), self.columns)]
 
     def evaluate(self, expression: Expression, indices: list[str], lanes: int, axis: int | None) -> Any:
         """The value of an expression, for `lanes` turns along `axis`."""
@@ -191,6 +194,13 @@ def _chunks(extent: int, widest: int) -> list[tuple[int, int, int]]:
         found.append((start, stop, lanes))
         start = stop
     return found
+
+
+def _parts(extent: int, most: int) -> list[tuple[int, int, int]]:
+    """(start, stop, turns): tiles of equally many turns, `most` at most, then one of the rest."""
+    turns = -(-extent // -(-extent // most))
+    whole = extent // turns * turns
+    return [(0, whole, turns), *([(whole, extent, extent - whole)] if whole < extent else [])]
 
 
 class Reduction:

@@ -9,6 +9,7 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.backends.llvm import kernels
+from chainrule.compiler.backends.llvm.target import Target
 from chainrule.compiler.backends.llvm.text import DOUBLE, Text, constant, vector
 from chainrule.compiler.passes.powers import power
 from chainrule.compiler.passes.program import Access, Array
@@ -44,11 +45,14 @@ class Registers:
     the code.
     """
 
-    def __init__(self, text: Text, offsets: Mapping[Array, int], tables: list[np.ndarray]) -> None:
+    def __init__(
+        self, text: Text, offsets: Mapping[Array, int], tables: list[np.ndarray], target: Target
+    ) -> None:
         self.text = text
         self.element = text.element
         self.offsets = offsets
         self.tables = tables
+        self.target = target
 
     def emit(self, instruction: str, lanes: int) -> Register:
         return Register(self, self.text.emit(instruction), lanes)
@@ -96,7 +100,7 @@ class Registers:
 
     def _kernel(self, name: str, x: Register) -> Register:
         """A function of `kernels`, on all lanes at once; on half of them if their doubles would not fit registers."""
-        if x.lanes > DOUBLE.widest:
+        if x.lanes > self.target.lanes(DOUBLE.bytes) * self.target.vectors:
             half = x.lanes // 2
             return self.joined(*[self._kernel(name, self.lanes_of(x, start, half)) for start in (0, half)])
         self.text.declarations |= kernels.define(name, x.lanes)

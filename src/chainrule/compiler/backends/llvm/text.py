@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-WIDEST = 32  # lanes of doubles: four 512-bit registers, enough to hide the latency of a fused multiply-add
 LINE = 64  # bytes: a cache line
 PURE = "nounwind willreturn memory(none)"  # what can be said of any mathematical function
 
@@ -32,7 +31,6 @@ class Element:
         self.bytes = self.dtype.itemsize
         self.name = name
         self.code = code  # in the names of intrinsics
-        self.widest = WIDEST * 8 // self.bytes  # the most lanes: they fill the registers that WIDEST doubles fill
         self.line = LINE // self.bytes  # numbers in a cache line
 
     def padded(self, size: int) -> int:
