@@ -44,5 +44,3 @@ def test_sums_across_lanes(name, dtype):
             expected[places] = 0.0
         np.add.at(expected, places, left @ right.T - left.sum(axis=1, keepdims=True))
         np.testing.assert_allclose(native.views[c], expected, rtol=rounding, atol=rounding)
-
-

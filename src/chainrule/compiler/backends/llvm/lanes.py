@@ -14,19 +14,22 @@ COLUMNS = 4  # sums across lanes that are finished at once, and stored side by s
 def choose_tile(statement: Statement, axis: int | None, target: Target) -> dict[int, int]:
     """The loops of which several turns are computed side by side, as they share what they load; and how many turns.
 
-    Those loops share that leave an operand of a reduction unmoved. There are two if the lanes are along the reduction: a
-    block of rows by columns loads rows + columns operands for rows·columns sums.
+    Those loops share that leave an operand of a reduction unmoved. There are two if the lanes are along the reduction:
+    a block of rows by columns loads rows + columns operands for rows·columns sums.
     """
-    terms = [list(term.expression.accesses()) for term in statement.terms if term.loops]
-    accesses = [access for term in terms for access in term]
+    sums = [list(term.expression.accesses()) for term in statement.terms if term.loops]
     loops = [d for d, extent in enumerate(statement.loops) if d != axis and extent > 1]
-    sharing = [d for d in reversed(loops) if any(access.strides[d] == 0 for access in accesses)]
+    sharing = [d for d in reversed(loops) if any(access.strides[d] == 0 for accesses in sums for access in accesses)]
+    if not sharing:
+        return {}
     if axis is None:
-        counts = [COLUMNS, target.turns(0, COLUMNS + 1)]
-    else:
-        widths = [[target.vectors if access.strides[axis] else 1 for access in term if access.strides[d] == 0] for d in sharing[:1] for term in terms]
-        counts = [target.turns(max(map(sum, widths), default=0), target.vectors)]
-    return dict(zip(sharing, counts, strict=False))
+        return dict(zip(sharing, (COLUMNS, target.turns(0, COLUMNS + 1)), strict=False))  # a row has an operand too
+
+    def width(access: Access) -> int:
+        """Registers that an operand takes which all turns share."""
+        return 0 if access.strides[sharing[0]] else target.vectors if access.strides[axis] else 1
+
+    return {sharing[0]: target.turns(max(sum(map(width, accesses)) for accesses in sums), target.vectors)}
 
 
 def choose_lanes(statement: Statement) -> tuple[int | None, Statement]:

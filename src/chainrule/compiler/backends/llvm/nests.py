@@ -1,7 +1,8 @@
 """Loop nests: a group of statements as one LLVM function.
 
-One loop goes through vectors, in chunks as wide as fit. Other loops may be *jammed*: several of their turns are
-computed side by side, and share what they load. A *tile* is a list of index lists, one for each of these turns.
+One loop goes through vectors, in chunks as wide as fit. Of others, several turns may be computed side by side, and
+share what they load. A *tile* is a list of index lists, one for each of these turns; those of the last loop are
+outermost, so that one of its operands is in a register at a time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Nest:
         self.known: list[tuple[Access, Register]] = []  # what this turn has in registers
         self.tile = choose_tile(self.statement, self.axis, self.target)
         self.lanes = 1
-        self.columns = 1  # entries of the tile that follow one another along its innermost loop
+        self.columns = 1  # turns of the tile's last loop, where lanes are along a reduction
         self.nest(0, [[]])
 
     # Loops.
@@ -41,28 +42,18 @@ class Nest:
         if depth == len(self.statement.loops):
             self.body(tile)
             return
-        extent = self.statement.loops[depth]
+        in_lanes = depth == self.axis
+        in_columns = self.axis is None and depth == max(self.tile, default=None)
+        most = self.width * self.target.vectors if in_lanes else self.tile.get(depth, 1)
+        for start, stop, step in (_chunks if in_lanes or in_columns else _parts)(self.statement.loops[depth], most):
+            self.lanes = step if in_lanes else self.lanes
+            self.columns = step if in_columns else self.columns
 
-        def one(index: str) -> None:
-            self.nest(depth + 1, [[*indices, index] for indices in tile])
+            def several(index: str, count: int = 1 if in_lanes else step) -> None:
+                turns = [self.shifted(index, k) for k in range(count)]
+                self.nest(depth + 1, [[*indices, turn] for turn in turns for indices in tile])
 
-        def several(index: str, count: int) -> None:
-            turns = [self.shifted(index, k) for k in range(count)]
-            self.nest(depth + 1, [[*indices, turn] for indices in tile for turn in turns])
-
-        if depth == self.axis:
-            for start, stop, lanes in _chunks(extent, self.width * self.target.vectors):
-                self.lanes = lanes
-                self.walk(start, stop, lanes, one)
-            self.lanes = 1
-        elif depth in self.tile:
-            is_last = depth == max(self.tile)
-            for start, stop, count in (_chunks if is_last and self.axis is None else _parts)(extent, self.tile[depth]):
-                self.columns = count if is_last else self.columns
-                self.walk(start, stop, count, lambda index, count=count: several(index, count))
-            self.columns = 1 if is_last else self.columns
-        else:
-            self.walk(0, extent, 1, one)
+            self.walk(start, stop, step, several)
 
     def walk(self, start: int, stop: int, step: int, body: Callable[[str], None]) -> None:
         """`body` for start, start + step, …, below `stop`."""
@@ -103,15 +94,16 @@ class Nest:
         """Whether all terms are sums across lanes, and the tile's columns lie side by side in memory."""
         if self.columns == 1 or self.axis is not None or not all(term.loops for term in self.statement.terms):
             return False
-        target, (first, second) = self.statement.target, tile[:2]
+        target, (first, second) = self.statement.target, tile[:: len(tile) // self.columns][:2]
         moves = [stride for stride, a, b in zip(target.strides, first, second, strict=True) if a != b]
         return moves == [1] and target.table is None and target.array in self.registers.offsets
 
     def rows(self, tile: Tile) -> None:
         """Results that lie side by side, stored as vectors."""
         registers, sums = self.registers, [self.reduce_across_lanes(term, tile) for term in self.statement.terms]
-        for indices, parts in zip(tile[:: self.columns], zip(*sums, strict=True), strict=True):
-            pointer, total = registers.address(self.statement.target, indices), self.statement.joined(iter(parts), registers.apply)
+        for indices, parts in zip(tile, zip(*sums, strict=True), strict=False):
+            pointer = registers.address(self.statement.target, indices)
+            total = self.statement.joined(iter(parts), registers.apply)
             if self.statement.accumulate:
                 total = registers.apply(ops.add, (registers.load_from(pointer, self.columns), total))
             registers.store_to(pointer, total)
@@ -137,7 +129,8 @@ class Nest:
         if self.axis is not None:
             starts = [self.reduction.start(self.lanes)] * len(tile)
             return self.reduce(term, tile, starts, 0, self.lanes, self.axis)
-        return [lane for row in self.reduce_across_lanes(term, tile) for lane in self.registers.apart(row)]
+        rows = [self.registers.apart(row) for row in self.reduce_across_lanes(term, tile)]
+        return [lane for column in zip(*rows, strict=True) for lane in column]
 
     def reduce(
         self, term: Term, tile: Tile, totals: list[Register], depth: int, lanes: int, axis: int, last: str = ""
@@ -170,7 +163,8 @@ class Nest:
             parts = chunk("0", starts) if count == lanes else loop(count, lanes, starts, chunk)
             pairs = zip(totals, parts, strict=True) if totals else ()
             totals = [self.reduction.join_narrower(*pair) for pair in pairs] or parts
-        return [self.reduction.across(totals[k : k + self.columns]) for k in range(0, len(tile), self.columns)]
+        rows = len(tile) // self.columns
+        return [self.reduction.across(totals[row::rows]) for row in range(rows)]
 
     def evaluate(self, expression: Expression, indices: list[str], lanes: int, axis: int | None) -> Any:
         """The value of an expression, for `lanes` turns along `axis`."""

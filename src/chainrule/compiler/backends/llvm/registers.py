@@ -45,9 +45,7 @@ class Registers:
     the code.
     """
 
-    def __init__(
-        self, text: Text, offsets: Mapping[Array, int], tables: list[np.ndarray], target: Target
-    ) -> None:
+    def __init__(self, text: Text, offsets: Mapping[Array, int], tables: list[np.ndarray], target: Target) -> None:
         self.text = text
         self.element = text.element
         self.offsets = offsets
