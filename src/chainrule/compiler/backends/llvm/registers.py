@@ -10,7 +10,7 @@ import numpy as np
 from chainrule import ops
 from chainrule.compiler.backends.llvm import kernels
 from chainrule.compiler.backends.llvm.target import Target
-from chainrule.compiler.backends.llvm.text import DOUBLE, Text, constant, vector
+from chainrule.compiler.backends.llvm.text import Text, constant, vector
 from chainrule.compiler.passes.powers import power
 from chainrule.compiler.passes.program import Access, Array
 
@@ -68,7 +68,8 @@ class Registers:
             return Register(self, name, lanes)
         if kernels.pays(op.name, lanes):
             return self._kernel(op.name, registers[0])
-        return self._narrowed(self.text.library(op.name, [self._widened(x) for x in registers], lanes), lanes)
+        doubles = [self.text.widened(register.name, lanes) for register in registers]
+        return Register(self, self.text.narrowed(self.text.library(op.name, doubles, lanes), lanes), lanes)
 
     def _primitive(self, name: str, operands: list[str], lanes: int) -> str | None:
         """The result of an instruction of LLVM's own, if it has one."""
@@ -93,30 +94,14 @@ class Registers:
         kind, first = self.element.lanes(lanes), self._inserted("poison", value, 0, lanes)
         return self.emit(f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer", lanes)
 
-    # Elementary functions are computed in doubles, and floats widened and rounded around them: the error is then hardly
-    # over half an ulp of a float, and one set of kernels serves both types.
-
     def _kernel(self, name: str, x: Register) -> Register:
-        """A function of `kernels`, on all lanes at once; on half of them if their doubles would not fit registers."""
-        if x.lanes > self.target.lanes(DOUBLE.bytes) * self.target.vectors:
+        """A function of `kernels`, on all lanes at once; on half of them if they take more registers than a value."""
+        if x.lanes > self.target.lanes(self.element.bytes) * self.target.vectors:
             half = x.lanes // 2
             return self.joined(*[self._kernel(name, self.lanes_of(x, start, half)) for start in (0, half)])
-        self.text.declarations |= kernels.define(name, x.lanes)
-        kind = DOUBLE.lanes(x.lanes)
-        result = self.text.emit(f"call {kind} {kernels.symbol(name, x.lanes)}({kind} {self._widened(x)})")
-        return self._narrowed(result, x.lanes)
-
-    def _widened(self, x: Register) -> str:
-        """The same numbers as doubles."""
-        if self.element is DOUBLE:
-            return x.name
-        return self.text.emit(f"fpext {self.element.lanes(x.lanes)} {x.name} to {DOUBLE.lanes(x.lanes)}")
-
-    def _narrowed(self, doubles: str, lanes: int) -> Register:
-        """Doubles as numbers of the program's type."""
-        if self.element is not DOUBLE:
-            doubles = self.text.emit(f"fptrunc {DOUBLE.lanes(lanes)} {doubles} to {self.element.lanes(lanes)}")
-        return Register(self, doubles, lanes)
+        self.text.declarations |= kernels.define(name, x.lanes, self.element)
+        kind = self.element.lanes(x.lanes)
+        return self.emit(f"call {kind} {kernels.symbol(name, x.lanes, self.element)}({kind} {x.name})", x.lanes)
 
     # Lanes.
 

@@ -99,3 +99,15 @@ class Text:
             value = self.emit(f"call double @{name}({', '.join('double ' + part for part in parts)})")
             result = self.emit(f"insertelement {kind} {result}, double {value}, i32 {lane}")
         return result
+
+    def widened(self, numbers: str, lanes: int) -> str:
+        """Numbers of the function's type as doubles."""
+        if self.element is DOUBLE:
+            return numbers
+        return self.emit(f"fpext {self.element.lanes(lanes)} {numbers} to {DOUBLE.lanes(lanes)}")
+
+    def narrowed(self, doubles: str, lanes: int) -> str:
+        """Doubles as numbers of the function's type."""
+        if self.element is DOUBLE:
+            return doubles
+        return self.emit(f"fptrunc {DOUBLE.lanes(lanes)} {doubles} to {self.element.lanes(lanes)}")
