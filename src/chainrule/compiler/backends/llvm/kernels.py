@@ -20,14 +20,22 @@ from chainrule.compiler.backends.llvm.vectors import Operand, Vector, absolute, 
 
 
 def exp(x: Vector) -> Vector:
-    """eˣ = 2ⁿ·eʳ with n = round(x / log 2), |r| ≤ log(2)/2, and eʳ = 1 + (r + r²·P(r)).
+    """eˣ = 2ⁿ·eʳ with n = round(x / log 2) and |r| ≤ log(2)/2: n is added to the exponent of eʳ, if that is in range.
 
-    Where the result is 0, another x takes part: arithmetic on subnormal numbers is slow, and masks are often -∞.
+    Where the result is 0 another x takes part: masks are often -∞, and arithmetic on what underflows is slow.
     """
     vanishes = x < x.format.underflow
-    n, r, tail = remainder_by_log2(select(vanishes, 0.0, at_most(x.format.overflow, x)))
-    r = r + tail
-    return select(vanishes, 0.0, ldexp(fma(r * r, polynomial(r, x.format.exp), r) + 1.0, n))
+    x = select(vanishes, 0.0, x)
+    power, shifted = exp_of_remainder(x)
+    result = floats(bits(power) + (bits(shifted) << x.format.digits))
+    limit = (x.format.bias - 2) * math.log(2.0)
+    return select(vanishes, 0.0, unless_beyond(limit, x, result, extreme_exp))
+
+
+def extreme_exp(x: Vector) -> Vector:
+    """eˣ where it or 2ⁿ is hardly in range, or x is NaN."""
+    power, shifted = exp_of_remainder(at_most(x.format.overflow, x))
+    return ldexp(power, shifted - x.format.rounder)
 
 
 def expm1(x: Vector) -> Vector:
@@ -66,12 +74,22 @@ def log1p(x: Vector) -> Vector:
 def sin(x: Vector) -> Vector:
     """± sin or cos of the remainder by π/2, by quadrant; x itself where x³ no longer counts, which keeps -0."""
     small = 2.0 ** -(x.format.digits // 2 + 1)
-    return library_beyond(x.format.farthest, "sin", x, select(absolute(x) < small, x, wave(x, 0)))
+    return unless_beyond(x.format.farthest, x, select(absolute(x) < small, x, wave(x, 0)), library_sin)
 
 
 def cos(x: Vector) -> Vector:
     """The sine, one quadrant on."""
-    return library_beyond(x.format.farthest, "cos", x, wave(x, 1))
+    return unless_beyond(x.format.farthest, x, wave(x, 1), library_cos)
+
+
+def library_sin(x: Vector) -> Vector:
+    """The sine of a large angle, by the mathematical library."""
+    return Vector(x.text, x.text.library("sin", [x.name], x.lanes), x.lanes)
+
+
+def library_cos(x: Vector) -> Vector:
+    """The cosine of a large angle, by the mathematical library."""
+    return Vector(x.text, x.text.library("cos", [x.name], x.lanes), x.lanes)
 
 
 KERNELS: dict[str, Callable[[Vector], Vector]] = {f.__name__: f for f in (exp, expm1, tanh, log, log1p, sin, cos)}
@@ -82,18 +100,26 @@ SLOWER_ALONE = {"exp", "log"}  # for a single lane the library's tables are fast
 
 
 def remainder_by_log2(x: Vector) -> tuple[Vector, Vector, Vector]:
-    """n, r and tail with x = n·log 2 + r + tail; r is exact, as x and the first product are close and short."""
+    """n + rounder, r and tail with x = n·log 2 + r + tail; r is exact, as x and n·log2[0] are close and short."""
     first, second = x.format.log2
-    n = nearest(x * (1.0 / math.log(2.0)))
-    return n, fma(n, -first, x), n * -second
+    shifted = fma(x, 1.0 / math.log(2.0), x.format.rounder)  # n in the lowest bits
+    n = shifted - x.format.rounder
+    return shifted, fma(n, -first, x), n * -second
+
+
+def exp_of_remainder(x: Vector) -> tuple[Vector, Vector]:
+    """eʳ = 1 + (r + r²·P(r)), and n + rounder, with x = n·log 2 + r."""
+    shifted, r, tail = remainder_by_log2(x)
+    r = r + tail
+    return fma(r * r, polynomial(r, x.format.exp), r) + 1.0, shifted
 
 
 def half_expm1(x: Vector) -> tuple[Vector, Vector]:
     """(eˣ - 1) / 2 = 2ⁿ⁻¹·(eʳ - 1) + (2ⁿ⁻¹ - ½), as a number and a small rest; x up to `overflow`."""
-    n, r, tail = remainder_by_log2(x)
+    shifted, r, tail = remainder_by_log2(x)
     near = r + tail
     curved = near * near * polynomial(near, x.format.exp)
-    scale = power_of_2(n - 1.0)
+    scale = floats((bits(shifted) << x.format.digits) + x.format.pattern(0.5))
     high, low = fast_two_sum(scale - 0.5, scale * r)
     return high, fma(scale, curved + tail, low)
 
@@ -217,27 +243,28 @@ def define(name: str, lanes: int, element: Element = DOUBLE) -> frozenset[str]:
     return frozenset(text.declarations | {_function(symbol(name, lanes, element), "#0", result)})
 
 
-def library_beyond(limit: float, name: str, x: Vector, result: Vector) -> Vector:
-    """`result`, but the mathematical library's in lanes where |x| > limit; if there are none, only a test."""
-    text, library = x.text, f"@library.{name}.{x.format.element.suffix(x.lanes)}"
-    text.declarations |= _library(name, library, x)
-    beyond = any_beyond = absolute(x) > limit
+def unless_beyond(limit: float, x: Vector, result: Vector, rare: Callable[[Vector], Vector]) -> Vector:
+    """`result`, but rare(x) in lanes where |x| > limit or x is NaN; if there are none, only a test."""
+    text, kind = x.text, x.kind
+    name = f"@{rare.__name__}.{x.format.element.suffix(x.lanes)}"
+    text.declarations |= _cold(name, rare, x.lanes, x.format.element)
+    condition = x.emit(f"fcmp ugt {kind} {absolute(x).name}, {x.constant(limit).name}", "i1")
+    found = condition
     if x.lanes > 1:
         reduction = f"i1 @llvm.vector.reduce.or.v{x.lanes}i1"
-        text.declarations.add(f"declare {reduction}({beyond.kind})")
-        any_beyond = x.emit(f"call {reduction}({beyond.kind} {beyond.name})")
-    text.lines += [f"  br i1 {any_beyond.name}, label %far, label %done", "far:"]
-    far = select(beyond, x.emit(f"call {x.kind} {library}({x.kind} {x.name})"), result)
+        text.declarations.add(f"declare {reduction}({condition.kind})")
+        found = x.emit(f"call {reduction}({condition.kind} {condition.name})")
+    text.lines += [f"  br i1 {found.name}, label %rare, label %done", "rare:"]
+    other = select(condition, x.emit(f"call {kind} {name}({kind} {x.name})"), result)
     text.lines += ["  br label %done", "done:"]
-    return x.emit(f"phi {x.kind} [ {result.name}, %entry ], [ {far.name}, %far ]")
+    return x.emit(f"phi {kind} [ {result.name}, %entry ], [ {other.name}, %rare ]")
 
 
-def _library(name: str, symbol: str, x: Vector) -> set[str]:
-    """A function of the mathematical library, lane by lane."""
-    text = Text(x.text.element)
-    doubles = text.library(name, [text.widened("%x", x.lanes)], x.lanes)
-    result = Vector(text, text.narrowed(doubles, x.lanes), x.lanes)
-    return {_function(symbol, "cold noinline", result), *text.declarations}
+@cache
+def _cold(symbol: str, rare: Callable[[Vector], Vector], lanes: int, element: Element) -> frozenset[str]:
+    """A function that is hardly ever called, and its declarations."""
+    text = Text(element)
+    return frozenset({_function(symbol, "cold noinline", rare(Vector(text, "%x", lanes))), *text.declarations})
 
 
 def _function(symbol: str, attributes: str, result: Vector) -> str:

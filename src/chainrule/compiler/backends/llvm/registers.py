@@ -68,8 +68,7 @@ class Registers:
             return Register(self, name, lanes)
         if kernels.pays(op.name, lanes):
             return self._kernel(op.name, registers[0])
-        doubles = [self.text.widened(register.name, lanes) for register in registers]
-        return Register(self, self.text.narrowed(self.text.library(op.name, doubles, lanes), lanes), lanes)
+        return Register(self, self.text.library(op.name, [register.name for register in registers], lanes), lanes)
 
     def _primitive(self, name: str, operands: list[str], lanes: int) -> str | None:
         """The result of an instruction of LLVM's own, if it has one."""

@@ -88,9 +88,17 @@ class Text:
         self.declarations.add(f"declare {kind} {function}({', '.join([kind] * len(operands))})")
         return self.emit(f"call {kind} {function}({', '.join(f'{kind} {operand}' for operand in operands)})")
 
-    def library(self, name: str, doubles: Sequence[str], lanes: int) -> str:
-        """A function of the mathematical library on doubles, lane by lane."""
-        self.declarations.add(f"declare double @{name}({', '.join(['double'] * len(doubles))}) {PURE}")
+    def library(self, name: str, operands: Sequence[str], lanes: int) -> str:
+        """A function of the mathematical library, which takes doubles, lane by lane."""
+        self.declarations.add(f"declare double @{name}({', '.join(['double'] * len(operands))}) {PURE}")
+        kind, wide, doubles = self.element.lanes(lanes), DOUBLE.lanes(lanes), operands
+        if self.element is not DOUBLE:
+            doubles = [self.emit(f"fpext {kind} {operand} to {wide}") for operand in operands]
+        result = self._lane_by_lane(name, doubles, lanes)
+        return result if self.element is DOUBLE else self.emit(f"fptrunc {wide} {result} to {kind}")
+
+    def _lane_by_lane(self, name: str, doubles: Sequence[str], lanes: int) -> str:
+        """Calls of a function on doubles."""
         if lanes == 1:
             return self.emit(f"call double @{name}({', '.join('double ' + operand for operand in doubles)})")
         result, kind = "poison", DOUBLE.lanes(lanes)
@@ -99,15 +107,3 @@ class Text:
             value = self.emit(f"call double @{name}({', '.join('double ' + part for part in parts)})")
             result = self.emit(f"insertelement {kind} {result}, double {value}, i32 {lane}")
         return result
-
-    def widened(self, numbers: str, lanes: int) -> str:
-        """Numbers of the function's type as doubles."""
-        if self.element is DOUBLE:
-            return numbers
-        return self.emit(f"fpext {self.element.lanes(lanes)} {numbers} to {DOUBLE.lanes(lanes)}")
-
-    def narrowed(self, doubles: str, lanes: int) -> str:
-        """Doubles as numbers of the function's type."""
-        if self.element is DOUBLE:
-            return doubles
-        return self.emit(f"fptrunc {DOUBLE.lanes(lanes)} {doubles} to {self.element.lanes(lanes)}")
