@@ -128,25 +128,28 @@ class Nest:
             return [self.evaluate(term.expression, indices, self.lanes, self.axis) for indices in tile]
         if self.axis is not None:
             starts = [self.reduction.start(self.lanes)] * len(tile)
-            return self.reduce(term, tile, starts, 0, self.lanes, self.axis)
+            return self.reduce(term, tile, starts, self.axis, range(term.loops[-1]))
         rows = [self.registers.apart(row) for row in self.reduce_across_lanes(term, tile)]
         return [lane for column in zip(*rows, strict=True) for lane in column]
 
     def reduce(
-        self, term: Term, tile: Tile, totals: list[Register], depth: int, lanes: int, axis: int, last: str = ""
+        self, term: Term, tile: Tile, totals: list[Register], axis: int, last: range, depth: int = 0
     ) -> list[Register]:
-        """`totals` joined by what the term's loops from `depth` on give; `last` is the index of the vector loop."""
-        if depth == len(term.loops) - (1 if last else 0):
-            ends = [last] if last else []
-            values = [self.evaluate(term.expression, indices + ends, lanes, axis) for indices in tile]
+        """`totals` joined by what the term's loops from `depth` on give, of the last one for the turns in `last`."""
+        lanes = totals[0].lanes
+        if depth == len(term.loops):
+            values = [self.evaluate(term.expression, indices, lanes, axis) for indices in tile]
             totals = [self.reduction.join(*pair) for pair in zip(totals, values, strict=True)]
             return [self.registers.register(total, lanes) for total in totals]
+        turns = last if depth == len(term.loops) - 1 else range(term.loops[depth])
 
         def once(index: str, carried: list[Register]) -> list[Register]:
-            inner = [[*indices, index] for indices in tile]
-            return self.reduce(term, inner, carried, depth + 1, lanes, axis, last)
+            index = self.shifted(index, turns.start)
+            return self.reduce(term, [[*indices, index] for indices in tile], carried, axis, last, depth + 1)
 
-        return self.registers.loop(term.loops[depth], 1, totals, once)
+        if len(turns) == 1:
+            return once("0", totals)
+        return self.registers.loop(turns.stop - turns.start, turns.step, totals, once)
 
     def reduce_across_lanes(self, term: Term, tile: Tile) -> list[Register]:
         """Reductions with the lanes along their last loop, joined across lanes at the end: a vector for each row."""
@@ -155,12 +158,7 @@ class Nest:
         totals: list[Register] = []
         for start, stop, lanes in _chunks(term.loops[-1], self.width * each):
             starts = [self.reduction.start(lanes)] * len(tile)
-
-            def chunk(index: str, carried: list[Register], start: int = start, lanes: int = lanes) -> list[Register]:
-                return self.reduce(term, tile, carried, 0, lanes, axis, self.shifted(index, start))
-
-            count, loop = stop - start, self.registers.loop
-            parts = chunk("0", starts) if count == lanes else loop(count, lanes, starts, chunk)
+            parts = self.reduce(term, tile, starts, axis, range(start, stop, lanes))
             pairs = zip(totals, parts, strict=True) if totals else ()
             totals = [self.reduction.join_narrower(*pair) for pair in pairs] or parts
         rows = len(tile) // self.columns
