@@ -24,13 +24,12 @@ class Nest:
 
     def __init__(self, registers: Registers, group: Group) -> None:
         self.registers = registers
-        self.target = registers.target
-        self.width = self.target.lanes(registers.element.bytes)  # lanes of a register
+        self.width = registers.target.lanes(registers.element.bytes)  # lanes of a register
         self.axis, self.statement = choose_lanes(group[0])
         self.followers = group[1:]
         self.reduction = Reduction(registers, self.statement.join)
         self.known: list[tuple[Access, Register]] = []  # what this turn has in registers
-        self.tile = choose_tile(self.statement, self.axis, self.target)
+        self.tile = choose_tile(self.statement, self.axis, registers.target)
         self.lanes = 1
         self.columns = 1  # turns of the tile's last loop, where lanes are along a reduction
         self.nest(0, [[]])
@@ -44,7 +43,7 @@ class Nest:
             return
         in_lanes = depth == self.axis
         in_columns = self.axis is None and depth == max(self.tile, default=None)
-        most = self.width * self.target.vectors if in_lanes else self.tile.get(depth, 1)
+        most = self.width * self.registers.target.vectors if in_lanes else self.tile.get(depth, 1)
         for start, stop, step in (_chunks if in_lanes or in_columns else _parts)(self.statement.loops[depth], most):
             self.lanes = step if in_lanes else self.lanes
             self.columns = step if in_columns else self.columns
@@ -189,10 +188,11 @@ def _chunks(extent: int, widest: int) -> list[tuple[int, int, int]]:
 
 
 def _parts(extent: int, most: int) -> list[tuple[int, int, int]]:
-    """(start, stop, turns): tiles of equally many turns, `most` at most, then one of the rest."""
-    turns = -(-extent // -(-extent // most))
-    whole = extent // turns * turns
-    return [(0, whole, turns), *([(whole, extent, extent - whole)] if whole < extent else [])]
+    """(start, stop, turns): as few tiles as can be, of `most` turns at most; then some that have one turn less."""
+    count = -(-extent // most)
+    turns = -(-extent // count)
+    middle = (extent - count * (turns - 1)) * turns
+    return [(0, middle, turns), *([(middle, extent, turns - 1)] if middle < extent else [])]
 
 
 class Reduction:
