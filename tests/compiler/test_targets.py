@@ -85,5 +85,6 @@ def test_widths_for_other_registers_are_noticed(wrong, what):
 
 def test_registers_follow_from_features():
     assert [(t.bits, t.registers) for t in TARGETS.values()] == [(512, 32), (256, 16), (128, 32)]
-    assert (Target.of(LINUX).bits, Target.of(LINUX).registers) == (128, 16)
+    assert Target.of(LINUX) == Target(LINUX, "", "", 128, 16, fma=False)
+    assert [Target.of(LINUX, features=f"+avx2,{sign}fma").turns(2, 2) for sign in "+-"] == [6, 6]
     assert host().bits >= 128

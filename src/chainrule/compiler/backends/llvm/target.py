@@ -1,8 +1,7 @@
-"""The processor that code is for, as far as the choice of widths depends on it: its vector registers.
+"""The processor that code is for, as far as widths depend on it: its vector registers.
 
-A value takes an eighth of the registers, so that an expression's operands and results stay in them. The sums that are
-formed side by side take all that is left by what they share, one operand at a time, and by one operand that they do not
-share.
+A value takes an eighth of the registers, so that an expression stays in them. Sums are formed side by side, as many as
+there is room for beside the operand that they share and one that they do not share.
 """
 
 from __future__ import annotations
@@ -22,18 +21,19 @@ class Target:
     triple: str
     cpu: str
     features: str
-    bits: int = 128  # of a vector register
-    registers: int = 16
+    bits: int  # of a vector register
+    registers: int
+    fma: bool  # multiplies and adds at once; otherwise a product needs a register
 
     @classmethod
     def of(cls, triple: str, cpu: str = "", features: str = "") -> Target:
         """The target of this name; its registers follow from the features that are listed with a `+`."""
         family, has = triple.partition("-")[0], {name[1:] for name in features.split(",") if name.startswith("+")}
-        if family in ("aarch64", "arm64"):  # NEON; of SVE, which has no width of its own, nothing is used
-            return cls(triple, cpu, features, 128, 32)
+        if family in ("aarch64", "arm64"):  # NEON; SVE is not used
+            return cls(triple, cpu, features, 128, 32, True)
         if "avx512f" in has:
-            return cls(triple, cpu, features, 512, 32)
-        return cls(triple, cpu, features, 256 if "avx" in has or "avx2" in has else 128)
+            return cls(triple, cpu, features, 512, 32, True)
+        return cls(triple, cpu, features, 256 if "avx" in has or "avx2" in has else 128, 16, "fma" in has)
 
     def lanes(self, size: int) -> int:
         """How many numbers of `size` bytes are in a register."""
@@ -42,8 +42,8 @@ class Target:
     @property
     def vectors(self) -> int:
         """Registers that a value takes."""
-        return max(1, self.registers // 8)
+        return self.registers // 8
 
-    def turns(self, shared: int, vectors: int) -> int:
-        """How many sums of `vectors` registers each fit beside the registers that they share, and one more operand."""
-        return max(1, (self.registers - shared - 1) // vectors)
+    def turns(self, shared: int, each: int) -> int:
+        """How many turns of `each` registers fit beside those that they share, and one operand that they do not."""
+        return max(1, (self.registers - shared - 1 - (not self.fma)) // each)
