@@ -98,6 +98,7 @@ def _optimized(text: str, target: Target) -> tuple[Any, Any]:
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = False  # done here, on the axis that we chose
     options.slp_vectorization = False
+    options.loop_unrolling = False  # likewise: by tiles, and sums of few terms are written out
     builder = llvm.create_pass_builder(machine, options)
     passes = builder.getModulePassManager()
     passes.run(module, builder)

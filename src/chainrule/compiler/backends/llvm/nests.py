@@ -188,7 +188,14 @@ def _chunks(extent: int, widest: int) -> list[tuple[int, int, int]]:
 
 
 def _parts(extent: int, most: int) -> list[tuple[int, int, int]]:
-    """(start, stop, turns): as few tiles as can be, of `most` turns at most; then some that have one turn less."""
+    """(start, stop, turns): tiles of `most` turns at most.
+
+    All are equal if that takes no more than a third off the largest, because each size is code of its own; otherwise
+    there are as few as can be, and some have one turn less.
+    """
+    for turns in range(most, 2 * most // 3 - 1, -1):
+        if turns and extent % turns == 0:
+            return [(0, extent, turns)]
     count = -(-extent // most)
     turns = -(-extent // count)
     middle = (extent - count * (turns - 1)) * turns

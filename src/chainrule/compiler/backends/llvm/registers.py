@@ -25,6 +25,8 @@ INSTRUCTIONS["neg"] = "fneg {kind} {}"
 INTRINSICS = {"abs": "fabs", **{name: name for name in ("sqrt", "floor", "ceil", "trunc", "rint")}}
 COMPARISONS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une", "where": "une"}
 
+SHORT = 4  # turns of a sum that are written out
+
 
 class Register(ops.Carrier):
     """A value in LLVM's text, with its number of lanes."""
@@ -198,6 +200,10 @@ class Registers:
 
         `body` takes the index and these values, and returns their next ones; those of the last turn are the results.
         """
+        if carried and stop <= SHORT * step:
+            for index in range(0, stop, step):
+                carried = body(str(index), carried)
+            return carried
         text = self.text
         before, head, after = text.label, f"head{text.count}", f"after{text.count}"
         text.count += 1
