@@ -201,8 +201,8 @@ class Registers:
         `body` takes the index and these values, and returns their next ones; those of the last turn are the results.
         """
         if carried and stop <= SHORT * step:
-            for index in range(0, stop, step):
-                carried = body(str(index), carried)
+            for turn in range(0, stop, step):
+                carried = body(str(turn), carried)
             return carried
         text = self.text
         before, head, after = text.label, f"head{text.count}", f"after{text.count}"
