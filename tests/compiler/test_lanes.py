@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from chainrule.compiler.backends.llvm import Native
-from chainrule.compiler.backends.llvm.lanes import choose_jams, choose_lanes
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Statement, Term
 
 ROWS, COLUMNS = 6, 9  # a tile of four by four, and what is left beside and below it
@@ -47,7 +46,19 @@ def test_sums_across_lanes(name, dtype):
         np.testing.assert_allclose(native.views[c], expected, rtol=rounding, atol=rounding)
 
 
-def test_a_square_of_turns_shares_what_it_loads():
-    statement, *_ = products(33, *TARGETS["rows side by side"])
-    axis, turned = choose_lanes(statement)
-    assert (axis, choose_jams(turned, axis)) == (None, [1, 0])
+@pytest.mark.parametrize("operands", [1, 3, 40])  # what turns share may be more than there are registers
+def test_turns_that_share_operands(operands):
+    """`c[i,j] = Σk b[j,k]·(a0[k,i] + a1[k,i] + …)`, with lanes along i."""
+    rng, length, width = np.random.default_rng(0), 5, 40
+    many = [Array(f"a{n}", length * width, "captured") for n in range(operands)]
+    b, c = Array("b", COLUMNS * length, "captured"), Array("c", COLUMNS * width, "value")
+    total = sum((Access(a, 0, (1, 0, width)) for a in many[1:]), Access(many[0], 0, (1, 0, width)))
+    term = Term(Access(b, 0, (0, length, 1)) * total, (length,))
+    statement = Statement(Access(c, 0, (1, width)), (width, COLUMNS), [term])
+    native = Native(ArrayProgram([statement], {array.name: array for array in (*many, b)}, c))
+    numbers = {array: rng.normal(size=array.size) for array in (*many, b)}
+    for array, given in numbers.items():
+        native.views[array][:] = given
+    native.run()
+    expected = numbers[b].reshape(COLUMNS, length) @ sum(numbers[a] for a in many).reshape(length, width)
+    np.testing.assert_allclose(native.views[c].reshape(COLUMNS, width), expected, rtol=1e-12, atol=1e-12)

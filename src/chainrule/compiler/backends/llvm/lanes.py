@@ -4,21 +4,32 @@ from __future__ import annotations
 
 from math import prod
 
+from chainrule.compiler.backends.llvm.target import Target
 from chainrule.compiler.passes.differentiate import is_injective
 from chainrule.compiler.passes.program import Access, Statement, Term
 
-JAM = 4  # turns of a loop that share what they load
+COLUMNS = 4  # sums across lanes that are finished at once, and stored side by side
 
 
-def choose_jams(statement: Statement, axis: int | None) -> list[int]:
-    """The loops of which several turns share what they load: those that leave an operand of a reduction unmoved.
+def choose_tile(statement: Statement, axis: int | None, target: Target) -> dict[int, int]:
+    """The loops of which several turns are computed side by side, as they share what they load; and how many turns.
 
-    There are two if the lanes are along the reduction: a square block of turns loads 2·side operands for side² sums.
+    Those loops share that leave an operand of a reduction unmoved. There are two if the lanes are along the reduction:
+    a block of rows by columns loads rows + columns operands for rows·columns sums.
     """
-    candidates = [d for d, extent in enumerate(statement.loops) if d != axis and extent >= JAM]
-    accesses = [access for term in statement.terms if term.loops for access in term.expression.accesses()]
-    sharing = [d for d in reversed(candidates) if any(access.strides[d] == 0 for access in accesses)]
-    return sharing[: 2 if axis is None else 1]
+    sums = [list(term.expression.accesses()) for term in statement.terms if term.loops]
+    loops = [d for d, extent in enumerate(statement.loops) if d != axis and extent > 1]
+    sharing = [d for d in reversed(loops) if any(access.strides[d] == 0 for accesses in sums for access in accesses)]
+    if not sharing:
+        return {}
+    if axis is None:
+        return dict(zip(sharing, (COLUMNS, target.turns(0, COLUMNS + 1)), strict=False))  # a row has an operand too
+
+    def width(access: Access) -> int:
+        """Registers that an operand takes which all turns share."""
+        return 0 if access.strides[sharing[0]] else target.vectors if access.strides[axis] else 1
+
+    return {sharing[0]: target.turns(max(sum(map(width, accesses)) for accesses in sums), target.vectors)}
 
 
 def choose_lanes(statement: Statement) -> tuple[int | None, Statement]:

@@ -7,22 +7,23 @@ present section. A matrix is given by its address, its width, and the place in m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from string import Template
 
 import numpy as np
 
-from chainrule.compiler.backends.llvm.fusion import Group, groups
+from chainrule.compiler.backends.llvm.fusion import Group, groups, stored, without_zeros
 from chainrule.compiler.backends.llvm.nests import Nest
 from chainrule.compiler.backends.llvm.registers import Registers
+from chainrule.compiler.backends.llvm.target import Target
 from chainrule.compiler.backends.llvm.text import DOUBLE, Element, Text
 from chainrule.compiler.passes.program import Array, ArrayProgram, Repeat, Statement
 
 LONGEST = 1024  # statements of a Repeat that are compiled as one: LLVM's work on straight-line code is superlinear
-ATTRIBUTES = """
-attributes #0 = { nounwind noinline "prefer-vector-width"="512" }
+ATTRIBUTES = Template("""
+attributes #0 = { nounwind noinline "prefer-vector-width"="$bits" }
 attributes #1 = { nounwind alwaysinline }
-"""
+""")
 REPEAT = Template("""  br label %before$k
 before$k:
   br label %head$k
@@ -91,17 +92,26 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 class Module:
     """An array program in LLVM's language. `offsets` says where in memory its arrays are; others are in registers."""
 
-    def __init__(self, program: ArrayProgram, offsets: Mapping[Array, int], element: Element) -> None:
-        self.offsets = offsets
+    def __init__(self, program: ArrayProgram, element: Element, target: Target) -> None:
         self.element = element
+        self.target = target
+        program = without_zeros(program)
+        kept = stored(program)
+        self.offsets: dict[Array, int] = {}
+        self.size = 0
+        for array in program.arrays():
+            if array in kept:
+                self.offsets[array] = self.size
+                self.size += element.padded(array.size)
         self.tables: list[np.ndarray] = []  # of positions, which the code refers to by address
         self.declarations: set[str] = set()
         self.functions: list[str] = []
         self.calls = self._calls(program.steps)
 
     def __str__(self) -> str:
+        attributes = ATTRIBUTES.substitute(bits=self.target.bits)
         main = "\n".join(["define void @run(ptr %memory) {", *self.calls, "  ret void\n}\n"])
-        return "\n".join([*self.functions, main, drive(self.element), *sorted(self.declarations), ATTRIBUTES])
+        return "\n".join([*self.functions, main, drive(self.element), *sorted(self.declarations), attributes])
 
     def _calls(self, steps: Sequence[Statement | Repeat], time: str = "0", inline: bool = False) -> list[str]:
         return [
@@ -112,7 +122,7 @@ class Module:
         """A call of the function of some statements, which is inlined if it has no loops and `inline` says so."""
         inlined = inline and not group[0].loops and not any(term.loops for term in group[0].terms)
         text, name = Text(self.element, self.declarations), f"@s{len(self.functions)}"
-        Nest(Registers(text, self.offsets, self.tables), group)
+        Nest(Registers(text, self.offsets, self.tables, self.target), group)
         head = f"define internal void {name}(ptr %memory, i64 %time) {'#1' if inlined else '#0'}"
         self.functions.append(text.function(head))
         return f"  call void {name}(ptr %memory, i64 {time})"

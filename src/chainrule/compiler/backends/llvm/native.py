@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from copy import copy
+from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
 from llvmlite.binding.newpassmanagers import NewPassManager
 
-from chainrule.compiler.backends.llvm.fusion import stored, without_zeros
 from chainrule.compiler.backends.llvm.module import MATRICES, Module
+from chainrule.compiler.backends.llvm.target import Target
 from chainrule.compiler.backends.llvm.text import ELEMENTS, LINE
 from chainrule.compiler.backends.protocol import Results, Rows
 from chainrule.compiler.passes.program import Array, ArrayProgram
@@ -20,19 +21,12 @@ from chainrule.compiler.passes.program import Array, ArrayProgram
 class Native:
     """A compiled array program, with the memory that it works in: an `ArrayBackend`."""
 
-    def __init__(self, program: ArrayProgram, dtype: str = "float64") -> None:
+    def __init__(self, program: ArrayProgram, dtype: str = "float64", target: Target | None = None) -> None:
         self.element = ELEMENTS[dtype]
-        program = without_zeros(program)
-        kept = stored(program)
-        self.offsets: dict[Array, int] = {}
-        self.size = 0
-        for array in program.arrays():
-            if array in kept:
-                self.offsets[array] = self.size
-                self.size += self.element.padded(array.size)
-        module = Module(program, self.offsets, self.element)
-        self.tables = module.tables
-        self.engine = _compile(str(module))
+        target = target or host()
+        module = Module(program, self.element, target)
+        self.offsets, self.size, self.tables = module.offsets, module.size, module.tables
+        self.engine = _compile(str(module), target)
         self.entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.engine.get_function_address("run"))
         address, number = ctypes.c_void_p, ctypes.c_int64
         drive = ctypes.CFUNCTYPE(None, address, number, *(address, number, number) * len(MATRICES), number)
@@ -73,22 +67,40 @@ class Native:
         return [*found, *[None, 0, 0] * 2][:6]
 
 
-def _compile(text: str) -> Any:
+@cache
+def host() -> Target:
+    """This processor."""
+    return Target.of(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+
+
+def assembly(program: ArrayProgram, dtype: str, target: Target) -> str:
+    """The machine code of a program for any processor, as text."""
+    module, machine = _optimized(str(Module(program, ELEMENTS[dtype], target)), target)
+    return str(machine.emit_assembly(module))
+
+
+def _compile(text: str, target: Target) -> Any:
     """Machine code for this processor."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
+    engine = llvm.create_mcjit_compiler(*_optimized(text, target))
+    engine.finalize_object()
+    return engine
+
+
+def _optimized(text: str, target: Target) -> tuple[Any, Any]:
+    """The module, and the machine that writes its code."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3
     )
     module = llvm.parse_assembly(text)
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = False  # done here, on the axis that we chose
     options.slp_vectorization = False
-    builder = llvm.create_pass_builder(target, options)
+    options.loop_unrolling = False  # likewise: by tiles, and sums of few terms are written out
+    builder = llvm.create_pass_builder(machine, options)
     passes = builder.getModulePassManager()
     passes.run(module, builder)
     NewPassManager._dispose(passes)  # llvmlite's own object inherits a disposal that does nothing
-    engine = llvm.create_mcjit_compiler(module, target)
-    engine.finalize_object()
-    return engine
+    return module, machine

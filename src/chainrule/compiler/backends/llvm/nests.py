@@ -1,7 +1,8 @@
 """Loop nests: a group of statements as one LLVM function.
 
-One loop goes through vectors, in chunks as wide as fit. Other loops may be *jammed*: several of their turns are
-computed side by side, and share what they load. A *tile* is a list of index lists, one for each of these turns.
+One loop goes through vectors, in chunks as wide as fit. Of others, several turns may be computed side by side, and
+share what they load. A *tile* is a list of index lists, one for each of these turns; those of the last loop are
+outermost, so that one of its operands is in a register at a time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from chainrule import ops
 from chainrule.compiler.backends.llvm.fusion import Group, is_same
-from chainrule.compiler.backends.llvm.lanes import JAM, choose_jams, choose_lanes
+from chainrule.compiler.backends.llvm.lanes import COLUMNS, choose_lanes, choose_tile
 from chainrule.compiler.backends.llvm.registers import ANY_ORDER, Register, Registers
 from chainrule.compiler.passes.program import NOTHING, Access, Expression, Statement, Term
 
@@ -23,13 +24,14 @@ class Nest:
 
     def __init__(self, registers: Registers, group: Group) -> None:
         self.registers = registers
-        self.widest = registers.element.widest
+        self.width = registers.target.lanes(registers.element.bytes)  # lanes of a register
         self.axis, self.statement = choose_lanes(group[0])
         self.followers = group[1:]
         self.reduction = Reduction(registers, self.statement.join)
         self.known: list[tuple[Access, Register]] = []  # what this turn has in registers
-        self.jammed = choose_jams(self.statement, self.axis)
+        self.tile = choose_tile(self.statement, self.axis, registers.target)
         self.lanes = 1
+        self.columns = 1  # turns of the tile's last loop, where lanes are along a reduction
         self.nest(0, [[]])
 
     # Loops.
@@ -39,26 +41,18 @@ class Nest:
         if depth == len(self.statement.loops):
             self.body(tile)
             return
-        extent = self.statement.loops[depth]
+        in_lanes = depth == self.axis
+        in_columns = self.axis is None and depth == max(self.tile, default=None)
+        most = self.width * self.registers.target.vectors if in_lanes else self.tile.get(depth, 1)
+        for start, stop, step in (_chunks if in_lanes or in_columns else _parts)(self.statement.loops[depth], most):
+            self.lanes = step if in_lanes else self.lanes
+            self.columns = step if in_columns else self.columns
 
-        def one(index: str) -> None:
-            self.nest(depth + 1, [[*indices, index] for indices in tile])
+            def several(index: str, count: int = 1 if in_lanes else step) -> None:
+                turns = [self.shifted(index, k) for k in range(count)]
+                self.nest(depth + 1, [[*indices, turn] for turn in turns for indices in tile])
 
-        def several(index: str) -> None:
-            turns = [self.shifted(index, k) for k in range(JAM)]
-            self.nest(depth + 1, [[*indices, turn] for indices in tile for turn in turns])
-
-        if depth == self.axis:
-            for start, stop, lanes in _chunks(extent, self.widest):
-                self.lanes = lanes
-                self.walk(start, stop, lanes, one)
-            self.lanes = 1
-        elif depth in self.jammed:
-            whole = extent // JAM * JAM
-            self.walk(0, whole, JAM, several)
-            self.walk(whole, extent, 1, one)
-        else:
-            self.walk(0, extent, 1, one)
+            self.walk(start, stop, step, several)
 
     def walk(self, start: int, stop: int, step: int, body: Callable[[str], None]) -> None:
         """`body` for start, start + step, …, below `stop`."""
@@ -86,7 +80,7 @@ class Nest:
     def body(self, tile: Tile) -> None:
         """The statement and its followers, for one tile."""
         if self.is_row(tile):
-            self.row(tile)
+            self.rows(tile)
             return
         columns = [self.term(term, tile) for term in self.statement.terms]
         for indices, values in zip(tile, zip(*columns, strict=True), strict=True):
@@ -96,22 +90,22 @@ class Nest:
             self.known = []
 
     def is_row(self, tile: Tile) -> bool:
-        """Whether all terms are sums across lanes, and each JAM results of the tile lie side by side in memory."""
-        if len(tile) < JAM or self.axis is not None or not all(term.loops for term in self.statement.terms):
+        """Whether all terms are sums across lanes, and the tile's columns lie side by side in memory."""
+        if self.columns == 1 or self.axis is not None or not all(term.loops for term in self.statement.terms):
             return False
-        target, (first, second) = self.statement.target, tile[:2]
+        target, (first, second) = self.statement.target, tile[:: len(tile) // self.columns][:2]
         moves = [stride for stride, a, b in zip(target.strides, first, second, strict=True) if a != b]
         return moves == [1] and target.table is None and target.array in self.registers.offsets
 
-    def row(self, tile: Tile) -> None:
+    def rows(self, tile: Tile) -> None:
         """Results that lie side by side, stored as vectors."""
         registers, sums = self.registers, [self.reduce_across_lanes(term, tile) for term in self.statement.terms]
-        total = self.statement.joined(iter(sums), registers.apply)
-        for start in range(0, len(tile), JAM):
-            pointer, part = registers.address(self.statement.target, tile[start]), registers.lanes_of(total, start, JAM)
+        for indices, parts in zip(tile, zip(*sums, strict=True), strict=False):
+            pointer = registers.address(self.statement.target, indices)
+            total = self.statement.joined(iter(parts), registers.apply)
             if self.statement.accumulate:
-                part = registers.apply(ops.add, (registers.load_from(pointer, JAM), part))
-            registers.store_to(pointer, part)
+                total = registers.apply(ops.add, (registers.load_from(pointer, self.columns), total))
+            registers.store_to(pointer, total)
 
     def finish(self, statement: Statement, indices: list[str], values: Sequence[Any]) -> None:
         """The statement for one turn, from the values of its terms."""
@@ -133,41 +127,41 @@ class Nest:
             return [self.evaluate(term.expression, indices, self.lanes, self.axis) for indices in tile]
         if self.axis is not None:
             starts = [self.reduction.start(self.lanes)] * len(tile)
-            return self.reduce(term, tile, starts, 0, self.lanes, self.axis)
-        return list(self.registers.apart(self.reduce_across_lanes(term, tile)))
+            return self.reduce(term, tile, starts, self.axis, range(term.loops[-1]))
+        rows = [self.registers.apart(row) for row in self.reduce_across_lanes(term, tile)]
+        return [lane for column in zip(*rows, strict=True) for lane in column]
 
     def reduce(
-        self, term: Term, tile: Tile, totals: list[Register], depth: int, lanes: int, axis: int, last: str = ""
+        self, term: Term, tile: Tile, totals: list[Register], axis: int, last: range, depth: int = 0
     ) -> list[Register]:
-        """`totals` joined by what the term's loops from `depth` on give; `last` is the index of the vector loop."""
-        if depth == len(term.loops) - (1 if last else 0):
-            ends = [last] if last else []
-            values = [self.evaluate(term.expression, indices + ends, lanes, axis) for indices in tile]
+        """`totals` joined by what the term's loops from `depth` on give, of the last one for the turns in `last`."""
+        lanes = totals[0].lanes
+        if depth == len(term.loops):
+            values = [self.evaluate(term.expression, indices, lanes, axis) for indices in tile]
             totals = [self.reduction.join(*pair) for pair in zip(totals, values, strict=True)]
             return [self.registers.register(total, lanes) for total in totals]
+        turns = last if depth == len(term.loops) - 1 else range(term.loops[depth])
 
         def once(index: str, carried: list[Register]) -> list[Register]:
-            inner = [[*indices, index] for indices in tile]
-            return self.reduce(term, inner, carried, depth + 1, lanes, axis, last)
+            index = self.shifted(index, turns.start)
+            return self.reduce(term, [[*indices, index] for indices in tile], carried, axis, last, depth + 1)
 
-        return self.registers.loop(term.loops[depth], 1, totals, once)
+        if len(turns) == 1:
+            return once("0", totals)
+        return self.registers.loop(turns.stop - turns.start, turns.step, totals, once)
 
-    def reduce_across_lanes(self, term: Term, tile: Tile) -> Register:
-        """Reductions with the lanes along their last loop, joined across lanes at the end: one lane per result."""
+    def reduce_across_lanes(self, term: Term, tile: Tile) -> list[Register]:
+        """Reductions with the lanes along their last loop, joined across lanes at the end: a vector for each row."""
         axis = len(self.statement.loops) + len(term.loops) - 1
-        each = 4 if len(tile) == 1 else 2 if len(tile) <= JAM else 1  # registers of a sum
+        each = 4 if len(tile) == 1 else 2 if len(tile) <= COLUMNS else 1  # registers of a sum
         totals: list[Register] = []
-        for start, stop, lanes in _chunks(term.loops[-1], self.widest // 4 * each):
+        for start, stop, lanes in _chunks(term.loops[-1], self.width * each):
             starts = [self.reduction.start(lanes)] * len(tile)
-
-            def chunk(index: str, carried: list[Register], start: int = start, lanes: int = lanes) -> list[Register]:
-                return self.reduce(term, tile, carried, 0, lanes, axis, self.shifted(index, start))
-
-            count, loop = stop - start, self.registers.loop
-            parts = chunk("0", starts) if count == lanes else loop(count, lanes, starts, chunk)
+            parts = self.reduce(term, tile, starts, axis, range(start, stop, lanes))
             pairs = zip(totals, parts, strict=True) if totals else ()
             totals = [self.reduction.join_narrower(*pair) for pair in pairs] or parts
-        return self.reduction.across(totals)
+        rows = len(tile) // self.columns
+        return [self.reduction.across(totals[row::rows]) for row in range(rows)]
 
     def evaluate(self, expression: Expression, indices: list[str], lanes: int, axis: int | None) -> Any:
         """The value of an expression, for `lanes` turns along `axis`."""
@@ -191,6 +185,21 @@ def _chunks(extent: int, widest: int) -> list[tuple[int, int, int]]:
         found.append((start, stop, lanes))
         start = stop
     return found
+
+
+def _parts(extent: int, most: int) -> list[tuple[int, int, int]]:
+    """(start, stop, turns): tiles of `most` turns at most.
+
+    All are equal if that takes no more than a third off the largest, because each size is code of its own; otherwise
+    there are as few as can be, and some have one turn less.
+    """
+    for turns in range(most, 2 * most // 3 - 1, -1):
+        if turns and extent % turns == 0:
+            return [(0, extent, turns)]
+    count = -(-extent // most)
+    turns = -(-extent // count)
+    middle = (extent - count * (turns - 1)) * turns
+    return [(0, middle, turns), *([(middle, extent, turns - 1)] if middle < extent else [])]
 
 
 class Reduction:

@@ -9,7 +9,8 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.backends.llvm import kernels
-from chainrule.compiler.backends.llvm.text import DOUBLE, Text, constant, vector
+from chainrule.compiler.backends.llvm.target import Target
+from chainrule.compiler.backends.llvm.text import Text, constant, vector
 from chainrule.compiler.passes.powers import power
 from chainrule.compiler.passes.program import Access, Array
 
@@ -23,6 +24,8 @@ INSTRUCTIONS = {name: f"f{name} {FUSED} {{kind}} {{}}, {{}}" for name in ("add",
 INSTRUCTIONS["neg"] = "fneg {kind} {}"
 INTRINSICS = {"abs": "fabs", **{name: name for name in ("sqrt", "floor", "ceil", "trunc", "rint")}}
 COMPARISONS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une", "where": "une"}
+
+SHORT = 4  # turns of a sum that are written out
 
 
 class Register(ops.Carrier):
@@ -44,11 +47,12 @@ class Registers:
     the code.
     """
 
-    def __init__(self, text: Text, offsets: Mapping[Array, int], tables: list[np.ndarray]) -> None:
+    def __init__(self, text: Text, offsets: Mapping[Array, int], tables: list[np.ndarray], target: Target) -> None:
         self.text = text
         self.element = text.element
         self.offsets = offsets
         self.tables = tables
+        self.target = target
 
     def emit(self, instruction: str, lanes: int) -> Register:
         return Register(self, self.text.emit(instruction), lanes)
@@ -66,7 +70,7 @@ class Registers:
             return Register(self, name, lanes)
         if kernels.pays(op.name, lanes):
             return self._kernel(op.name, registers[0])
-        return self._narrowed(self.text.library(op.name, [self._widened(x) for x in registers], lanes), lanes)
+        return Register(self, self.text.library(op.name, [register.name for register in registers], lanes), lanes)
 
     def _primitive(self, name: str, operands: list[str], lanes: int) -> str | None:
         """The result of an instruction of LLVM's own, if it has one."""
@@ -91,30 +95,14 @@ class Registers:
         kind, first = self.element.lanes(lanes), self._inserted("poison", value, 0, lanes)
         return self.emit(f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer", lanes)
 
-    # Elementary functions are computed in doubles, and floats widened and rounded around them: the error is then hardly
-    # over half an ulp of a float, and one set of kernels serves both types.
-
     def _kernel(self, name: str, x: Register) -> Register:
-        """A function of `kernels`, on all lanes at once; on half of them if their doubles would not fit registers."""
-        if x.lanes > DOUBLE.widest:
+        """A function of `kernels`, on all lanes at once; on half of them if they take more registers than a value."""
+        if x.lanes > self.target.lanes(self.element.bytes) * self.target.vectors:
             half = x.lanes // 2
             return self.joined(*[self._kernel(name, self.lanes_of(x, start, half)) for start in (0, half)])
-        self.text.declarations |= kernels.define(name, x.lanes)
-        kind = DOUBLE.lanes(x.lanes)
-        result = self.text.emit(f"call {kind} {kernels.symbol(name, x.lanes)}({kind} {self._widened(x)})")
-        return self._narrowed(result, x.lanes)
-
-    def _widened(self, x: Register) -> str:
-        """The same numbers as doubles."""
-        if self.element is DOUBLE:
-            return x.name
-        return self.text.emit(f"fpext {self.element.lanes(x.lanes)} {x.name} to {DOUBLE.lanes(x.lanes)}")
-
-    def _narrowed(self, doubles: str, lanes: int) -> Register:
-        """Doubles as numbers of the program's type."""
-        if self.element is not DOUBLE:
-            doubles = self.text.emit(f"fptrunc {DOUBLE.lanes(lanes)} {doubles} to {self.element.lanes(lanes)}")
-        return Register(self, doubles, lanes)
+        self.text.declarations |= kernels.define(name, x.lanes, self.element)
+        kind = self.element.lanes(x.lanes)
+        return self.emit(f"call {kind} {kernels.symbol(name, x.lanes, self.element)}({kind} {x.name})", x.lanes)
 
     # Lanes.
 
@@ -212,6 +200,10 @@ class Registers:
 
         `body` takes the index and these values, and returns their next ones; those of the last turn are the results.
         """
+        if carried and stop <= SHORT * step:
+            for turn in range(0, stop, step):
+                carried = body(str(turn), carried)
+            return carried
         text = self.text
         before, head, after = text.label, f"head{text.count}", f"after{text.count}"
         text.count += 1

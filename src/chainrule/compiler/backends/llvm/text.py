@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-WIDEST = 32  # lanes of doubles: four 512-bit registers, enough to hide the latency of a fused multiply-add
 LINE = 64  # bytes: a cache line
 PURE = "nounwind willreturn memory(none)"  # what can be said of any mathematical function
 
@@ -32,7 +31,6 @@ class Element:
         self.bytes = self.dtype.itemsize
         self.name = name
         self.code = code  # in the names of intrinsics
-        self.widest = WIDEST * 8 // self.bytes  # the most lanes: they fill the registers that WIDEST doubles fill
         self.line = LINE // self.bytes  # numbers in a cache line
 
     def padded(self, size: int) -> int:
@@ -90,9 +88,17 @@ class Text:
         self.declarations.add(f"declare {kind} {function}({', '.join([kind] * len(operands))})")
         return self.emit(f"call {kind} {function}({', '.join(f'{kind} {operand}' for operand in operands)})")
 
-    def library(self, name: str, doubles: Sequence[str], lanes: int) -> str:
-        """A function of the mathematical library on doubles, lane by lane."""
-        self.declarations.add(f"declare double @{name}({', '.join(['double'] * len(doubles))}) {PURE}")
+    def library(self, name: str, operands: Sequence[str], lanes: int) -> str:
+        """A function of the mathematical library, which takes doubles, lane by lane."""
+        self.declarations.add(f"declare double @{name}({', '.join(['double'] * len(operands))}) {PURE}")
+        kind, wide, doubles = self.element.lanes(lanes), DOUBLE.lanes(lanes), operands
+        if self.element is not DOUBLE:
+            doubles = [self.emit(f"fpext {kind} {operand} to {wide}") for operand in operands]
+        result = self._lane_by_lane(name, doubles, lanes)
+        return result if self.element is DOUBLE else self.emit(f"fptrunc {wide} {result} to {kind}")
+
+    def _lane_by_lane(self, name: str, doubles: Sequence[str], lanes: int) -> str:
+        """Calls of a function on doubles."""
         if lanes == 1:
             return self.emit(f"call double @{name}({', '.join('double ' + operand for operand in doubles)})")
         result, kind = "poison", DOUBLE.lanes(lanes)

@@ -1,0 +1,90 @@
+"""Code for processors with other registers: its inner loops stay in them, and load less than they compute.
+
+The programs are compiled for each processor, whatever the tests run on, and counted in the assembly text.
+"""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from assembly import inner_loops
+from chainrule import compile, data, losses, nn, optim
+from chainrule.compiler.backends.llvm.fusion import groups, without_zeros
+from chainrule.compiler.backends.llvm.lanes import choose_lanes, choose_tile
+from chainrule.compiler.backends.llvm.native import assembly, host
+from chainrule.compiler.backends.llvm.target import Target
+from chainrule.compiler.passes.program import Repeat
+from chainrule.compiler.run.steps import CompiledSteps
+
+LINUX = "x86_64-unknown-linux-gnu"
+AVX512 = Target.of(LINUX, "x86-64-v4", "+avx512f,+avx512vl,+avx512dq,+avx512bw,+avx2,+fma")
+AVX2 = Target.of(LINUX, "x86-64-v3", "+avx2,+fma")
+NEON = Target.of("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon")
+TARGETS = {"AVX-512": AVX512, "AVX2": AVX2, "NEON": NEON}
+MOST_LOADS = {"AVX-512": 0.5, "AVX2": 0.75, "NEON": 0.5}  # for each fused multiplication and addition
+FEWEST_SUMS = 8  # side by side: they take four cycles, and two begin in each
+LONG = 8  # terms of a sum that is worth a loop
+
+
+def moons_step():
+    model, points = nn.MLP(2, [16, 16, 1], rng=1), data.micrograd_moons()
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    loss = lambda xs: losses.hinge([model(x) for x in xs], points.targets)  # noqa: E731
+    return CompiledSteps(loss, points.inputs, optimizer).code.laid_out
+
+
+def big_batch():
+    model = nn.MLP(2, [16, 16, 1], rng=1)
+    program = compile(lambda x, y: (1.0 - y * model(x)).relu(), wrt=model.parameters())
+    program.batch_value_and_grad([[0.1, 0.2]] * 320, [1.0] * 320)
+    return program._last_run[1].laid_out
+
+
+def digits_layer():
+    layer = nn.Layer(784, 50, rng=1)
+    program = compile(lambda x: sum(layer(x)), wrt=layer.parameters())
+    program.batch_value_and_grad([[0.1] * 784] * 100)
+    return program._last_run[1].laid_out
+
+
+PROGRAMS = {f.__name__: cache(f) for f in (moons_step, big_batch, digits_layer)}
+
+
+def products(program, dtype, target):
+    """For each product of matrices in a program, the best of its inner loops; others do the rest."""
+    loops = inner_loops(assembly(program, dtype, target))
+    for number, group in enumerate(groups(without_zeros(program).steps)):
+        assert not isinstance(group, Repeat)
+        axis, statement = choose_lanes(group[0])
+        tile = choose_tile(statement, axis, target)
+        lengths = [term.loops for term in statement.terms if term.loops]
+        if len(tile) == (2 if axis is None else 1) and min(statement.loops) >= LONG and max(map(max, lengths)) >= LONG:
+            own = [loop for loop in loops if loop.function == f"s{number}"]
+            yield str(statement), min((loop for loop in own if loop.fmas), key=lambda loop: loop.loads / loop.fmas)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_products_of_matrices_stay_in_registers(target, name, dtype):
+    found = dict(products(PROGRAMS[name](), dtype, TARGETS[target]))
+    assert len(found) == (2 if name == "digits_layer" else 3)
+    for statement, loop in found.items():
+        assert loop.stack == 0, statement
+        assert loop.fmas >= FEWEST_SUMS, statement
+        assert loop.loads <= MOST_LOADS[target] * loop.fmas, statement
+
+
+@pytest.mark.parametrize(("wrong", "what"), [({"registers": 32}, "stack"), ({"registers": 8}, "loads")])
+def test_widths_for_other_registers_are_noticed(wrong, what):
+    loops = [loop for _, loop in products(big_batch(), "float64", replace(AVX2, **wrong))]
+    limits = {"stack": 0.0, "loads": MOST_LOADS["AVX2"]}
+    assert any(getattr(loop, what) > limits[what] * loop.fmas for loop in loops)
+
+
+def test_registers_follow_from_features():
+    assert [(t.bits, t.registers) for t in TARGETS.values()] == [(512, 32), (256, 16), (128, 32)]
+    assert Target.of(LINUX) == Target(LINUX, "", "", 128, 16, fma=False)
+    assert [Target.of(LINUX, features=f"+avx2,{sign}fma").turns(2, 2) for sign in "+-"] == [6, 6]
+    assert host().bits >= 128
