@@ -33,6 +33,48 @@ static PyObject *native_tape_forward(PyObject *Py_UNUSED(module), PyObject *args
     return failed ? NULL : Py_NewRef(Py_None);
 }
 
+/* Computes the whole tape once for each row of numbers, which are those of the nodes at `leaves`, and copies the numbers
+   of the nodes at `results` to a row of `outputs`. `data` has the numbers of all other leaves. */
+static PyObject *native_tape_rows(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    enum { CODES, FIRSTS, OPERANDS, TAKEN, DATA, LEAVES, ROWS, RESULTS, OUTPUTS, COUNT };
+    Py_buffer b[COUNT];
+    Tape tape;
+    if (!PyArg_ParseTuple(args, "(y*y*y*y*)w*y*y*y*w*", &b[CODES], &b[FIRSTS], &b[OPERANDS], &b[TAKEN], &b[DATA],
+                          &b[LEAVES], &b[ROWS], &b[RESULTS], &b[OUTPUTS]))
+        return NULL;
+    Py_ssize_t nodes = b[CODES].len / (Py_ssize_t)sizeof(int32_t);
+    Py_ssize_t width = b[LEAVES].len / (Py_ssize_t)sizeof(int32_t), wanted = b[RESULTS].len / (Py_ssize_t)sizeof(int32_t);
+    Py_ssize_t count = wanted ? b[OUTPUTS].len / (wanted * (Py_ssize_t)sizeof(double)) : 0;
+    const int32_t *leaves = b[LEAVES].buf, *results = b[RESULTS].buf;
+    int failed = read_tape(&b[CODES], &b[FIRSTS], &b[OPERANDS], &b[TAKEN], &b[DATA], 0, nodes, &tape);
+    int fits = b[ROWS].len >= count * width * (Py_ssize_t)sizeof(double);
+    for (Py_ssize_t k = 0; k < width; k++)
+        fits = fits && 0 <= leaves[k] && leaves[k] < nodes;
+    for (Py_ssize_t k = 0; k < wanted; k++)
+        fits = fits && 0 <= results[k] && results[k] < nodes;
+    if (!failed && !fits) {
+        PyErr_SetString(PyExc_ValueError, "the rows, or the places of leaves and results, do not fit the tape");
+        failed = -1;
+    }
+    if (!failed) {
+        double *data = b[DATA].buf, *output = b[OUTPUTS].buf;
+        const double *row = b[ROWS].buf;
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t n = 0; n < count; n++) {
+            for (Py_ssize_t k = 0; k < width; k++)
+                data[leaves[k]] = *row++;
+            tape_forward(&tape, data, 0, nodes);
+            for (Py_ssize_t k = 0; k < wanted; k++)
+                *output++ = data[results[k]];
+        }
+        Py_END_ALLOW_THREADS
+    }
+    for (int k = 0; k < COUNT; k++)
+        PyBuffer_Release(&b[k]);
+    return failed ? NULL : Py_NewRef(Py_None);
+}
+
 /* Passes gradients on, newest node first. A node that has passed its own on has 0 again. */
 static PyObject *native_tape_backward(PyObject *Py_UNUSED(module), PyObject *args)
 {
