@@ -271,7 +271,7 @@ class CompiledFunction:
 
     def __repr__(self) -> str:
         every = [*self._traces.by_structure.values()]
-        paths = sum(len(paths.known.kept) for paths in every)
+        paths = sum(len(paths.known.paths) for paths in every)
         branches = f", {paths} paths" if any(paths.only is None for paths in every) else ""
         return f"<CompiledFunction {self.name}: {len(every)} structures traced{branches}>"
 
@@ -279,7 +279,7 @@ class CompiledFunction:
 
     def _paths_of(self, traced: Traced) -> int:
         """How many paths are kept for the same structure of arguments."""
-        return len(self._traces.by_structure[traced.structure].known.kept)
+        return len(self._traces.by_structure[traced.structure].known.paths)
 
     @property
     def _last_run(self) -> tuple[Traced, Any]:

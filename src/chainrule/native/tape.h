@@ -33,40 +33,63 @@ static PyObject *native_tape_forward(PyObject *Py_UNUSED(module), PyObject *args
     return failed ? NULL : Py_NewRef(Py_None);
 }
 
-/* Computes the whole tape once for each row of numbers, which are those of the nodes at `leaves`, and copies the numbers
-   of the nodes at `results` to a row of `outputs`. `data` has the numbers of all other leaves. */
-static PyObject *native_tape_rows(PyObject *Py_UNUSED(module), PyObject *args)
+/* Whether all of `count` places are below `size`. */
+static int are_below(const int32_t *places, Py_ssize_t count, Py_ssize_t size)
 {
-    enum { CODES, FIRSTS, OPERANDS, TAKEN, DATA, LEAVES, ROWS, RESULTS, OUTPUTS, COUNT };
+    for (Py_ssize_t k = 0; k < count; k++)
+        if (places[k] < 0 || places[k] >= size)
+            return 0;
+    return 1;
+}
+
+/* For each row of numbers, which of the nodes at `results` is the first whose truth is not as in `answers`; -1 if none
+   is. The nodes at `leaves` get the row's numbers in `columns`; `data` has those of all other leaves. Nothing beyond
+   the first such node is computed. */
+static PyObject *native_tape_follow(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    enum { CODES, FIRSTS, OPERANDS, TAKEN, DATA, LEAVES, COLUMNS, ROWS, RESULTS, ANSWERS, FOUND, COUNT };
     Py_buffer b[COUNT];
+    PyObject *parts;
+    Py_ssize_t width;
     Tape tape;
-    if (!PyArg_ParseTuple(args, "(y*y*y*y*)w*y*y*y*w*", &b[CODES], &b[FIRSTS], &b[OPERANDS], &b[TAKEN], &b[DATA],
-                          &b[LEAVES], &b[ROWS], &b[RESULTS], &b[OUTPUTS]))
+    /* in two calls: CPython's list of what to release has room for a call's arguments, not for what is nested in them */
+    if (!PyArg_ParseTuple(args, "O!w*y*y*y*ny*y*w*", &PyTuple_Type, &parts, &b[DATA], &b[LEAVES], &b[COLUMNS], &b[ROWS],
+                          &width, &b[RESULTS], &b[ANSWERS], &b[FOUND]))
         return NULL;
-    Py_ssize_t nodes = b[CODES].len / (Py_ssize_t)sizeof(int32_t);
-    Py_ssize_t width = b[LEAVES].len / (Py_ssize_t)sizeof(int32_t), wanted = b[RESULTS].len / (Py_ssize_t)sizeof(int32_t);
-    Py_ssize_t count = wanted ? b[OUTPUTS].len / (wanted * (Py_ssize_t)sizeof(double)) : 0;
-    const int32_t *leaves = b[LEAVES].buf, *results = b[RESULTS].buf;
+    if (!PyArg_ParseTuple(parts, "y*y*y*y*", &b[CODES], &b[FIRSTS], &b[OPERANDS], &b[TAKEN])) {
+        for (int k = DATA; k < COUNT; k++)
+            PyBuffer_Release(&b[k]);
+        return NULL;
+    }
+    const Py_ssize_t place = sizeof(int32_t), nodes = b[CODES].len / place;
+    const Py_ssize_t inputs = b[LEAVES].len / place, wanted = b[RESULTS].len / place, count = b[FOUND].len / place;
+    const int32_t *leaves = b[LEAVES].buf, *columns = b[COLUMNS].buf, *results = b[RESULTS].buf;
+    const uint8_t *answers = b[ANSWERS].buf;
     int failed = read_tape(&b[CODES], &b[FIRSTS], &b[OPERANDS], &b[TAKEN], &b[DATA], 0, nodes, &tape);
-    int fits = b[ROWS].len >= count * width * (Py_ssize_t)sizeof(double);
-    for (Py_ssize_t k = 0; k < width; k++)
-        fits = fits && 0 <= leaves[k] && leaves[k] < nodes;
-    for (Py_ssize_t k = 0; k < wanted; k++)
-        fits = fits && 0 <= results[k] && results[k] < nodes;
-    if (!failed && !fits) {
-        PyErr_SetString(PyExc_ValueError, "the rows, or the places of leaves and results, do not fit the tape");
+    if (!failed && (b[COLUMNS].len != b[LEAVES].len || b[ANSWERS].len < wanted || width < 0 ||
+                    b[ROWS].len < count * width * (Py_ssize_t)sizeof(double) || !are_below(leaves, inputs, nodes) ||
+                    !are_below(columns, inputs, width) || !are_below(results, wanted, nodes))) {
+        PyErr_SetString(PyExc_ValueError, "the rows, leaves or results do not fit the tape");
         failed = -1;
     }
     if (!failed) {
-        double *data = b[DATA].buf, *output = b[OUTPUTS].buf;
+        double *data = b[DATA].buf;
         const double *row = b[ROWS].buf;
+        int32_t *found = b[FOUND].buf;
         Py_BEGIN_ALLOW_THREADS
-        for (Py_ssize_t n = 0; n < count; n++) {
-            for (Py_ssize_t k = 0; k < width; k++)
-                data[leaves[k]] = *row++;
-            tape_forward(&tape, data, 0, nodes);
-            for (Py_ssize_t k = 0; k < wanted; k++)
-                *output++ = data[results[k]];
+        for (Py_ssize_t n = 0; n < count; n++, row += width) {
+            Py_ssize_t done = 0;
+            for (Py_ssize_t k = 0; k < inputs; k++)
+                data[leaves[k]] = row[columns[k]];
+            found[n] = -1;
+            for (Py_ssize_t k = 0; k < wanted && found[n] < 0; k++) {
+                if (done <= results[k]) {
+                    tape_forward(&tape, data, done, results[k] + 1);
+                    done = results[k] + 1;
+                }
+                if ((data[results[k]] != 0.0) != answers[k])
+                    found[n] = (int32_t)k;
+            }
         }
         Py_END_ALLOW_THREADS
     }

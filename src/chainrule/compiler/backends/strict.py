@@ -23,7 +23,7 @@ from chainrule.core.value import ENGINE, Value
 from chainrule.ops import TABLE, as_float
 
 if ENGINE == "native":
-    from chainrule._native import BUILTIN_OPS, tape_backward, tape_forward, tape_rows
+    from chainrule._native import BUILTIN_OPS, tape_backward, tape_forward
 else:
     BUILTIN_OPS = 0
 
@@ -102,12 +102,6 @@ class Tape:
             start = place + 1
         if start < stop and BUILTIN_OPS:
             tape_forward(self.arrays, data, start, stop)
-
-    def forward_rows(self, leaves: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """The results for each row of numbers for these leaves; for a tape that has nothing for Python to compute."""
-        outputs = np.empty((len(rows), len(self.results)))
-        tape_rows(self.arrays, self.numbers.copy(), leaves, rows, self.results.astype(np.int32), outputs)
-        return outputs
 
     def backward(self, data: np.ndarray, grads: np.ndarray, start: int, stop: int) -> None:
         """Pass the gradients of a range on, newest node first. They are 0 afterwards, except for those of leaves."""

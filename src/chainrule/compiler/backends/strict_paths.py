@@ -26,13 +26,17 @@ def total_along_paths(
     shared = _Surroundings([machine.tape for machine in machines])
     for machine in machines:
         machine.start()
+    outside = [machine.tape.results[0] < machine.tape.surroundings for machine in machines]
+    for k, _ in order:
+        if outside[k]:  # the sum itself passes the gradient on to it, before the examples do
+            shared.grads[shared.places[k][machines[k].tape.results[0]]] += seed
     values = []
     for k, row in reversed(order):
         machine, places = machines[k], shared.places[k]
         machine.grads[: len(places)] = shared.grads[places]
         machine.load("input", rows[k][row])
         values.append(machine.forward())
-        if machine.wants_gradient:
+        if machine.wants_gradient and not outside[k]:
             machine.backward(seed)
             shared.grads[places] = machine.grads[: len(places)]
     total = 0.0

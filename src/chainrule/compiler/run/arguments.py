@@ -52,7 +52,7 @@ class Traces:
         paths = self.by_structure.get(structure)
         if paths is None:
             paths = self._begin(structure, [number for rows in matrices for number in rows[0].tolist()])
-        examples = Examples(matrices, paths.known.kept[0])
+        examples = Examples(matrices, paths.known.paths[0])
         if paths.only is not None:
             paths.only.check_classes(examples.column)
         return paths, examples

@@ -16,6 +16,10 @@ from chainrule.compiler.run.interface import packed
 from chainrule.compiler.trace.branches import Branch, Place, line_at
 from chainrule.compiler.trace.graph import Graph, graph_of
 from chainrule.compiler.trace.symbols import Symbol
+from chainrule.core.value import ENGINE
+
+if ENGINE == "native":
+    from chainrule._native import tape_follow
 
 SHOWN = 12  # conditions of a path
 
@@ -46,11 +50,16 @@ class Guards:
         self.places = np.zeros(0, dtype=np.int64)  # of the captured Values among those of all paths
         own = Graph(graph.rules[:-1], graph.operands[:-1], graph.nodes[:-1])
         self._tape = Tape(own, False, [place for _, place in asked], iter([0.0] * len(self.used)), since)
-        self._leaves = np.concatenate([self._tape.leaves["input"], self._tape.leaves["captured"]]).astype(np.int32)
-        self._expected = np.array(self.answers)
+        places = self._tape.leaves["input"], self.used, self._tape.results
+        self._inputs, self._columns, self._results = [array.astype(np.int32) for array in places]
+        self._expected = np.array(self.answers, dtype=np.uint8)
 
     def __len__(self) -> int:
         return len(self.answers)
+
+    def otherwise(self, k: int) -> tuple[bool, ...]:
+        """The answers up to condition `k`, with the opposite one there."""
+        return *self.answers[:k], not self.answers[k]
 
     def __str__(self) -> str:
         """One line per condition; neighbours that were asked for by the same line, with the same answer, are one."""
@@ -63,20 +72,20 @@ class Guards:
 
     def differences(self, rows: np.ndarray, moment: np.ndarray) -> np.ndarray:
         """For each example, a row of all arguments, the first condition with another answer; -1 if there is none."""
-        given = np.empty((len(rows), len(self._leaves)))
-        given[:, : len(self.used)], given[:, len(self.used) :] = rows[:, self.used], moment[self.places]
-        if self._tape.in_python:
-            data = self._tape.numbers.copy()
-            return np.array([self._difference(row, data) for row in given])
-        other = (self._tape.forward_rows(self._leaves, given) != 0.0) != self._expected
-        first: np.ndarray = other.argmax(axis=1)
-        first[~other[np.arange(len(rows)), first]] = -1
-        return first
+        data, found = self._tape.numbers.copy(), np.empty(len(rows), dtype=np.int32)
+        if self.captured:
+            data[self._tape.leaves["captured"]] = moment[self.places]
+        if self._tape.in_python or ENGINE != "native":
+            found[:] = [self._difference(row, data) for row in rows]
+        else:
+            width, wanted = rows.shape[1], (self._results, self._expected, found)
+            tape_follow(self._tape.arrays, data, self._inputs, self._columns, rows, width, *wanted)
+        return found
 
     def _difference(self, row: np.ndarray, data: np.ndarray) -> int:
-        """The same for one example, condition by condition: rules in Python may refuse numbers of another path."""
-        data[self._leaves], start = row, 0
-        for k, (place, answer) in enumerate(zip(self._tape.results.tolist(), self.answers, strict=True)):
+        """The same for one example, in Python; no condition after the first, since rules may refuse its numbers."""
+        data[self._inputs], start = row[self.used], 0
+        for k, (place, answer) in enumerate(zip(self._results.tolist(), self.answers, strict=True)):
             self._tape.forward(data, start, place + 1)
             start = max(start, place + 1)
             if (data[place] != 0.0) != answer:

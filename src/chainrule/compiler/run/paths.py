@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from chainrule.compiler.run.machine import places
+from chainrule.compiler.run.guards import Guards
 from chainrule.compiler.run.traced import STORM, Source, Traced, warn_the_user
 from chainrule.compiler.run.turns import compiling
 from chainrule.compiler.trace.branches import Place, line_at
@@ -31,32 +31,25 @@ ADVICE = "chainrule.where(condition, a, b) computes both sides in one program, w
 
 
 class Known(NamedTuple):
-    """What has been traced so far. It is replaced as a whole, so that a call sees one state of it."""
+    """What is kept. It is replaced as a whole, so that a call sees one state of it."""
 
-    kept: tuple[Traced, ...] = ()
-    values: tuple[Value, ...] = ()  # that any path captures
+    paths: tuple[Traced, ...] = ()
+    values: list[Value] = []  # noqa: RUF012  # that any of the paths captures; the list is never changed
 
     def moment(self) -> np.ndarray:
         """The Values' present data."""
-        numbers = np.empty(len(self.values))
-        read_data([*self.values], numbers)
-        return numbers
+        return _data(self.values)
 
 
 class Sorted(NamedTuple):
     """Examples by the path that they take: each path with the numbers of its examples, in the order of the first."""
 
     parts: list[tuple[Traced, np.ndarray]]
-    moment: np.ndarray | None  # the captured Values' data that decided; None if there are no branches
-
-    @property
-    def wrt(self) -> list[Value]:
-        """The Values that gradients are with respect to, on every path."""
-        return self.parts[0][0].wrt
+    moment: np.ndarray  # the captured Values' data that decided
 
 
 class _MovedError(Exception):
-    """Captured Values have changed since they were read, or a trace does not take the path that it was made for."""
+    """The conditions of a trace were answered by other numbers than they have in the call that it was made for."""
 
 
 class Paths:
@@ -73,96 +66,117 @@ class Paths:
 
     def numbered(self, number: int) -> Traced:
         """A path that was taken, by its number."""
-        return self.known.kept[number] if number >= 0 or self._not_kept is None else self._not_kept
+        return self.known.paths[number] if number >= 0 or self._not_kept is None else self._not_kept
 
     def unbranched(self, deed: str) -> Traced:
         """The trace of a function that does not branch; `deed` is what is impossible if it does."""
-        self.known.kept[0].refuse_branches(deed)
-        return self.known.kept[0]
+        self.known.paths[0].refuse_branches(deed)
+        return self.known.paths[0]
 
     def of(self, numbers: list[float]) -> tuple[Traced, np.ndarray | None]:
         """The trace for these arguments, and the captured Values' data that decided on it."""
         if self.only is not None:
             return self.only, None
         latest, known = self._latest, self.known
-        traced, moment, row = known.kept[latest], known.moment(), np.array([numbers], dtype=np.float64)
-        if _differences(traced, row, moment)[0] < 0:
-            return traced, moment
+        traced: Traced | None = known.paths[latest]
+        moment, row, agreed = known.moment(), np.array([numbers], dtype=np.float64), 0
+        while traced is not None:
+            guards = _guards(traced)
+            if (k := int(guards.differences(row, moment)[0])) < 0:
+                self._latest = traced.number
+                return traced, moment
+            traced, agreed = _beginning_with(guards.otherwise(k), known.paths) if k >= agreed else None, k + 1
         found = self.sort(row)
         return found.parts[0][0], found.moment
 
     def sort(self, rows: np.ndarray) -> Sorted:
         """The examples, each a row of all numbers in the arguments, by the path that they take."""
-        if self.only is not None:
-            return Sorted([(self.only, np.arange(len(rows)))], None)
         for _ in range(TRIES):
             with suppress(_MovedError):
                 return self._sorted(rows)
         raise RuntimeError(
-            f"`{self.source.name}` branches, and captured Values change while its path is being found: let no other "
-            "thread change them meanwhile, and let the function assign to none that it branches on"
+            f"`{self.source.name}` branches, and its conditions are not the same when they are computed again: no "
+            "other thread may change captured Values all the time, and plain numbers that it captures must not change"
         )
 
     def _sorted(self, rows: np.ndarray) -> Sorted:
         latest, known = self._latest, self.known
         moment, others = known.moment(), list[Traced]()
-        found: dict[Any, list[np.ndarray]] = {}  # by the guards of a path
-        pending = [(known.kept[latest], np.arange(len(rows)), 0)]
+        found: dict[Guards | None, list[np.ndarray]] = {}  # by the guards of a path
+        pending = [(known.paths[latest], np.arange(len(rows)), 0)]  # a path, who may take it, and answers that agree
         while pending:
             traced, which, agreed = pending.pop()
-            guards, first = traced.guards, _differences(traced, rows[which], moment)
-            assert guards is not None
+            guards = _guards(traced)
+            first = guards.differences(rows if len(which) == len(rows) else rows[which], traced.data_at(moment))
             if (follow := which[first < 0]).size:
                 found.setdefault(guards, []).append(follow)
-            for k in np.unique(first[first >= 0]).tolist():
-                part, answers = which[first == k], (*guards.answers[:k], not guards.answers[k])
-                path = _beginning_with(answers, [*known.kept, *others]) if k >= agreed else None
+            for k in np.flatnonzero(np.bincount(first[first >= 0])).tolist():
+                part, answers = which[first == k], guards.otherwise(k)
+                path = _beginning_with(answers, [*known.paths, *others]) if k >= agreed else None
                 if path is None:
                     path = self._trace(rows[part[0]], answers, known, guards.lines[k])
-                    known, before = self.known, moment
-                    moment = known.moment()
-                    if before.tobytes() != moment[: len(before)].tobytes():
-                        raise _MovedError
-                    if path.number < 0:
-                        others.append(path)
-                    if _differences(path, rows[part[:1]], moment)[0] >= 0:
-                        raise _MovedError
+                    others += [path] * (path.number < 0)
+                    known, moment = self.known, self._same_moment(path, moment, rows[part[:1]])
                 pending.append((path, part, k + 1))
-        traces = {traced.guards: traced for traced in (*others, *known.kept)}
-        parts = [(traces[guards], np.sort(np.concatenate(which))) for guards, which in found.items()]
+        traces = {traced.guards: traced for traced in (*others, *known.paths)}
+        parts = [(traces[guards], _joined(which)) for guards, which in found.items()]
         parts.sort(key=lambda part: int(part[1][0]))
         self._latest = max(0, parts[-1][0].number)
-        return Sorted([(traced.with_respect_to(known.kept[0].wrt), which) for traced, which in parts], moment)
+        wrt = self._wrt(known.paths[0], *others)
+        return Sorted([(traced.with_respect_to(wrt), which) for traced, which in parts], moment)
 
     def _trace(self, row: np.ndarray, answers: tuple[bool, ...], known: Known, line: Place | None) -> Traced:
         """The trace of a path that begins with these answers, the last of which is new at this line."""
         with compiling(self.source):
-            new = self.known.kept[len(known.kept) :]  # by another thread
+            new = self.known.paths[len(known.paths) :]  # by another thread
             if (path := _beginning_with(answers, new)) is not None:
                 return path
+            traced = Traced(self.source, self.structure, row.tolist())
+            known_answers = [_guards(path).answers for path in self.known.paths]
+            if traced.guards is None or traced.guards.answers in known_answers:
+                raise _MovedError  # this path is known: just now, its conditions had other numbers
             self._splits[line] += 1
-            return self._adopted(Traced(self.source, self.structure, row.tolist()))
+            return self._adopted(traced)
+
+    def _same_moment(self, path: Traced, moment: np.ndarray, row: np.ndarray) -> np.ndarray:
+        """The data of all Values, now that there is another path; for the old ones it must be what it was before.
+
+        This row must take the path.
+        """
+        values = self.known.values
+        data = _data([*values, *path.others])
+        now, path.others_data = data[: len(values)], data[len(values) :]
+        moved = moment.tobytes() != now[: len(moment)].tobytes()
+        if moved or _guards(path).differences(row, path.data_at(now))[0] >= 0:
+            raise _MovedError
+        return now
 
     def _adopted(self, traced: Traced) -> Traced:
-        """A new trace, made known: which of all captured Values are its own, and what gradients are by."""
-        kept, values = self.known
-        guards, own = traced.guards, [*traced.captured.values()]
-        values = tuple(dict.fromkeys([*values, *(guards.captured if guards else ()), *chain(*own)]))
-        for kind, nodes in traced.captured.items():
-            traced.places[kind] = places(nodes, values)
+        """A new trace, and where its captured Values lie among all; it is kept, unless there are too many."""
+        (paths, values), guards = self.known, traced.guards
+        place_of = {value: k for k, value in enumerate(values)}
+        own = [*(guards.captured if guards else ()), *chain(*traced.captured.values())]
+        fresh = [value for value in dict.fromkeys(own) if value not in place_of]
+        keeps = not paths or (len(paths) < MOST_PATHS and len(_guards(traced)) <= MOST_GUARDS)
+        place_of |= {value: k + (len(values) if keeps else -len(fresh)) for k, value in enumerate(fresh)}
+        traced.places = {kind: _places(nodes, place_of) for kind, nodes in traced.captured.items() if nodes}
         if guards:
-            guards.places = places(guards.captured, values)
-        if self.source.wrt is None and kept:
-            wrt = sorted({*kept[0].wrt, *traced.wrt}, key=lambda value: value._serial)
-            kept = tuple([path.with_respect_to(wrt) for path in kept])
-            traced = traced.with_respect_to(wrt)
-        if kept and (guards is None or len(guards) > MOST_GUARDS or len(kept) >= MOST_PATHS):
-            traced.number, self._not_kept = -1, traced
+            guards.places = _places(guards.captured, place_of)
+        wrt = self._wrt(*paths[:1], traced)
+        traced = traced.with_respect_to(wrt)
+        if keeps:
+            traced.number = len(paths)
+            self.known = Known((*[path.with_respect_to(wrt) for path in paths], traced), [*values, *fresh])
         else:
-            traced.number, kept = len(kept), (*kept, traced)
-        self.known = Known(kept, values)
+            traced.number, traced.others, self._not_kept = -1, fresh, traced
         self._count()
         return traced
+
+    def _wrt(self, *paths: Traced) -> list[Value]:
+        """What gradients are with respect to, for any of these paths."""
+        if self.source.wrt is not None or len(paths) == 1:
+            return paths[0].wrt
+        return sorted({value for path in paths for value in path.wrt}, key=lambda value: value._serial)
 
     def _count(self) -> None:
         """Warn when there are many paths, and when there are too many."""
@@ -172,20 +186,33 @@ class Paths:
         line, splits = self._splits.most_common(1)[0]
         what = "is traced and compiled" if paths <= MOST_PATHS else "is from now on traced anew, and runs node by node"
         warn_the_user(
-            f"`{self.source.name}` has taken {paths} paths so far, and left another {splits} times at {line_at(line)} "
-            f"Each new one {what}; {ADVICE}"
+            f"`{self.source.name}` has taken {paths} paths so far, and left another {splits} times at "
+            f"{line_at(line).rstrip(':')}. Each new one {what}; {ADVICE}"
         )
 
 
 def _beginning_with(answers: tuple[bool, ...], paths: Sequence[Traced]) -> Traced | None:
     for traced in paths:
-        if traced.guards is not None and traced.guards.answers[: len(answers)] == answers:
+        if _guards(traced).answers[: len(answers)] == answers:
             return traced
     return None
 
 
-def _differences(traced: Traced, rows: np.ndarray, moment: np.ndarray) -> np.ndarray:
-    """For each row the first condition that has another answer than on this path; -1 if the row takes it."""
-    if traced.guards is None:  # a function that branched before, and does not always do the same
-        raise _MovedError
-    return traced.guards.differences(rows, moment)
+def _data(values: list[Value]) -> np.ndarray:
+    numbers = np.empty(len(values))
+    read_data(values, numbers)
+    return numbers
+
+
+def _places(values: list[Value], place_of: dict[Value, int]) -> np.ndarray:
+    return np.array([place_of[value] for value in values], dtype=np.int64)
+
+
+def _joined(numbers: list[np.ndarray]) -> np.ndarray:
+    return np.sort(np.concatenate(numbers)) if len(numbers) > 1 else numbers[0]
+
+
+def _guards(traced: Traced) -> Guards:
+    """Those of a path, which has some if the function branches."""
+    assert traced.guards is not None
+    return traced.guards

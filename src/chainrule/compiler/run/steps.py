@@ -226,7 +226,7 @@ class BatchSteps:
         traces = Traces(Source(loss, optimizer.parameters, dtype=dtype))
         self.optimizer = optimizer
         self.paths, self.examples = traces.on_examples(arrays, ("data.inputs", "data.targets"))
-        self.traced = self.paths.known.kept[0]
+        self.traced = self.paths.known.paths[0]
 
     def run(self, numbers: Sequence[int], size: int) -> list[float]:
         """Take a step on each `size` of the examples with these numbers; the loss of each, before its update."""

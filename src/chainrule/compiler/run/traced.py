@@ -109,7 +109,9 @@ class Traced:
         self.source, self.structure, self.count = source, structure, len(numbers)  # of numbers in the arguments
         self.clock, self.started = Clock(), next_serial()
         self.number = 0  # among the paths of this structure; negative if it is not kept
-        self.places: dict[str, np.ndarray] = {}  # of captured Values among those of all paths
+        self.places: dict[str, np.ndarray] = {}  # of captured Values among those of all paths, if there are several
+        self.others: list[Value] = []  # captured Values of a path that is not kept alone; their places are negative
+        self.others_data = np.zeros(0)
         self.result: Structure
         self.classes: dict[int, int]  # place of an argument that is a class index -> how many classes there are
         self.guards: Guards | None
@@ -281,15 +283,20 @@ class Traced:
             )
         return self._strict_codes[total]
 
+    def data_at(self, moment: np.ndarray) -> np.ndarray:
+        """What `places` are the places in."""
+        return np.concatenate([moment, self.others_data]) if self.others else moment
+
     def load(self, *machines: Machine | StrictMachine, moment: np.ndarray | None = None) -> None:
         """Give machines the captured Values' data, all of it as of one moment, even while another thread trains.
 
         A `moment` has the data with which the guards were checked.
         """
         if moment is not None:
+            data = self.data_at(moment)
             for kind, places in self.places.items():
                 for machine in machines:
-                    machine.load(kind, moment[places])
+                    machine.load(kind, data[places])
             return
         if len(machines) == len(self._read) == 1:
             machines[0].load_data(*self._read[0])
