@@ -82,7 +82,8 @@ class Paths:
         moment, row, agreed = known.moment(), np.array([numbers], dtype=np.float64), 0
         while traced is not None:
             guards = _guards(traced)
-            if (k := int(guards.differences(row, moment)[0])) < 0:
+            k = -1 if len(guards) == agreed else int(guards.differences(row, moment)[0])
+            if k < 0:
                 self._latest = traced.number
                 return traced, moment
             traced, agreed = _beginning_with(guards.otherwise(k), known.paths) if k >= agreed else None, k + 1
@@ -100,13 +101,16 @@ class Paths:
         )
 
     def _sorted(self, rows: np.ndarray) -> Sorted:
-        latest, known = self._latest, self.known
+        known = self.known
         moment, others = known.moment(), list[Traced]()
         found: dict[Guards | None, list[np.ndarray]] = {}  # by the guards of a path
-        pending = [(known.paths[latest], np.arange(len(rows)), 0)]  # a path, who may take it, and answers that agree
+        pending = [(max(known.paths, key=_length), np.arange(len(rows)), 0)]
         while pending:
-            traced, which, agreed = pending.pop()
+            traced, which, agreed = pending.pop()  # examples that may take a path, and how many answers agree
             guards = _guards(traced)
+            if len(guards) == agreed:
+                found.setdefault(guards, []).append(which)
+                continue
             first = guards.differences(rows if len(which) == len(rows) else rows[which], traced.data_at(moment))
             if (follow := which[first < 0]).size:
                 found.setdefault(guards, []).append(follow)
@@ -192,10 +196,13 @@ class Paths:
 
 
 def _beginning_with(answers: tuple[bool, ...], paths: Sequence[Traced]) -> Traced | None:
-    for traced in paths:
-        if _guards(traced).answers[: len(answers)] == answers:
-            return traced
-    return None
+    """The longest such path. In a loop, whatever ends sooner leaves it where its own path ends."""
+    found = [traced for traced in paths if _guards(traced).answers[: len(answers)] == answers]
+    return max(found, key=_length, default=None)
+
+
+def _length(traced: Traced) -> int:
+    return len(_guards(traced))
 
 
 def _data(values: list[Value]) -> np.ndarray:
