@@ -668,7 +668,21 @@ def test_a_call_sees_captured_values_of_one_moment():
 
 # Random programs.
 
-EXPRESSIONS = ["x", "y", "w", "v", "x * w", "y - v", "x + y", "chainrule.sin(x)", "w * v", "0.5", "-1.0", "x * x - y"]
+EXPRESSIONS = [
+    "x",
+    "y",
+    "w",
+    "v",
+    "x * w",
+    "y - v",
+    "x + y",
+    "chainrule.sin(x)",
+    "w * v",
+    "0.5",
+    "-1.0",
+    "s",
+    "s * x - y",
+]
 COMPARISONS = ["<", "<=", ">", ">=", "==", "!="]
 JOINTS = [" and ", " or "]
 
@@ -723,12 +737,13 @@ numbers = st.one_of(corners, st.floats(-3.0, 3.0, allow_nan=False))
 def test_random_programs_take_eager_code_s_path(lines, calls, moves, backend):
     text = "\n".join(["def written(x, y):", *indented(["a, b, c = x * w, y + v, w * 0.5", *lines, "return a * v + b"])])
     w, v = Value(0.75), Value(-0.5)
-    names = {"w": w, "v": v, "chainrule": chainrule}
+    outside = w * v + 0.25  # computed once, before the function is called
+    names = {"w": w, "v": v, "s": outside, "chainrule": chainrule}
     exec(text, names)
     written, programs = names["written"], [compile(names["written"], [w, v], strict=True)]
     programs.append(compile(names["written"], [w, v], backend=backend))
     for w.data, v.data in [(0.75, -0.5), *moves]:
-        expected = []
+        outside.data, expected = w.data * v.data + 0.25, []
         for x, y in calls:
             w.grad = v.grad = 0.0
             result = written(x, y)  # `==` of arguments is that of the plain numbers
