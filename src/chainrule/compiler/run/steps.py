@@ -202,7 +202,7 @@ class CompiledSteps(Steps):
         self, loss: Callable[..., Any], inputs: Any, optimizer: Optimizer, backend: str = "llvm", dtype: str = "float64"
     ) -> None:
         traced, numbers, _ = Traces(Source(loss, optimizer.parameters, backend, dtype)).on_numbers([inputs])
-        traced.refuse_branches("a program of many steps")
+        traced.refuse_branches("a program of many steps on all examples (without `batch_size`)")
         traced.check_scalar()
         super().__init__(traced, optimizer)
         self.inputs = np.array(numbers)[traced.used]

@@ -258,8 +258,7 @@ class Traced:
         kind = examples is None, total
         if self.is_node_by_node or kind in self._irregular:
             return None
-        if self.guards is None:
-            self.source.count_program(self.structure, examples)
+        self._count(examples)
         try:
             one, gradient = self.lifted, total and bool(self.wrt)
             program = one if examples is None else self.clock("batch", lambda: batched(one, examples, total))
@@ -270,10 +269,14 @@ class Traced:
             self._irregular[kind] = f"because {error.reason}"
             return None
 
+    def _count(self, examples: int | None) -> None:
+        """Note that a program is being compiled; of a function that branches, the first for each structure."""
+        if self.guards is None or not (self.number or self._runs):
+            self.source.count_program(self.structure, examples)
+
     def _strict_code(self, total: bool, first: Callable[[], np.ndarray]) -> StrictCode:
         if total not in self._strict_codes:
-            if self.guards is None:
-                self.source.count_program(self.structure, None)
+            self._count(None)
             graph, results, numbers = self.graph, self.graph.operands[-1], first().tolist()
             own = Graph(graph.rules[:-1], graph.operands[:-1], graph.nodes[:-1])
             why = AS_ASKED if self.number >= 0 else ONE_OF_MANY
