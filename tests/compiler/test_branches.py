@@ -556,11 +556,14 @@ def test_a_number_of_an_earlier_trace_is_refused():
 
     def written(x):
         kept.append(x)
-        return x if kept[0] > 0 else -x
+        try:
+            return x if kept[0] > 0 else -x
+        except TypeError:
+            return x * 7.0
 
     program = compile(written)
     assert program(1.0) == 1.0
-    with pytest.raises(TracingError, match="uses a traced number of an earlier trace"):
+    with pytest.raises(TracingError, match=r"kept\[0\] > 0 else -x` uses a traced number of an earlier trace"):
         program(-1.0)
 
 

@@ -106,9 +106,10 @@ class CompiledFunction:
     def batch(self, *arrays: Any, reduce: str | None = "mean", threads: int | None = None) -> Any:
         """The mean or sum of the results for many examples; adds its gradient to `wrt` as `backward()` would.
 
-        Each argument has a leading axis of examples, and the function is traced on one of them. With `reduce=None`:
-        the result for each example, and no gradient. A large batch runs on as many `threads` as there are cores,
-        unless you say otherwise; the result is the same to the last bit for any number of them.
+        Each argument has a leading axis of examples, and the function is traced on one of them, or on one for each path
+        that they take. With `reduce=None`: the result for each example, and no gradient. A large batch runs on as many
+        `threads` as there are cores, unless you say otherwise; the result is the same to the last bit for any number of
+        them.
 
         >>> w = Value(3.0)
         >>> program = CompiledFunction(lambda x: w * x)
@@ -142,7 +143,7 @@ class CompiledFunction:
 
         Each argument has a leading axis of examples, as in `batch`, in the order of the steps; the last batch may be
         smaller. Loss, gradient and update are one program, which takes many steps before returning to Python, unless a
-        batch is larger than the cache. No `grad` is changed.
+        batch is larger than the cache or the function branches. No `grad` is changed.
 
         >>> from chainrule.optim import SGD
         >>> w = Value(0.0)

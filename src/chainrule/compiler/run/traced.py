@@ -25,7 +25,17 @@ from chainrule.compiler.run.machine import Machine, Order
 from chainrule.compiler.run.turns import compiling
 from chainrule.compiler.trace.branches import Branches, line_at
 from chainrule.compiler.trace.graph import Graph, graph_of
-from chainrule.compiler.trace.symbols import BRANCH, EARLIER, Constant, Symbol, TracingError, next_serial, tracing
+from chainrule.compiler.trace.symbols import (
+    BRANCH,
+    EARLIER,
+    KEPT,
+    STORE,
+    Constant,
+    Symbol,
+    TracingError,
+    next_serial,
+    tracing,
+)
 from chainrule.core.bulk import read_data
 from chainrule.core.code_lines import is_ours
 from chainrule.core.structure import Structure, build, difference, flatten, is_one_number, places
@@ -151,7 +161,7 @@ class Traced:
         root = Symbol(packed(len(leaves)), tuple(leaves))
         graph: Graph = self.clock("trace", lambda: graph_of(root, self.source.wrt))
         if not {*map(id, graph.leaves("input"))} <= {*map(id, arguments)}:
-            raise TracingError(f"`{name}` {EARLIER}")
+            raise TracingError(f"`{name}` {EARLIER}, {KEPT}: {STORE}")
         self.guards = Guards.of(branches.met, self.started)
         return graph
 

@@ -45,10 +45,9 @@ NUMBERS = (
 KEYS = "compare it, as in chainrule.where(x == 2.0, a, b), or let the function capture what does not change"
 CONDITIONS = "compare each with something, as in (x > 0) & (y > 0)"
 OPPOSITE = "write the opposite comparison (x <= 0 for the opposite of x > 0), or 1.0 - (condition)"
-EARLIER = (
-    "uses a traced number of an earlier trace, which some variable outside of it kept: return such a number, or give "
-    "it as an argument, rather than storing it"
-)
+EARLIER = "uses a traced number of an earlier trace"
+KEPT = "which some variable outside of it kept"
+STORE = "return such a number, or give it as an argument, rather than storing it"
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 CHANGES = "whose number may be different at the next call"
 AS_IT_IS = (
@@ -187,7 +186,7 @@ class Symbol(ops.Carrier):
         try:
             return branches.is_true(self, _users_frame(sys._getframe(1)))
         except UnknownNumberError:
-            raise TracingError(f"{line_at(_users_frame(sys._getframe(1)))} {EARLIER}") from None
+            _refuse(EARLIER, STORE, KEPT)
 
     __float__ = _refused("turns a traced number into a float", NUMBER)
     __complex__ = _refused("turns a traced number into a complex one", NUMBER)
@@ -319,7 +318,7 @@ def _is_condition(given: Any) -> bool:
 
 def _refuse(deed: str, remedy: str, why: str = "which has no number yet") -> NoReturn:
     error = TracingError(f"{line_at(_users_frame(sys._getframe(1)))} {deed}, {why}: {remedy}")
-    if is_tracing() and deed.startswith(("reads", "turns")):  # code may recover from the other refusals
+    if is_tracing() and deed.startswith(("reads", "turns", EARLIER)):  # code may recover from the other refusals
         _this_thread.refusal = _this_thread.refusal or error
     raise error
 
