@@ -85,6 +85,5 @@ def in_words(stats: Mapping[str, Any]) -> str:
     scalars, reason = f"{stats['scalar nodes']:,} scalar nodes", stats.get("node by node")
     how = f"one by one, {reason}" if reason else f"in {stats['array statements']:,} array statements"
     conditions = stats.get("conditions", 0)
-    return f"{scalars} {how}" + (
-        f", on a path with {conditions} condition{'s' * (conditions > 1)}" if conditions else ""
-    )
+    path = f", on a path with {conditions} condition{'s' * (conditions > 1)}" if conditions else ""
+    return f"{scalars} {how}{path}"
