@@ -915,11 +915,12 @@ def test_arguments_that_a_function_does_not_take(run, functions):
     assert "--tolerance" in err
 
 
-def test_a_branch_that_the_compiler_cannot_follow_is_told_with_its_line(run, functions):
-    code, _, err = run("compile", functions + "branch")
-    assert code == 2
-    assert "chainrule.where" in err
-    assert "functions.py" in err
+def test_a_branch_is_told_with_its_line(run, functions):
+    code, out, _ = run("compile", functions + "branch", "--describe")
+    assert code == 0
+    assert "on a path with 1 condition; compiled" in out
+    assert "# path 1 of 1\n" in out
+    assert re.search(r"# .*functions\.py:\d+: `.*` is (true|false)\n", out)
 
 
 # bench, info

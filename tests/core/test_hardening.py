@@ -840,6 +840,9 @@ def paths_through_the_engine():
     product = [array("i", [-1, -1, chainrule.ops.mul.code]), array("i", [0, 0, 0, 2]), array("i", [0, 1])]
     tape, number, slope = (*product, array("B", [0, 0, 3])), array("d", [2.0, 3.0, 0.0]), array("d", [0.0, 0.0, 1.0])
 
+    two, rows, found = (array("i", [0, 1]),) * 2, array("d", [1.0, 0.0, 2.0, 1.0]), array("i", [7, 7])
+    last, far, true = array("i", [2]), array("i", [3]), array("B", [1])
+
     slotted = SlottedValue(1.0)
     slotted.name = ["name"]
 
@@ -937,6 +940,10 @@ def paths_through_the_engine():
         "a tape": lambda: (native.tape_forward(tape, number, 0, 3), native.tape_backward(tape, number, slope, 0, 3)),
         "a tape that is too short": lambda: native.tape_forward(tape, number, 0, 4),
         "a tape with too few numbers": lambda: native.tape_backward(tape, number, few, 0, 3),
+        "a tape followed": lambda: native.tape_follow(tape, number, *two, rows, 2, last, true, found),
+        "a tape and too few rows": lambda: native.tape_follow(tape, number, *two, few, 2, last, true, found),
+        "a tape, beyond its end": lambda: native.tape_follow(tape, number, *two, rows, 2, far, true, found),
+        "a tape followed wrongly": lambda: native.tape_follow(tape[:3], number, *two, rows, 2, last, true, found),
         "a tape called wrongly": lambda: native.tape_forward(tape[:3], number, 0, 3),
         "numbers in bulk": lambda: (native.read_data([x, y], slopes), native.add_to_grad([x, y], slopes)),
         "numbers of no Values": lambda: native.write_grad([x, other], slopes),

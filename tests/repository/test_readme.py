@@ -137,6 +137,8 @@ def test_the_page_on_the_compiler(capsys):
     printed = re.search(r"forward half:\n\n```\n(.*?)```", page, re.DOTALL).group(1)
     assert "<Program: 65,818 scalar nodes in 28 array statements>" in out
     assert printed in out
+    path = re.search(r"is false\n(v0\[0\] = a / a\n.*?)```", page, re.DOTALL).group(1)
+    assert path in out
 
 
 PAGES = {

@@ -479,8 +479,8 @@ class TestAStreamOfExamples:
         optimizer = OPTIMIZERS["Adam"](ours.parameters())
         assert loss.train(optimizer, self.xs, self.ys, batch_size=3) == pytest.approx(curve, abs=1e-12)
         assert list(ours.state().values()) == pytest.approx(list(model.state().values()), abs=1e-12)
-        [traced] = loss._traces.by_structure.values()
-        copied = {steps.summands: steps.code.take()._room.size for steps in traced.steps.values()}
+        [paths] = loss._traces.by_structure.values()
+        copied = {steps.summands: steps.code.take()._room.size for steps in paths.only.steps.values()}
         assert copied == {3: 5 * 4 * 8, 1: 0}
 
     @pytest.mark.parametrize("options", [{"backend": "jax"}, {"backend": "interpreter"}, {"strict": True}])

@@ -196,8 +196,8 @@ def compile(
     A function of numbers, lists, dicts and arrays: it is called on symbols once for each structure of its arguments,
     and the graph that this records is compiled. Values that it captures, `wrt` among them, are read at every call.
     Anything else it does, such as printing or drawing random numbers, happens in that one call only. Plain numbers that
-    it captures become part of the program. Reading the `.data` of an argument or a captured Value is an error, and so
-    is branching on one.
+    it captures become part of the program. Reading the `.data` of an argument or a captured Value is an error. If it
+    branches on one, each path is traced and compiled when it is first taken; `chainrule.where` makes one program.
 
     >>> @compile
     ... def loss(xs, y):

@@ -87,10 +87,10 @@ class CompiledFunction:
         """
         if is_tracing():
             return self.function(*_nodes(inputs))
-        traced, numbers = self._traces.on_numbers(inputs)
+        traced, numbers, moment = self._traces.on_numbers(inputs)
         if not is_one_number(traced.result):
-            return build(traced.result, iter(calls.results(traced, numbers)), dtype=np.float64)
-        value, gradient = calls.value_and_grad(traced, numbers)
+            return build(traced.result, iter(calls.results(traced, numbers, moment)), dtype=np.float64)
+        value, gradient = calls.value_and_grad(traced, numbers, moment)
         add_to_grad(traced.wrt, gradient)
         return build(traced.result, iter([value]), dtype=np.float64)
 
@@ -114,9 +114,9 @@ class CompiledFunction:
         if argnums is not None:
             return self._by_arguments(argnums)(*inputs)  # type: ignore[no-any-return]
         refuse_numbers("calls `value_and_grad` of a compiled function")
-        traced, numbers = self._traces.on_numbers(inputs)
+        traced, numbers, moment = self._traces.on_numbers(inputs)
         traced.check_scalar()
-        return calls.value_and_grad(traced, numbers)
+        return calls.value_and_grad(traced, numbers, moment)
 
     def _by_arguments(self, argnums: Argnums) -> CompiledFunction:
         """The function that returns the result, and its gradient with respect to these arguments."""
@@ -129,9 +129,10 @@ class CompiledFunction:
     def batch(self, *arrays: Any, reduce: str | None = "mean", threads: int | None = None) -> Any:
         """The mean or sum of the results for many examples; adds its gradient to `wrt` as `backward()` would.
 
-        Each argument has a leading axis of examples, and the function is traced on one of them. With `reduce=None`:
-        the result for each example, and no gradient. A large batch runs on as many `threads` as there are cores,
-        unless you say otherwise; the result is the same to the last bit for any number of them.
+        Each argument has a leading axis of examples, and the function is traced on one of them, or on one for each path
+        that they take. With `reduce=None`: the result for each example, and no gradient. A large batch runs on as many
+        `threads` as there are cores, unless you say otherwise; the result is the same to the last bit for any number of
+        them.
 
         >>> w = Value(3.0)
         >>> program = CompiledFunction(lambda x: w * x)
@@ -143,9 +144,8 @@ class CompiledFunction:
         check_threads(threads)
         if reduce is None:
             return calls.results_of_each(*self._traces.on_examples(arrays), threads)
-        traced, examples, divisor = self._traces.to_reduce(arrays, reduce)
-        value, gradient = calls.sum_and_grad(traced, examples, divisor, threads)
-        add_to_grad(traced.wrt, gradient)
+        value, gradient, wrt = calls.sum_and_grad(*self._traces.to_reduce(arrays, reduce), threads)
+        add_to_grad(wrt, gradient)
         return value
 
     def batch_value_and_grad(
@@ -158,14 +158,15 @@ class CompiledFunction:
         (27.0, array([9.]))
         """
         check_threads(threads)
-        return calls.sum_and_grad(*self._traces.to_reduce(arrays, reduce), threads)
+        value, gradient, _ = calls.sum_and_grad(*self._traces.to_reduce(arrays, reduce), threads)
+        return value, gradient
 
     def train(self, optimizer: Optimizer, *arrays: Any, batch_size: int = 1, threads: int | None = None) -> list[float]:
         """Take steps of `optimizer`, each on the mean of the next `batch_size` examples; the loss before each step.
 
         Each argument has a leading axis of examples, as in `batch`, in the order of the steps; the last batch may be
         smaller. Loss, gradient and update are one program, which takes many steps before returning to Python, unless a
-        batch is larger than the cache. No `grad` is changed.
+        batch is larger than the cache or the function branches. No `grad` is changed.
 
         >>> from chainrule.optim import SGD
         >>> w = Value(0.0)
@@ -176,8 +177,8 @@ class CompiledFunction:
         4.0
         """
         check_threads(threads)
-        traced, examples = self._traces.on_examples(arrays)
-        return steps.train(traced, optimizer, examples, whole_number(batch_size, "batch_size"), threads)
+        paths, examples = self._traces.on_examples(arrays)
+        return steps.train(paths, optimizer, examples, whole_number(batch_size, "batch_size"), threads)
 
     def describe(self, model: Module | None = None) -> str:
         """The program that the last call ran, one statement per line; with the model's names for its parameters.
@@ -188,16 +189,23 @@ class CompiledFunction:
         >>> _ = program([1.0, 2.0, 3.0])
         >>> print(program.describe())
         v0[0] = 0 + Σi<3 xs[i]·xs[i]
+
+        Of a function that branches, it is the program of the path that the call took, below the path's conditions.
         """
         traced, code = self._last_run
+        path = ""
+        if traced.guards is not None:
+            place = f"{traced.number + 1} of" if traced.number >= 0 else "beyond"
+            path = f"# path {place} {self._paths_of(traced)}\n"
+            path += "".join(f"# {line}\n" for line in str(traced.guards).splitlines())
         whole = code.whole
         if not isinstance(whole, ArrayProgram):
-            return str(whole)
+            return path + str(whole)
         names = names_of_parameters(whole, list(traced.captured.items()), model)
         if (leaf := whole.leaves.get("input")) is not None:
             width = leaf.size // len(traced.used)  # of a batch, padded
             names[leaf] = ArgumentNames(self.function, traced.structure, traced.used, width if width > 1 else 0)
-        return str(whole.named(names))
+        return path + str(whole.named(names))
 
     def to_c(self, name: str, *like: Any, dtype: str = "float64", freeze: bool = False) -> str:
         """The program of one example as a C99 header: a function `name`, and `name_gradient` if the result is a number.
@@ -215,6 +223,7 @@ class CompiledFunction:
 
         check_dtype(dtype)
         traced = self._traces.on_numbers(like)[0] if like else self._last_run[0]
+        traced.refuse_branches("a C header")
         gradient = bool(traced.wrt) and is_one_number(traced.result) and not freeze
         notes = {"input": argument_spans(self.function, traced.structure)}
         return header(name, traced.exported(freeze), dtype, gradient, notes)
@@ -230,6 +239,7 @@ class CompiledFunction:
         With `examples`, each argument has a leading axis of that length, and the result is the mean.
         """
         traced = self._traces.on_numbers(like)[0] if like else self._last_run[0]
+        traced.refuse_branches("a function of JAX arrays")
         if gradient or examples is not None:
             traced.check_scalar()
         if examples is not None and (type(examples) is not int or examples < 1):
@@ -261,9 +271,15 @@ class CompiledFunction:
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Figures of the program that the last call ran: scalar nodes, array statements, bytes, seconds per pass."""
+        """Figures of the program that the last call ran: scalar nodes, array statements, bytes, seconds per pass.
+
+        Of a function that branches also: how many paths are kept, and how many conditions the path of the call has.
+        """
         traced, code = self._last_run
-        return code.stats(traced.scalar_nodes, traced.clock.seconds)  # type: ignore[no-any-return]
+        stats: dict[str, Any] = code.stats(traced.scalar_nodes, traced.clock.seconds)
+        if traced.guards is not None:
+            stats |= {"paths": self._paths_of(traced), "conditions": len(traced.guards)}
+        return stats
 
     @property
     def wrt(self) -> list[Value]:
@@ -278,17 +294,24 @@ class CompiledFunction:
         return instance.__dict__.setdefault(self.name, method)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
-        return f"<CompiledFunction {self.name}: {len(self._traces.by_structure)} structures traced>"
+        every = [*self._traces.by_structure.values()]
+        paths = sum(len(paths.known.paths) for paths in every)
+        branches = f", {paths} paths" if any(paths.only is None for paths in every) else ""
+        return f"<CompiledFunction {self.name}: {len(every)} structures traced{branches}>"
 
     _repr_svg_ = shown("svg_of_function")
+
+    def _paths_of(self, traced: Traced) -> int:
+        """How many paths are kept for the same structure of arguments."""
+        return len(self._traces.by_structure[traced.structure].known.paths)
 
     @property
     def _last_run(self) -> tuple[Traced, Any]:
         """The trace and the code of the last call."""
         if self._source.latest is None:
             raise RuntimeError(f"`{self.name}` has not been traced yet, so there is no program: call it once first")
-        structure, code = self._source.latest
-        return self._traces.by_structure[structure], code
+        structure, number, code = self._source.latest
+        return self._traces.by_structure[structure].numbered(number), code
 
 
 def _nodes(inputs: Sequence[Any]) -> list[Any]:

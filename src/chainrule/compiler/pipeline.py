@@ -81,6 +81,9 @@ class Code(Pool[Machine]):
 
 
 def in_words(stats: Mapping[str, Any]) -> str:
-    """What was found, for people: "205 scalar nodes in 9 array statements", or why there are none."""
+    """What was found, for people: "205 scalar nodes in 9 array statements", or why there are none; and the path."""
     scalars, reason = f"{stats['scalar nodes']:,} scalar nodes", stats.get("node by node")
-    return f"{scalars} " + (f"one by one, {reason}" if reason else f"in {stats['array statements']:,} array statements")
+    how = f"one by one, {reason}" if reason else f"in {stats['array statements']:,} array statements"
+    conditions = stats.get("conditions", 0)
+    path = f", on a path with {conditions} condition{'s' * (conditions > 1)}" if conditions else ""
+    return f"{scalars} {how}{path}"

@@ -235,10 +235,7 @@ class Node:
     # Comparing it: by number. But two Values are equal if they are the same node, since people keep them in lists.
 
     def __bool__(self) -> bool:
-        if hooks.watcher:
-            hooks.watcher("branches on a Value")
-        read(self, compared=True)
-        return self._data != 0.0
+        return bool(_compare(ops.ne, self, 0.0))
 
     def __eq__(self, other: Any) -> bool:
         if not isinstance(other, Node):

@@ -157,6 +157,8 @@ static PyMethodDef module_functions[] = {
     {"observe", native_observe, METH_VARARGS, PyDoc_STR("Have functions told of nodes and of backward passes; or None.")},
     {"replay", native_replay, METH_VARARGS, PyDoc_STR("Compute a list of nodes, oldest first, again.")},
     {"tape_forward", native_tape_forward, METH_VARARGS, PyDoc_STR("Compute a range of a tape's nodes into a buffer.")},
+    {"tape_follow", native_tape_follow, METH_VARARGS,
+     PyDoc_STR("The first condition of a tape that is not answered as given, for each row of its leaves' numbers.")},
     {"tape_backward", native_tape_backward, METH_VARARGS,
      PyDoc_STR("Pass the gradients in a buffer on, through a range of a tape's nodes.")},
     {"dot", (PyCFunction)(void (*)(void))native_dot, METH_FASTCALL, PyDoc_STR("The sum of products of two vectors.")},

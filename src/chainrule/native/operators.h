@@ -129,8 +129,17 @@ static int refused(const char *deed)
 
 static int value_bool(PyObject *self)
 {
-    if (refused("branches on a Value"))
-        return -1;
+    if (watcher) { /* a number is true if it is not 0 */
+        PyObject *zero = PyFloat_FromDouble(0.0);
+        PyObject *condition = zero ? ask_watcher(PyList_GET_ITEM(table, OP_ne), self, zero) : NULL;
+        Py_XDECREF(zero);
+        if (condition != Py_None) {
+            int answer = condition ? PyObject_IsTrue(condition) : -1;
+            Py_XDECREF(condition);
+            return answer;
+        }
+        Py_DECREF(condition);
+    }
     ((Node *)self)->flags |= COMPARED;
     return read_number((Node *)self) < 0 ? -1 : ((Node *)self)->data != 0.0;
 }

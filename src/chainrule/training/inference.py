@@ -12,15 +12,21 @@ from chainrule.core.value import Value
 
 
 def compiled_answers(function: Callable[[Any], Any], inputs: Any) -> np.ndarray | None:
-    """`function(x)` for each row x of `inputs`, from native code; None if the function cannot be compiled.
+    """`function(x)` for each row x of `inputs`, from native code; None if it cannot be compiled to one program.
 
     >>> compiled_answers(lambda x: x[0] * x[1], [[1.0, 2.0], [3.0, 4.0]])
     array([ 2., 12.])
     """
     try:
-        from chainrule.compiler import compile
+        from chainrule.compiler.run.arguments import Traces
+        from chainrule.compiler.run.calls import results_of_each
+        from chainrule.compiler.run.traced import Source
 
-        results = compile(lambda x: function(list(x))).batch(np.asarray(inputs, dtype=np.float64), reduce=None)
+        traces = Traces(Source(lambda x: function(list(x))))
+        paths, examples = traces.on_examples([np.asarray(inputs, dtype=np.float64)])
+        if paths.only is None:  # to compile each path would take longer
+            return None
+        results = results_of_each(paths, examples, None)
     except Exception:  # tracing may fail in many ways; a mistake in the function shows when it is called
         return None
     return np.stack(results, axis=1) if isinstance(results, (list, tuple)) else np.asarray(results)

@@ -80,6 +80,17 @@ class Tape:
                 taken[place] = 0
         return taken
 
+    def reached_surroundings(self) -> list[int]:
+        """The surroundings that the function's own nodes pass gradients to, and results that are among them."""
+        bits = [self.taken_in_python.get(place, int(taken)) for place, taken in enumerate(self.arrays[3])]
+        passed = [
+            operand
+            for place in range(self.surroundings, len(bits))
+            for k, operand in enumerate(self.graph.operands[place])
+            if bits[place] >> k & 1
+        ]
+        return [place for place in {*passed, *self.results.tolist()} if place < self.surroundings]
+
     def forward(self, data: np.ndarray, start: int, stop: int) -> None:
         """Compute the nodes of a range from the numbers of older ones."""
         numbers: Any = data.data  # gives floats
@@ -163,19 +174,19 @@ class StrictMachine:
 
     def run(self) -> None:
         """Compute every node, and then the gradients."""
-        self._start()
-        self._forward()
+        self.start()
+        self.forward()
         if self.wants_gradient:
-            self._backward(1.0)
+            self.backward(1.0)
             self._finish()
 
     def run_many(self, rows: np.ndarray) -> np.ndarray:
         """The results, with the inputs set to each of `rows` in turn: one row per run."""
         outputs = np.empty((len(rows), len(self.output)))
-        self._start()
+        self.start()
         for row, output in zip(rows, outputs, strict=True):
             self.load("input", row)
-            self._forward()
+            self.forward()
             output[:] = self.output
         return outputs
 
@@ -185,28 +196,31 @@ class StrictMachine:
         Gradients are added as `backward()` on one graph of all rows would: newest first, so from the last row on.
         """
         values = []
-        self._start()
+        self.start()
         for row in rows[::-1]:
             self.load("input", row)
-            self._forward()
-            values.append(float(self.output[0]))
+            values.append(self.forward())
             if self.wants_gradient:
-                self._backward(seed)
+                self.backward(seed)
         self._finish()
         total = 0.0
         for value in reversed(values):
             total += value
         return total
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Compute what is the same for all examples."""
         self.tape.forward(self.data, 0, self.tape.surroundings)
         self.grads[:] = 0.0
 
-    def _forward(self) -> None:
+    def forward(self) -> float:
+        """Compute an example; its first result."""
         self.tape.forward(self.data, self.tape.surroundings, len(self.data))
         self.output[:] = self.data[self.tape.results]
+        return float(self.output[0])
 
-    def _backward(self, seed: float) -> None:
+    def backward(self, seed: float) -> None:
+        """Add the gradient of `seed` times the result to the surroundings."""
         self.grads[self.tape.results[0]] += seed
         self.tape.backward(self.data, self.grads, self.tape.surroundings, len(self.data))
 

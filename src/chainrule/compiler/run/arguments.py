@@ -1,4 +1,4 @@
-"""Arguments of a compiled function: the trace for their structure, and the numbers in them as machines take them."""
+"""Arguments of a compiled function: the traces for their structure, and the numbers in them as machines take them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from chainrule.compiler.passes.layout import padded
 from chainrule.compiler.run.machine import Machine
+from chainrule.compiler.run.paths import Paths
 from chainrule.compiler.run.traced import Source, Traced
 from chainrule.compiler.run.turns import compiling
 from chainrule.compiler.trace.symbols import refuse_numbers
@@ -24,19 +25,20 @@ class Traces:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.by_structure: dict[Structure, Traced] = {}
+        self.by_structure: dict[Structure, Paths] = {}
 
-    def on_numbers(self, inputs: Sequence[Any]) -> tuple[Traced, list[float]]:
-        """The trace for these arguments, and the numbers in them."""
+    def on_numbers(self, inputs: Sequence[Any]) -> tuple[Traced, list[float], np.ndarray | None]:
+        """The trace for these arguments, the numbers in them, and the captured data that it is for (see `Paths.of`)."""
         numbers: list[float] = []
         structure = tuple([flatten(given, numbers, partial(number, k), True) for k, given in enumerate(inputs)])
-        traced = self.by_structure.get(structure) or self._trace(structure, len(numbers))
+        paths = self.by_structure.get(structure) or self._begin(structure, numbers)
+        traced, moment = paths.of(numbers)
         if traced.classes:
             traced.check_classes(lambda place: np.array(numbers[place : place + 1]))
-        return traced, numbers
+        return traced, numbers, moment
 
-    def on_examples(self, arrays: Sequence[Any], names: Sequence[str] = ()) -> tuple[Traced, Examples]:
-        """The trace for one example of these arguments, which have a leading axis, and all of their examples."""
+    def on_examples(self, arrays: Sequence[Any], names: Sequence[str] = ()) -> tuple[Paths, Examples]:
+        """The traces for examples of these arguments, which have a leading axis, and all of their examples."""
         refuse_numbers("calls a batch of a compiled function")
         if not arrays:
             raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
@@ -47,23 +49,25 @@ class Traces:
             raise ValueError(f"the arguments of a batch must have as many examples each, got {lengths}")
         if not lengths[0]:
             raise ValueError("the batch is empty; give at least one example")
-        traced = self.by_structure.get(structure) or self._trace(structure, sum(rows.shape[1] for rows in matrices))
-        examples = Examples(matrices, traced)
-        traced.check_classes(examples.column)
-        return traced, examples
+        paths = self.by_structure.get(structure)
+        if paths is None:
+            paths = self._begin(structure, [number for rows in matrices for number in rows[0].tolist()])
+        examples = Examples(matrices, paths.known.paths[0])
+        if paths.only is not None:
+            paths.only.check_classes(examples.column)
+        return paths, examples
 
-    def to_reduce(self, arrays: Sequence[Any], reduce: str) -> tuple[Traced, Examples, int]:
+    def to_reduce(self, arrays: Sequence[Any], reduce: str) -> tuple[Paths, Examples, int]:
         """As `on_examples`, for a result that is one number; and what to divide the sum of all results by."""
         if reduce not in ("mean", "sum"):
             raise ValueError(f"`reduce` must be 'mean', 'sum' or None, got {reduce!r}")
-        traced, examples = self.on_examples(arrays)
-        traced.check_scalar()
-        return traced, examples, examples.count if reduce == "mean" else 1
+        paths, examples = self.on_examples(arrays)
+        return paths, examples, examples.count if reduce == "mean" else 1
 
-    def _trace(self, structure: Structure, count: int) -> Traced:
+    def _begin(self, structure: Structure, numbers: list[float]) -> Paths:
         with compiling(self.source):
             if structure not in self.by_structure:
-                self.by_structure[structure] = Traced(self.source, structure, count)
+                self.by_structure[structure] = Paths(self.source, structure, numbers)
             return self.by_structure[structure]
 
 
@@ -112,6 +116,17 @@ class Examples:
         other.count = len(other.pieces[0][0])
         return other
 
+    def on(self, traced: Traced, numbers: np.ndarray) -> Examples:
+        """The examples with these numbers, all of which take this path."""
+        which = _span(numbers)
+        examples = Examples([matrix[which] for matrix, *_ in self.pieces], traced)
+        traced.check_classes(examples.column)
+        return examples
+
+    def arguments(self) -> np.ndarray:
+        """One row per example, of all numbers in the arguments."""
+        return np.concatenate([matrix for matrix, *_ in self.pieces], axis=1)
+
     def column(self, place: int) -> np.ndarray:
         """The number at one place of the arguments, for all examples."""
         for matrix, *_ in self.pieces:
@@ -122,7 +137,7 @@ class Examples:
 
     def matrix(self) -> np.ndarray:
         """One row per example, of the numbers that the program uses."""
-        return np.concatenate([matrix for matrix, *_ in self.pieces], axis=1)[:, self.used]
+        return self.arguments()[:, self.used]
 
     def rows(self, firsts: range, machine: Machine) -> np.ndarray:
         """One row per run, which begins at one of `firsts`: each used number for all its examples, padded."""

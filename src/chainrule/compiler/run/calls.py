@@ -12,50 +12,98 @@ from typing import Any, TypeVar
 import numpy as np
 
 from chainrule.compiler.backends.strict import StrictCode
+from chainrule.compiler.backends.strict_paths import total_along_paths
 from chainrule.compiler.pipeline import Code
 from chainrule.compiler.run.arguments import Examples
 from chainrule.compiler.run.machine import Machine
+from chainrule.compiler.run.paths import Paths
 from chainrule.compiler.run.threads import joined, spread, threads_for
 from chainrule.compiler.run.traced import Traced
-from chainrule.core.structure import batch_of
+from chainrule.core.structure import batch_of, difference
+from chainrule.core.value import Value
 
 T = TypeVar("T")
+Moment = np.ndarray | None  # the captured data that a path was chosen by; None where there is one path
+Part = tuple[Traced, Examples, np.ndarray]  # a path, the examples that take it, and their numbers
 Plan = list[tuple[range, Code]]  # runs, given by the first example of each, and the code for runs of that size
 
 
-def value_and_grad(traced: Traced, numbers: list[float]) -> tuple[float, np.ndarray]:
+def value_and_grad(traced: Traced, numbers: list[float], moment: Moment) -> tuple[float, np.ndarray]:
     """The result, which is one number, and its gradient with respect to `wrt`."""
-    code, machine = _run_one(traced, numbers, True)
+    code, machine = _run_one(traced, numbers, moment, True)
     value, gradient = float(machine.output[0]), traced.order(machine.gradient)
     code.give_back(machine)
     return value, gradient
 
 
-def results(traced: Traced, numbers: list[float]) -> list[float]:
+def results(traced: Traced, numbers: list[float], moment: Moment) -> list[float]:
     """All results."""
-    code, machine = _run_one(traced, numbers, False)
+    code, machine = _run_one(traced, numbers, moment, False)
     found: list[float] = machine.output.tolist()
     code.give_back(machine)
     return found
 
 
-def _run_one(traced: Traced, numbers: list[float], total: bool) -> tuple[Any, Any]:
+def _run_one(traced: Traced, numbers: list[float], moment: Moment, total: bool) -> tuple[Any, Any]:
     """Code for one example and one of its machines, after a run on these numbers; the caller gives it back."""
     used = np.array(numbers, dtype=np.float64)[traced.used]
     code: Any = traced.code(None, total, lambda: used)
     machine = code.take()
-    traced.load(machine)
+    traced.load(machine, moment=moment)
     machine.load("input", used)
     machine.run()
     return code, machine
 
 
-def sum_and_grad(traced: Traced, examples: Examples, divisor: int, threads: int | None) -> tuple[float, np.ndarray]:
-    """The sum of the results over the examples, divided by `divisor`; and its gradient."""
+def sum_and_grad(
+    paths: Paths, examples: Examples, divisor: int, threads: int | None
+) -> tuple[float, np.ndarray, list[Value]]:
+    """The sum of the results over the examples, divided by `divisor`; its gradient, and the Values that this is by."""
+    if paths.only is not None:
+        paths.only.check_scalar()
+        return (*_sum_and_grad(paths.only, examples, divisor, threads), paths.only.wrt)
+    parts, moment = _sorted(paths, examples)
+    for traced, _, _ in parts:
+        traced.check_scalar()
+    wrt = parts[0][0].wrt
+    if len(parts) == 1:
+        return (*_sum_and_grad(parts[0][0], parts[0][1], divisor, threads, moment), wrt)
+    if paths.source.strict:
+        value, gradient = _strict_sum_and_grad(parts, moment, 1.0 / divisor)
+        return value / divisor, gradient, wrt
+    totals = [_sum_and_grad(traced, own, 1, threads, moment) for traced, own, _ in parts]
+    gradient = np.sum([gradient for _, gradient in totals], axis=0)
+    return sum(value for value, _ in totals) / divisor, gradient / divisor, wrt
+
+
+def _strict_sum_and_grad(parts: list[Part], moment: Moment, seed: float) -> tuple[float, np.ndarray]:
+    """The sum of the results over the examples of several paths, and the gradient of `seed` times it."""
+    codes: list[Any] = [_plan(traced, own, True) for traced, own, _ in parts]
+    machines = [code.take() for code in codes]
+    for (traced, _, _), machine in zip(parts, machines, strict=True):
+        traced.load(machine, moment=moment)
+    turns = sorted((n, k, row) for k, (_, _, which) in enumerate(parts) for row, n in enumerate(which.tolist()))
+    rows, order = [own.matrix() for _, own, _ in parts], [(k, row) for _, k, row in turns]
+    value, gradient = total_along_paths(machines, rows, order, seed)
+    for code, machine in zip(codes, machines, strict=True):
+        code.give_back(machine)
+    return value, np.array([gradient.get(parameter, 0.0) for parameter in parts[0][0].wrt])
+
+
+def _sorted(paths: Paths, examples: Examples) -> tuple[list[Part], Moment]:
+    """The examples of each path, and their numbers; and the captured data that decided."""
+    parts, moment = paths.sort(examples.arguments())
+    return [(traced, examples.on(traced, which), which) for traced, which in parts], moment
+
+
+def _sum_and_grad(
+    traced: Traced, examples: Examples, divisor: int, threads: int | None, moment: Moment = None
+) -> tuple[float, np.ndarray]:
+    """The same for examples that take one path."""
     plan = _plan(traced, examples, True)
     if isinstance(plan, StrictCode):
         strict = plan.take()
-        traced.load(strict)
+        traced.load(strict, moment=moment)
         value, gradient = strict.total(examples.matrix(), seed=1.0 / divisor), traced.order(strict.gradient)
         plan.give_back(strict)
         return value / divisor, gradient
@@ -66,21 +114,36 @@ def sum_and_grad(traced: Traced, examples: Examples, divisor: int, threads: int 
         totals = np.add.reduceat(values[:, 0], range(0, len(values), section), dtype=np.float64)
         return list(zip(totals.tolist(), gradients, strict=True))
 
-    (value, gradient), *others = _run(traced, plan, threads, add_up)
+    (value, gradient), *others = _run(traced, plan, threads, moment, add_up)
     for more in others:
         value, gradient = value + more[0], gradient + more[1]
     return value / divisor, traced.order(gradient, divisor)
 
 
-def results_of_each(traced: Traced, examples: Examples, threads: int | None) -> Any:
+def results_of_each(paths: Paths, examples: Examples, threads: int | None) -> Any:
     """The result of each example, as arrays with a leading axis in the structure that the function returns."""
+    if (only := paths.only) is not None:
+        return batch_of(only.result, iter(_rows(only, examples, threads).T))
+    parts, moment = _sorted(paths, examples)
+    first = parts[0][0]
+    found = np.empty((examples.count, first.outputs))
+    for traced, own, which in parts:
+        if traced.result != first.result:
+            what = difference(first.result, traced.result, "the result")
+            raise TypeError(f"the examples of a batch must have results of one structure, on every path: {what}")
+        found[which] = _rows(traced, own, threads, moment)
+    return batch_of(first.result, iter(found.T))
+
+
+def _rows(traced: Traced, examples: Examples, threads: int | None, moment: Moment = None) -> np.ndarray:
+    """A row of results for each of the examples, which take one path."""
     plan = _plan(traced, examples, False)
     if isinstance(plan, StrictCode):
         strict = plan.take()
-        traced.load(strict)
+        traced.load(strict, moment=moment)
         rows = strict.run_many(examples.matrix())
         plan.give_back(strict)
-        return batch_of(traced.result, iter(rows.T))
+        return rows
     found = np.empty((examples.count, traced.outputs))
 
     def keep(machine: Machine, sections: list[range]) -> list[None]:
@@ -90,14 +153,18 @@ def results_of_each(traced: Traced, examples: Examples, threads: int | None) -> 
         by_run[:] = values.reshape(len(firsts), -1, traced.outputs)  # one row, if all examples have the same
         return []
 
-    _run(traced, plan, threads, keep)
-    return batch_of(traced.result, iter(found.T))
+    _run(traced, plan, threads, moment, keep)
+    return found
 
 
 def _plan(traced: Traced, examples: Examples, total: bool) -> StrictCode | Plan:
     """Runs of as many examples as the cache holds, and one of the rest; or code that takes examples node by node."""
+    if traced.is_node_by_node:
+        runs = [range(1)]
+    else:
+        runs = (_parts if traced.guards is None else _standard_parts)(examples.count, traced.most_examples)
     plan = []
-    for firsts in [range(1)] if traced.source.strict else _parts(examples.count, traced.most_examples):
+    for firsts in runs:
         code = traced.code(firsts.step, total, lambda: examples.matrix()[0])
         if isinstance(code, StrictCode):
             return code
@@ -115,14 +182,35 @@ def _parts(count: int, most: int) -> list[range]:
     return [part for part in (range(0, whole, most), range(whole, count, count - whole or 1)) if part]
 
 
-def _run(traced: Traced, plan: Plan, threads: int | None, read: Callable[[Machine, list[range]], list[T]]) -> list[T]:
+def _standard_parts(count: int, most: int) -> list[range]:
+    """The same in sizes that are powers of 8: how many examples take a path differs from batch to batch.
+
+    >>> _standard_parts(150, 4096)
+    [range(0, 128, 64), range(128, 144, 8), range(144, 150)]
+    """
+    parts, start, size = [], 0, 8 ** ((min(count, most).bit_length() - 1) // 3)
+    while start < count:
+        stop = start + (count - start) // size * size
+        if start < stop:
+            parts.append(range(start, stop, size))
+        start, size = stop, size // 8
+    return parts
+
+
+def _run(
+    traced: Traced,
+    plan: Plan,
+    threads: int | None,
+    moment: Moment,
+    read: Callable[[Machine, list[range]], list[T]],
+) -> list[T]:
     """What `read` returns for the sections of the batch, in order; it is given some of them and a machine to run.
 
     A section is given as the first examples of its runs. What `read` returns must not lie in the machine's memory.
     """
     results = []
     teams = [[code.take() for _ in range(threads_for(part, threads, code.seconds_per_run))] for part, code in plan]
-    traced.load(*[member for team in teams for member in team])
+    traced.load(*[member for team in teams for member in team], moment=moment)
     for (firsts, code), team in zip(plan, teams, strict=True):
         started = perf_counter()
         results += spread(firsts, team, read)

@@ -33,6 +33,7 @@ from chainrule.compiler.passes.layout import padded
 from chainrule.compiler.passes.program import ArrayProgram
 from chainrule.compiler.run.arguments import Examples, Traces
 from chainrule.compiler.run.machine import narrowed, places
+from chainrule.compiler.run.paths import Paths
 from chainrule.compiler.run.traced import Source, Traced
 from chainrule.compiler.run.turns import Turn, add_to_grad, compiling
 from chainrule.core.bulk import read_data, write_data
@@ -40,6 +41,7 @@ from chainrule.core.structure import batch_of
 from chainrule.core.value import Value
 from chainrule.optim import Optimizer
 
+MESH = "a mesh of devices"
 LOST = (
     "a process of this run has ended, or cannot be reached any more ({}): this one cannot go on without it. "
     "Start all processes again; a run with `checkpoint` goes on from there with `resume=True`"
@@ -68,12 +70,13 @@ class ShardedFunction:
         With `reduce=None`: the result for each example, and no gradient.
         """
         if reduce is None:
-            traced, examples = self._traces.on_examples(arrays)
+            paths, examples = self._traces.on_examples(arrays)
+            traced = paths.unbranched(MESH)
             (rows,) = self._run(results, traced, examples)
             return batch_of(traced.result, iter(rows[: examples.count].T))
-        traced, examples, divisor = self._traces.to_reduce(arrays, reduce)
-        value, gradient = self._sum_and_grad(traced, examples, divisor)
-        add_to_grad(traced.wrt, gradient)
+        paths, examples, divisor = self._traces.to_reduce(arrays, reduce)
+        value, gradient = self._sum_and_grad(paths, examples, divisor)
+        add_to_grad(paths.unbranched(MESH).wrt, gradient)
         return value
 
     def batch_value_and_grad(self, *arrays: Any, reduce: str = "mean") -> tuple[float, np.ndarray]:
@@ -83,7 +86,9 @@ class ShardedFunction:
     def __repr__(self) -> str:
         return f"<ShardedFunction {self._traces.source.name} on {self.devices}>"
 
-    def _sum_and_grad(self, traced: Traced, examples: Examples, divisor: int) -> tuple[float, np.ndarray]:
+    def _sum_and_grad(self, paths: Paths, examples: Examples, divisor: int) -> tuple[float, np.ndarray]:
+        traced = paths.unbranched(MESH)
+        traced.check_scalar()
         value, gradient = self._run(sums, traced, examples)
         return float(value) / divisor, traced.order(np.asarray(gradient), divisor)
 
@@ -123,7 +128,8 @@ class ShardedSteps:
         self.parameters = [optimizer.parameters[k] for k in self.places]
         self.names = list(optimizer.scalars())
         traces = Traces(Source(loss, self.parameters, "jax", dtype))
-        self.traced, examples = traces.on_examples(arrays, ("data.inputs", "data.targets"))
+        paths, examples = traces.on_examples(arrays, ("data.inputs", "data.targets"))
+        self.traced = paths.unbranched(MESH)
         self.traced.check_scalar()
         self.matrix: np.ndarray = examples.matrix()
         self._programs: dict[int, tuple[Layout, Executable]] = {}  # by the size of the batch

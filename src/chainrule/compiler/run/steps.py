@@ -19,7 +19,8 @@ from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Expre
 from chainrule.compiler.pipeline import Clock, Code
 from chainrule.compiler.run.arguments import Examples, Traces
 from chainrule.compiler.run.calls import sum_and_grad
-from chainrule.compiler.run.machine import Machine, places
+from chainrule.compiler.run.machine import Machine, Order, places
+from chainrule.compiler.run.paths import Paths
 from chainrule.compiler.run.threads import AT_ONCE, pieces
 from chainrule.compiler.run.traced import Source, Traced
 from chainrule.compiler.run.turns import borrowing_gradients, compiling, training
@@ -28,16 +29,17 @@ from chainrule.core.value import Value
 from chainrule.optim import Optimizer
 
 
-def train(traced: Traced, optimizer: Optimizer, examples: Examples, size: int, threads: int | None) -> list[float]:
+def train(paths: Paths, optimizer: Optimizer, examples: Examples, size: int, threads: int | None) -> list[float]:
     """Take a step on the mean of each `size` examples, and one on the rest; the losses before the updates."""
-    traced.check_scalar()
+    if paths.only is not None:
+        paths.only.check_scalar()
     whole, losses = examples.count // size * size, []
     with training(optimizer.parameters):
         for firsts in filter(None, (range(0, whole, size), range(whole, examples.count, examples.count - whole or 1))):
-            if steps := _compiled(traced, optimizer, firsts.step):
+            if paths.only and (steps := _compiled(paths.only, optimizer, firsts.step)):
                 losses += steps.run_through(examples, firsts)
-            else:
-                losses += _taken_one_by_one(traced, optimizer, examples, firsts, threads)
+            else:  # also if there are branches: each step may change the path
+                losses += _taken_one_by_one(paths, optimizer, examples, firsts, threads)
     return losses
 
 
@@ -61,24 +63,25 @@ def _compiled(traced: Traced, optimizer: Optimizer, size: int) -> Steps | None:
 
 
 def _taken_one_by_one(
-    traced: Traced, optimizer: Optimizer, examples: Examples, firsts: range, threads: int | None
+    paths: Paths, optimizer: Optimizer, examples: Examples, firsts: range, threads: int | None
 ) -> list[float]:
     """Steps of the optimizer's own `step`, each on the gradient of a batch, in one run of the program or many."""
-    if not set(optimizer.parameters) <= set(traced.wrt):
-        name = traced.source.name
+    parameters, wrt = optimizer.parameters, paths.only.wrt if paths.only else paths.source.wrt
+    if wrt is not None and not set(parameters) <= set(wrt):
+        name = paths.source.name
         raise ValueError(f"`optimizer` has parameters that are not in the `wrt` of `{name}`: give it those")
-    before, losses = np.empty(len(traced.wrt)), []
-    with borrowing_gradients(traced.wrt):
-        read_grad(traced.wrt, before)
+    before, losses = np.empty(len(parameters)), []
+    with borrowing_gradients(parameters):
+        read_grad(parameters, before)
         try:
             for first in firsts:
                 batch = examples.chosen(range(first, first + firsts.step))
-                value, gradient = sum_and_grad(traced, batch, batch.count, threads)
-                write_grad(traced.wrt, gradient)
+                value, gradient, by = sum_and_grad(paths, batch, batch.count, threads)
+                write_grad(parameters, Order(parameters, by)(gradient))
                 optimizer.step()
                 losses.append(value)
         finally:
-            write_grad(traced.wrt, before)
+            write_grad(parameters, before)
     return losses
 
 
@@ -198,7 +201,8 @@ class CompiledSteps(Steps):
     def __init__(
         self, loss: Callable[..., Any], inputs: Any, optimizer: Optimizer, backend: str = "llvm", dtype: str = "float64"
     ) -> None:
-        traced, numbers = Traces(Source(loss, optimizer.parameters, backend, dtype)).on_numbers([inputs])
+        traced, numbers, _ = Traces(Source(loss, optimizer.parameters, backend, dtype)).on_numbers([inputs])
+        traced.refuse_branches("a program of many steps on all examples (without `batch_size`)")
         traced.check_scalar()
         super().__init__(traced, optimizer)
         self.inputs = np.array(numbers)[traced.used]
@@ -221,8 +225,9 @@ class BatchSteps:
     def __init__(self, loss: Callable[..., Any], arrays: Sequence[Any], optimizer: Optimizer, dtype: str) -> None:
         traces = Traces(Source(loss, optimizer.parameters, dtype=dtype))
         self.optimizer = optimizer
-        self.traced, self.examples = traces.on_examples(arrays, ("data.inputs", "data.targets"))
+        self.paths, self.examples = traces.on_examples(arrays, ("data.inputs", "data.targets"))
+        self.traced = self.paths.known.paths[0]
 
     def run(self, numbers: Sequence[int], size: int) -> list[float]:
         """Take a step on each `size` of the examples with these numbers; the loss of each, before its update."""
-        return train(self.traced, self.optimizer, self.examples.chosen(numbers), size, None)
+        return train(self.paths, self.optimizer, self.examples.chosen(numbers), size, None)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -21,12 +22,24 @@ from chainrule.compiler.passes.program import ArrayProgram
 from chainrule.compiler.passes.results import lift_results, packed
 from chainrule.compiler.passes.stages import lift_in_stages
 from chainrule.compiler.pipeline import Clock, Code
+from chainrule.compiler.run.guards import Guards
 from chainrule.compiler.run.interface import exported
 from chainrule.compiler.run.machine import Machine, Order
 from chainrule.compiler.run.turns import compiling
+from chainrule.compiler.trace.branches import Branches, line_at
 from chainrule.compiler.trace.expand import expanded, has_derivatives
 from chainrule.compiler.trace.graph import Graph, graph_of
-from chainrule.compiler.trace.symbols import Constant, Symbol, TracingError, next_serial, tracing
+from chainrule.compiler.trace.symbols import (
+    BRANCH,
+    EARLIER,
+    KEPT,
+    STORE,
+    Constant,
+    Symbol,
+    TracingError,
+    next_serial,
+    tracing,
+)
 from chainrule.core.bulk import read_data
 from chainrule.core.code_lines import is_ours
 from chainrule.core.structure import Structure, build, difference, flatten, is_one_number, places
@@ -36,7 +49,9 @@ CACHE = 2**18  # bytes of a batch at a time: the fastest of 2**17 to 2**20 where
 LARGE_CACHE = 2**21  # the same where there are many parameters: each run reads them all and writes their gradients
 STORM = 8  # programs of one function; more of them draw a warning
 
-Run = tuple[Structure, Code | StrictCode]  # the arguments' structure, and what ran
+ONE_OF_MANY = "because its path is one of too many"
+
+Run = tuple[Structure, int, Code | StrictCode]  # the arguments' structure, the path's number, and what ran
 
 
 class _Thread(threading.local):
@@ -84,26 +99,37 @@ class Source:
         else:
             sizes = ["one example" if count in (None, 1) else f"{count} examples" for count in (before, examples)]
             what = f"the batch was of {sizes[0]} and is of {sizes[1]}"
-        depth, frame = 1, sys._getframe()
-        while frame.f_back and is_ours(frame.f_code):  # to the first line outside chainrule
-            depth, frame = depth + 1, frame.f_back
-        warnings.warn(
+        warn_the_user(
             f"`{self.name}` is being compiled over and over ({len(self.programs)} programs so far): {what}. Each "
-            "structure of arguments is compiled anew; give lists of equal lengths, or one batch size, where you can",
-            RuntimeWarning,
-            stacklevel=depth,
+            "structure of arguments is compiled anew; give lists of equal lengths, or one batch size, where you can"
         )
 
 
-class Traced:
-    """A function traced for one structure of arguments: the graph of one example, and code for it."""
+def warn_the_user(message: str) -> None:
+    """A RuntimeWarning at the first line outside chainrule."""
+    depth, frame = 1, sys._getframe()
+    while frame.f_back and is_ours(frame.f_code):
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(message, RuntimeWarning, stacklevel=depth)
 
-    def __init__(self, source: Source, structure: Structure, count: int) -> None:
-        self.source, self.structure, self.count = source, structure, count  # of numbers in the arguments
+
+class Traced:
+    """A function traced for one structure of arguments, and for the path that it takes on the `numbers` in them.
+
+    It has the graph of one example, and code for it. `guards` are the conditions of the path, None if there are none.
+    """
+
+    def __init__(self, source: Source, structure: Structure, numbers: Sequence[float]) -> None:
+        self.source, self.structure, self.count = source, structure, len(numbers)  # of numbers in the arguments
         self.clock, self.started = Clock(), next_serial()
+        self.number = 0  # among the paths of this structure; negative if it is not kept
+        self.places: dict[str, np.ndarray] = {}  # of captured Values among those of all paths, if there are several
+        self.others: list[Value] = []  # captured Values of a path that is not kept alone; their places are negative
+        self.others_data = np.zeros(0)
         self.result: Structure
         self.classes: dict[int, int]  # place of an argument that is a class index -> how many classes there are
-        self.traced_graph = graph = self._call()
+        self.guards: Guards | None
+        self.traced_graph = graph = self._call(numbers)
         self.used = np.array([symbol.place for symbol in graph.leaves("input")], dtype=np.int64)
         self.captured: dict[str, list[Value]] = {kind: graph.leaves(kind) for kind in ("parameter", "captured")}
         parameters = self.captured["parameter"]
@@ -120,14 +146,16 @@ class Traced:
         self._irregular: dict[tuple[bool, bool], str] = {}  # one example?, summed?: why these have no loops
         self._strict_codes: dict[bool, StrictCode] = {}
 
-    def _call(self) -> Graph:
+    def _call(self, numbers: Sequence[float]) -> Graph:
         """Call the function on symbols; the graph of what it returned."""
         name, arguments = self.source.name, [Symbol.argument(k) for k in range(self.count)]
+        given = {id(symbol): number for symbol, number in zip(arguments, numbers, strict=True)}
+        branches = Branches(given, _below)
         leaves: list[Any] = []
 
         def call() -> Structure:
             supply = iter(arguments)
-            with tracing(defers=not self.source.strict) as self.classes:
+            with tracing(branches, defers=not self.source.strict) as self.classes:
                 result = self.source.function(*[build(part, supply) for part in self.structure])
             return flatten(result, leaves, lambda leaf: _node(leaf, name))
 
@@ -138,11 +166,25 @@ class Traced:
         root = Symbol(packed(len(leaves)), tuple(leaves))
         graph: Graph = self.clock("trace", lambda: graph_of(root, self.source.wrt))
         if not {*map(id, graph.leaves("input"))} <= {*map(id, arguments)}:
-            raise TracingError(
-                f"`{name}` uses a traced number of an earlier trace, which some variable outside of it kept: "
-                "return such a number, or give it as an argument, rather than storing it"
-            )
+            raise TracingError(f"`{name}` {EARLIER}, {KEPT}: {STORE}")
+        self.guards = Guards.of(branches.met, self.started)
         return graph
+
+    def refuse_branches(self, deed: str) -> None:
+        """Refuse what needs one program for all numbers, if this is only the program of a path."""
+        if self.guards is not None:
+            raise TracingError(
+                f"{line_at(self.guards.lines[0])} branches on a number, and {deed} needs one program for all numbers, "
+                f"not one for each path: {BRANCH}"
+            )
+
+    def with_respect_to(self, wrt: list[Value]) -> Traced:
+        """The same trace and code, with gradients with respect to other Values."""
+        if wrt == self.wrt:
+            return self
+        other = copy.copy(self)
+        other.wrt, other.order = wrt, Order(wrt, self.captured["parameter"])
+        return other
 
     def check_classes(self, column: Callable[[int], np.ndarray]) -> None:
         """Refuse arguments that should be class indices and are not; `column` returns the numbers at a place."""
@@ -190,7 +232,7 @@ class Traced:
     @cached_property
     def graph(self) -> Graph:
         """The traced graph, with its derivatives as nodes like all others."""
-        return expanded(self.traced_graph) if has_derivatives(self.traced_graph) else self.traced_graph
+        return expanded(self.traced_graph)
 
     def exported(self, freeze: bool = False, whole: bool = True) -> ArrayProgram:
         """The program of one example for callers elsewhere; it takes the `whole` arguments, or what is used of them."""
@@ -220,6 +262,11 @@ class Traced:
 
     # Code, and the data it runs on.
 
+    @property
+    def is_node_by_node(self) -> bool:
+        """Whether no array program is wanted."""
+        return self.source.strict or self.number < 0
+
     def code(self, examples: int | None, total: bool, first: Callable[[], np.ndarray]) -> Code | StrictCode:
         """Code for one example (None) or a batch of `examples`; for their sum with its gradient if `total`.
 
@@ -232,15 +279,15 @@ class Traced:
                 run = self._runs.get((examples, total))
                 if run is None:  # still, after another thread's turn
                     code = self._array_code(examples, total) or self._strict_code(total, first)
-                    run = self._runs[examples, total] = self.structure, code
+                    run = self._runs[examples, total] = self.structure, self.number, code
         self.source.ran(run)
-        return run[1]
+        return run[2]
 
     def _array_code(self, examples: int | None, total: bool) -> Code | None:
         kind = examples is None, total
-        if self.source.strict or kind in self._irregular:
+        if self.is_node_by_node or kind in self._irregular:
             return None
-        self.source.count_program(self.structure, examples)
+        self._count(examples)
         try:
             one, gradient = self.lifted, total and bool(self.wrt)
             program = one if examples is None else self.clock("batch", lambda: batched(one, examples, total))
@@ -251,19 +298,38 @@ class Traced:
             self._irregular[kind] = f"because {error.reason}"
             return None
 
+    def _count(self, examples: int | None) -> None:
+        """Note that a program is being compiled; of a function that branches, the first for each structure."""
+        if self.guards is None or not (self.number or self._runs):
+            self.source.count_program(self.structure, examples)
+
     def _strict_code(self, total: bool, first: Callable[[], np.ndarray]) -> StrictCode:
         if total not in self._strict_codes:
-            self.source.count_program(self.structure, None)
+            self._count(None)
             graph, results, numbers = self.graph, self.graph.operands[-1], first().tolist()
             own = Graph(graph.rules[:-1], graph.operands[:-1], graph.nodes[:-1])
-            gradient, reason = total and bool(self.wrt), next(iter(self._irregular.values()), AS_ASKED)
+            why = AS_ASKED if self.number >= 0 else ONE_OF_MANY
+            gradient, reason = total and bool(self.wrt), next(iter(self._irregular.values()), why)
             self._strict_codes[total] = self.clock(
                 "nodes", lambda: StrictCode(own, gradient, reason, results, numbers, self.started)
             )
         return self._strict_codes[total]
 
-    def load(self, *machines: Machine | StrictMachine) -> None:
-        """Give machines the captured Values' data, all of it as of one moment, even while another thread trains."""
+    def data_at(self, moment: np.ndarray) -> np.ndarray:
+        """What `places` are the places in."""
+        return np.concatenate([moment, self.others_data]) if self.others else moment
+
+    def load(self, *machines: Machine | StrictMachine, moment: np.ndarray | None = None) -> None:
+        """Give machines the captured Values' data, all of it as of one moment, even while another thread trains.
+
+        A `moment` has the data with which the guards were checked.
+        """
+        if moment is not None:
+            data = self.data_at(moment)
+            for kind, places in self.places.items():
+                for machine in machines:
+                    machine.load(kind, data[places])
+            return
         if len(machines) == len(self._read) == 1:
             machines[0].load_data(*self._read[0])
             return
@@ -273,6 +339,12 @@ class Traced:
             for machine in machines:
                 machine.load(kind, numbers[start : start + len(nodes)])
             start += len(nodes)
+
+
+def _below(derivative: Any) -> Iterable[tuple[Any, tuple[int, ...], Any]]:
+    """The rules, operands and nodes of a derivative that was put off, and of what it was made of."""
+    graph = expanded(graph_of(Symbol(packed(1), (derivative,)), ()))
+    return zip(graph.rules, graph.operands, graph.nodes, strict=True)
 
 
 def _node(leaf: Any, name: str) -> Any:

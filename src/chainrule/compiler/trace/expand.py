@@ -23,6 +23,8 @@ def has_derivatives(graph: Graph) -> bool:
 
 def expanded(graph: Graph) -> Graph:
     """The graph with a sweep's nodes in place of each node that stands for it. It has the same leaves."""
+    if not has_derivatives(graph):
+        return graph
     expansion = _Expansion()
     found: list[Any] = []  # for each node of the graph: a node of the new one, a number, or a list of them
     for rule, operands, node in zip(graph.rules, graph.operands, graph.nodes, strict=True):

@@ -1,14 +1,14 @@
 """Symbols: the numbers that a function is traced on.
 
 A Symbol has no number yet. Arithmetic on Symbols, Values and plain numbers records nodes, as arithmetic on Values does,
-and `graph_of` lays out both kinds flat. Code that needs the number itself (`if x > 0`, `float(x)`, `x.data`) would
-freeze one example's answer into the program, so it raises an error that names the user's line. The same goes for a
-Value that the function captures: it has a number, but that number may change before the next call.
+and `graph_of` lays out both kinds flat. Code that asks whether a condition is true (`if x > 0`) goes one way, which is
+noted (see `branches`). Code that needs the number itself (`float(x)`, `x.data`) would freeze one example's number into
+the program, so it raises an error that names the user's line. The same goes for a Value that the function captures: it
+has a number, but that number may change before the next call.
 """
 
 from __future__ import annotations
 
-import linecache
 import os
 import sys
 import threading
@@ -18,6 +18,7 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
 from chainrule import ops
+from chainrule.compiler.trace.branches import Branches, Place, UnknownNumberError, line_at
 from chainrule.core.code_lines import is_ours
 from chainrule.core.recording import current_tracer, detach, is_tracing, traced
 from chainrule.core.value import Value
@@ -44,6 +45,9 @@ NUMBERS = (
 KEYS = "compare it, as in chainrule.where(x == 2.0, a, b), or let the function capture what does not change"
 CONDITIONS = "compare each with something, as in (x > 0) & (y > 0)"
 OPPOSITE = "write the opposite comparison (x <= 0 for the opposite of x > 0), or 1.0 - (condition)"
+EARLIER = "uses a traced number of an earlier trace"
+KEPT = "which some variable outside of it kept"
+STORE = "return such a number, or give it as an argument, rather than storing it"
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 CHANGES = "whose number may be different at the next call"
 AS_IT_IS = (
@@ -56,16 +60,43 @@ class TracingError(TypeError):
     """A function that is being traced asked for a number that only a call has. Says where, and what to write instead.
 
     >>> from chainrule.compiler import compile
-    >>> compile(lambda x: 1.0 if x > 0 else 2.0)(3.0)
+    >>> compile(lambda x: 2.0 * x.data)(3.0)
     Traceback (most recent call last):
     ...
-    chainrule.compiler.trace.symbols.TracingError: ...chainrule.where...
+    chainrule.compiler.trace.symbols.TracingError: ...reads `.data`...
     """
 
 
 def _condition(rule: ops.Op) -> Callable[[Any, Any], Any]:
     """The method for a comparison: a condition that is 1.0 or 0.0 once the numbers are known."""
-    return lambda self, other: self._operate(rule, (self, other))
+    return lambda self, other: _compared(rule, self, other)
+
+
+def _compared(rule: ops.Op, left: Any, right: Any) -> Any:
+    """The condition; or the answer where eager code compares nodes, which are equal if they are the same one."""
+    if rule in (ops.eq, ops.ne) and _is_value(left) and _is_value(right):
+        return (left is right) == (rule is ops.eq)
+    condition = Symbol._operate(rule, (left, right))
+    if condition is not NotImplemented:
+        condition._is_value = False
+    return condition
+
+
+def _is_value(given: Any) -> bool:
+    """Whether it would be a Value if the function were called on plain numbers: it depends on a captured Value."""
+    if not isinstance(given, (Symbol, Value)):
+        return False
+    seen, pending, found = {id(given)}, [given], False
+    while pending and not found:
+        node = pending.pop()
+        known = getattr(node, "_is_value", None)
+        found = bool(known) or (isinstance(node, Value) and not (node._constant or node._operands))
+        fresh = [operand for operand in node._operands if known is None and id(operand) not in seen]
+        seen.update(map(id, fresh))
+        pending += fresh
+    if isinstance(given, Symbol):
+        given._is_value = found
+    return found
 
 
 def _joining(rule: ops.Op) -> Callable[[Any, Any], Any]:
@@ -94,7 +125,7 @@ class Symbol(ops.Carrier):
     Symbol(+)
     """
 
-    __slots__ = ("_operands", "_rule", "_serial", "place")
+    __slots__ = ("_is_value", "_operands", "_rule", "_serial", "place")
 
     _constant = False
     requires_grad = True
@@ -104,6 +135,7 @@ class Symbol(ops.Carrier):
     def __init__(self, rule: ops.Op | None, operands: tuple[Any, ...], place: int = -1) -> None:
         self._rule, self._operands = rule, operands
         self._serial, self.place = next_serial(), place
+        self._is_value: bool | None = None  # unknown
 
     @classmethod
     def argument(cls, place: int) -> Symbol:
@@ -147,12 +179,14 @@ class Symbol(ops.Carrier):
             _refuse("looks a traced number up in a set, a dict or a cache", KEYS)
         return object.__hash__(self)
 
-    def __bool__(self) -> NoReturn:
-        if self._rule is None or self._rule.name not in COMPARISONS:
+    def __bool__(self) -> bool:
+        branches = _this_thread.branches
+        if branches is None:
             _refuse("branches on a traced number", BRANCH)
-        if any(isinstance(operand, Symbol) for operand in self._operands):
-            _refuse("branches on a comparison of traced numbers", BRANCH, "which have no numbers yet")
-        _refuse("branches on a comparison of a Value", BRANCH, CHANGES)
+        try:
+            return branches.is_true(self, _users_frame(sys._getframe(1)))
+        except UnknownNumberError:
+            _refuse(EARLIER, STORE, KEPT)
 
     __float__ = _refused("turns a traced number into a float", NUMBER)
     __complex__ = _refused("turns a traced number into a complex one", NUMBER)
@@ -210,6 +244,7 @@ class Constant:
 
 
 class _Thread(threading.local):
+    branches: Branches | None = None  # of the trace under way
     refusal: TracingError | None = None  # the first of a trace: code that caught it would continue with other numbers
     classes: dict[int, int] = {}  # noqa: RUF012  # replaced at the start of a trace
 
@@ -218,15 +253,15 @@ _this_thread = _Thread()
 
 
 @contextmanager
-def tracing(defers: bool = False) -> Iterator[dict[int, int]]:
+def tracing(branches: Branches | None = None, defers: bool = False) -> Iterator[dict[int, int]]:
     """While a function is traced, errors about Symbols and captured Values name the user's line.
 
-    If the trace `defers`, derivatives become nodes of op `Derivatives`; otherwise they are nodes like all others.
-
-    Yields a dict that will map the places of arguments that must be class indices to their number of classes.
+    Conditions are answered by `branches`. If the trace `defers`, derivatives become nodes of op `Derivatives`;
+    otherwise they are nodes like all others. Yields a dict that will map the places of arguments that must be class
+    indices to their number of classes.
     """
-    before = _this_thread.classes, _this_thread.refusal
-    _this_thread.classes, _this_thread.refusal = {}, None
+    before = _this_thread.classes, _this_thread.refusal, _this_thread.branches
+    _this_thread.classes, _this_thread.refusal, _this_thread.branches = {}, None, branches
     try:
         with traced(_Tracer(defers)):
             yield _this_thread.classes
@@ -237,9 +272,9 @@ def tracing(defers: bool = False) -> Iterator[dict[int, int]]:
     except TypeError as error:
         if "Symbol" not in str(error) or (place := _users_place(error.__traceback__)) is None:
             raise
-        raise TracingError(f"{_line(*place)} does not accept a traced number ({error}): {AS_IT_IS}") from error
+        raise TracingError(f"{line_at(place)} does not accept a traced number ({error}): {AS_IT_IS}") from error
     finally:
-        _this_thread.classes, _this_thread.refusal = before
+        _this_thread.classes, _this_thread.refusal, _this_thread.branches = before
 
 
 def refuse_numbers(deed: str, remedy: str = NUMBERS) -> None:
@@ -259,8 +294,8 @@ class _Tracer:
         if not is_tracing():
             return None
         if isinstance(deed, str):
-            _refuse(deed, BRANCH if deed.startswith("branches") else CAPTURED, CHANGES)
-        condition = Symbol._operate(deed, (left, right))
+            _refuse(deed, CAPTURED, CHANGES)
+        condition = _compared(deed, left, right)
         return None if condition is NotImplemented else condition
 
     def refuse(self, deed: str, remedy: str) -> NoReturn:
@@ -286,17 +321,20 @@ def _is_condition(given: Any) -> bool:
 
 
 def _refuse(deed: str, remedy: str, why: str = "which has no number yet") -> NoReturn:
-    frame: FrameType | None = sys._getframe(1)
-    while frame and not _is_users(frame):
-        frame = frame.f_back
-    place = _line(frame.f_code.co_filename, frame.f_lineno) if frame else "the traced function"
-    error = TracingError(f"{place} {deed}, {why}: {remedy}")
-    if is_tracing() and deed.startswith(("branches", "reads", "turns")):  # code may recover from the other refusals
+    error = TracingError(f"{line_at(_users_frame(sys._getframe(1)))} {deed}, {why}: {remedy}")
+    if is_tracing() and deed.startswith(("reads", "turns", EARLIER)):  # code may recover from the other refusals
         _this_thread.refusal = _this_thread.refusal or error
     raise error
 
 
-def _users_place(traceback: TracebackType | None) -> tuple[str, int] | None:
+def _users_frame(frame: FrameType | None) -> Place | None:
+    """The file and line of the innermost frame of user code, from this one outwards."""
+    while frame and not _is_users(frame):
+        frame = frame.f_back
+    return (frame.f_code.co_filename, frame.f_lineno) if frame else None
+
+
+def _users_place(traceback: TracebackType | None) -> Place | None:
     """The file and line of the innermost frame of user code."""
     found = None
     while traceback:
@@ -310,8 +348,3 @@ def _is_users(frame: FrameType) -> bool:
     """Whether this is user code: neither ours nor a library's."""
     name = frame.f_code.co_filename
     return not is_ours(frame.f_code) and not name.startswith(STANDARD_LIBRARY) and "site-packages" not in name
-
-
-def _line(filename: str, number: int) -> str:
-    code = linecache.getline(filename, number).strip()
-    return f"{filename}:{number}: `{code}`" if code else f"{filename}:{number}:"
