@@ -23,16 +23,16 @@ from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.naming import ArgumentNames, argument_spans, names_of_parameters
 from chainrule.compiler.passes.program import ArrayProgram
 from chainrule.compiler.run import calls, steps
-from chainrule.compiler.run.arguments import Traces, number
+from chainrule.compiler.run.arguments import Traces, number, structure_of
 from chainrule.compiler.run.interface import frozen
 from chainrule.compiler.run.threads import check_threads
-from chainrule.compiler.run.traced import Source, Traced
+from chainrule.compiler.run.traced import Source, Traced, called
 from chainrule.compiler.run.turns import add_to_grad
 from chainrule.compiler.trace.symbols import Symbol, refuse_numbers
 from chainrule.core.arguments import whole_number
 from chainrule.core.display import shown
 from chainrule.core.recording import constant, is_tracing
-from chainrule.core.structure import build, flatten, is_one_number
+from chainrule.core.structure import Named, build, is_one_number
 from chainrule.core.value import Value
 from chainrule.nn import Module
 from chainrule.optim import Optimizer
@@ -76,17 +76,19 @@ class CompiledFunction:
         function = copy.deepcopy(self.function, memo)
         return self if function is self.function else self._like_this(function, copy.deepcopy(self._source.wrt, memo))
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
         """The result for these inputs; adds the gradient to `wrt` as `backward()` would, if the result is one number.
 
-        Called by a function that is being traced, it becomes part of that function.
+        Numbers may be nested in lists, tuples, dicts and arrays. None, strings and a bool are not numbers: there is a
+        program for each. Called by a function that is being traced, it becomes part of that function.
 
-        >>> program = CompiledFunction(lambda x, y: [x + y, (x * y,)])
-        >>> program(2.0, 3.0)
-        [5.0, (6.0,)]
+        >>> program = CompiledFunction(lambda x, y, swap=False: [y, x] if swap else [x + y, (x * y,)])
+        >>> program(2.0, 3.0), program(2.0, 3.0, swap=True)
+        ([5.0, (6.0,)], [3.0, 2.0])
         """
+        inputs = (*inputs, Named(named)) if named else inputs
         if is_tracing():
-            return self.function(*_nodes(inputs))
+            return called(self.function, _nodes(inputs))
         traced, numbers, moment = self._traces.on_numbers(inputs)
         if not is_one_number(traced.result):
             return build(traced.result, iter(calls.results(traced, numbers, moment)), dtype=np.float64)
@@ -95,10 +97,10 @@ class CompiledFunction:
         return build(traced.result, iter([value]), dtype=np.float64)
 
     @overload
-    def value_and_grad(self, *inputs: Any, argnums: None = None) -> tuple[float, np.ndarray]: ...
+    def value_and_grad(self, *inputs: Any, argnums: None = None, **named: Any) -> tuple[float, np.ndarray]: ...
     @overload
-    def value_and_grad(self, *inputs: Any, argnums: Argnums) -> tuple[Any, Any]: ...
-    def value_and_grad(self, *inputs: Any, argnums: Argnums | None = None) -> tuple[Any, Any]:
+    def value_and_grad(self, *inputs: Any, argnums: Argnums, **named: Any) -> tuple[Any, Any]: ...
+    def value_and_grad(self, *inputs: Any, argnums: Argnums | None = None, **named: Any) -> tuple[Any, Any]:
         """The result and its gradient with respect to `wrt`, from the captured Values' present data; changes no Value.
 
         With `argnums` the gradient is with respect to these arguments instead, and structured like them. It is what
@@ -112,9 +114,9 @@ class CompiledFunction:
         (18.0, 9.0)
         """
         if argnums is not None:
-            return self._by_arguments(argnums)(*inputs)  # type: ignore[no-any-return]
+            return self._by_arguments(argnums)(*inputs, **named)  # type: ignore[no-any-return]
         refuse_numbers("calls `value_and_grad` of a compiled function")
-        traced, numbers, moment = self._traces.on_numbers(inputs)
+        traced, numbers, moment = self._traces.on_numbers((*inputs, Named(named)) if named else inputs)
         traced.check_scalar()
         return calls.value_and_grad(traced, numbers, moment)
 
@@ -317,7 +319,7 @@ class CompiledFunction:
 def _nodes(inputs: Sequence[Any]) -> list[Any]:
     """The inputs of a function that becomes part of another: its plain numbers are constants of the graph."""
     leaves: list[Any] = []
-    structures = [flatten(given, leaves, partial(_node, k)) for k, given in enumerate(inputs)]
+    structures = [structure_of(given, leaves, partial(_node, k)) for k, given in enumerate(inputs)]
     supply = iter(leaves)
     return [build(structure, supply) for structure in structures]
 

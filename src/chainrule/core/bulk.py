@@ -47,7 +47,7 @@ else:
                 if value.requires_grad:
                     value.grad += number
 
-    def fill(structure: Any, thing: Any, numbers: Any, array_type: type) -> bool:
+    def fill(structure: Any, thing: Any, numbers: Any, array_type: type, static_type: type) -> bool:
         """Copy the numbers in `thing` into an array, if it has this structure and that is quick; whether it did."""
         return False
 

@@ -35,6 +35,24 @@ class Keys:
         return self.kind(zip(self.keys, entries, strict=True))
 
 
+@dataclass(frozen=True)
+class Static:
+    """What makes something that has no numbers in it, such as a string or None: the thing itself.
+
+    >>> Static("tanh")([])
+    'tanh'
+    """
+
+    value: Hashable
+
+    def __call__(self, entries: Sequence[Any]) -> Any:
+        return self.value
+
+
+class Named(dict[str, Any]):
+    """Arguments that were given by name, as one more argument."""
+
+
 def made(kind: Any, entries: Sequence[Any]) -> Any:
     """What a structure of this kind is with these entries: a list, a tuple, a named tuple or a dict of them.
 
@@ -44,10 +62,13 @@ def made(kind: Any, entries: Sequence[Any]) -> Any:
     return getattr(kind, "_make", kind)(entries)  # `_make` is what a named tuple is made by
 
 
-def flatten(thing: Any, leaves: list[Any], accept: Callable[[Any], Any], floats: bool = False) -> Structure:
+def flatten(
+    thing: Any, leaves: list[Any], accept: Callable[[Any], Any], floats: bool = False, static: bool = False
+) -> Structure:
     """Returns the structure of `thing`; appends `accept(number)` to `leaves` for each number, from left to right.
 
-    With `floats`, floats are appended as they are, which is fast for long lists and arrays.
+    With `floats`, floats are appended as they are, which is fast for long lists and arrays. If `static`, strings and
+    None are part of the structure.
 
     >>> numbers = []
     >>> flatten([1, {"w": 2.5}], numbers, float) == (list, (NUMBER, (Keys(("w",)), (NUMBER,))))
@@ -60,9 +81,12 @@ def flatten(thing: Any, leaves: list[Any], accept: Callable[[Any], Any], floats:
         if floats and set(map(type, thing)) == {float}:
             leaves.extend(thing)
             return kind, (NUMBER,) * len(thing)
-        return kind, tuple([flatten(entry, leaves, accept, floats) for entry in thing])
-    if kind is dict or kind is OrderedDict:
-        return Keys(tuple(thing), kind), tuple([flatten(entry, leaves, accept, floats) for entry in thing.values()])
+        return kind, tuple([flatten(entry, leaves, accept, floats, static) for entry in thing])
+    if kind in (dict, OrderedDict, Named):
+        entries = [flatten(entry, leaves, accept, floats, static) for entry in thing.values()]
+        return Keys(tuple(thing), kind), tuple(entries)
+    if static and (thing is None or kind is str):
+        return Static(thing), ()
     if is_array(thing):
         numbers = thing.reshape(-1).tolist()
         leaves.extend(numbers if floats and thing.dtype.kind in "fiub" and thing.ndim else map(accept, numbers))
@@ -186,6 +210,8 @@ def words(structure: Structure) -> str:
         return "a number"
     kind, parts = structure
     if isinstance(kind, Keys):
-        kind_of_dict = "a dict" if kind.kind is dict else "an OrderedDict"
+        kind_of_dict = {"dict": "a dict", "Named": "names"}.get(kind.kind.__name__, "an OrderedDict")
         return f"{kind_of_dict} of {', '.join(map(repr, kind.keys)) or 'nothing'}"
+    if isinstance(kind, Static):
+        return repr(kind.value)
     return f"an array of shape {parts}" if kind is ARRAY else f"a {kind.__name__} of {len(parts)}"

@@ -3,10 +3,11 @@
 static PyObject *number_name; /* "number": the structure of a number (core/structure.py) */
 static PyObject *array_name;  /* "array" */
 static PyObject *keys_name, *kind_name; /* the attributes of a dict's structure */
+static PyObject *value_name;  /* "value", that of something without numbers */
 
 typedef struct {
     double *next, *end;
-    PyTypeObject *array_type; /* numpy.ndarray, or NULL if there are none */
+    PyTypeObject *array_type, *static_type; /* numpy.ndarray; the kind of what has no numbers */
 } Room;
 
 static int same_key(PyObject *a, PyObject *b)
@@ -56,9 +57,14 @@ static int fill_from_array(PyObject *shape, PyObject *array, Room *room)
 static int fill(PyObject *structure, PyObject *thing, Room *room) /* whether the thing has that structure */
 {
     if (structure == number_name) {
-        if (!PyFloat_CheckExact(thing) || room->next == room->end)
+        if (room->next == room->end)
             return 0;
-        *room->next++ = PyFloat_AS_DOUBLE(thing);
+        if (PyFloat_CheckExact(thing))
+            *room->next++ = PyFloat_AS_DOUBLE(thing);
+        else if (!PyLong_CheckExact(thing) || ((*room->next++ = PyLong_AsDouble(thing)) == -1.0 && PyErr_Occurred())) {
+            PyErr_Clear(); /* too large: the error is for others to explain */
+            return 0;
+        }
         return 1;
     }
     if (!PyTuple_CheckExact(structure) || PyTuple_GET_SIZE(structure) != 2)
@@ -68,6 +74,13 @@ static int fill(PyObject *structure, PyObject *thing, Room *room) /* whether the
         return 0;
     if (kind == array_name)
         return fill_from_array(parts, thing, room);
+    if (Py_IS_TYPE(kind, room->static_type)) { /* no numbers: it must be the same thing */
+        PyObject *value = PyObject_GetAttr(kind, value_name);
+        int same = value != NULL && same_key(value, thing);
+        Py_XDECREF(value);
+        PyErr_Clear();
+        return same;
+    }
     if (Py_EnterRecursiveCall(" in an argument")) {
         PyErr_Clear();
         return 0;
@@ -87,12 +100,13 @@ static int fill(PyObject *structure, PyObject *thing, Room *room) /* whether the
 
 static PyObject *native_fill(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    PyObject *structure, *thing, *array_type;
+    PyObject *structure, *thing, *array_type, *static_type;
     Py_buffer buffer;
-    if (!PyArg_ParseTuple(args, "OOw*O!", &structure, &thing, &buffer, &PyType_Type, &array_type))
+    if (!PyArg_ParseTuple(args, "OOw*O!O!", &structure, &thing, &buffer, &PyType_Type, &array_type, &PyType_Type,
+                          &static_type))
         return NULL;
     double *start = buffer.buf, *end = start + buffer.len / (Py_ssize_t)sizeof(double);
-    Room room = {start, end, (PyTypeObject *)array_type};
+    Room room = {start, end, (PyTypeObject *)array_type, (PyTypeObject *)static_type};
     int filled = fill(structure, thing, &room) && room.next == end;
     PyBuffer_Release(&buffer);
     return PyBool_FromLong(filled);

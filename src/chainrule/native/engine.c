@@ -232,7 +232,9 @@ PyMODINIT_FUNC PyInit__native(void)
     array_name = PyUnicode_InternFromString("array");
     keys_name = PyUnicode_InternFromString("keys");
     kind_name = PyUnicode_InternFromString("kind");
-    if (!code_name || !backward_name || !number_name || !array_name || !keys_name || !kind_name || read_table() < 0)
+    value_name = PyUnicode_InternFromString("value");
+    if (!code_name || !backward_name || !number_name || !array_name || !keys_name || !kind_name || !value_name ||
+        read_table() < 0)
         return NULL;
     PyObject *module = PyModule_Create(&module_definition);
     PyObject *type = module ? PyType_FromSpec(&value_spec) : NULL;

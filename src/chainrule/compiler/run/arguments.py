@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
 from typing import Any
@@ -15,9 +15,12 @@ from chainrule.compiler.run.paths import Paths
 from chainrule.compiler.run.traced import Source, Traced
 from chainrule.compiler.run.turns import compiling
 from chainrule.compiler.trace.symbols import refuse_numbers
-from chainrule.core.structure import ARRAY, NUMBER, Structure, difference, flatten
+from chainrule.core.bulk import fill
+from chainrule.core.structure import ARRAY, NUMBER, Keys, Named, Static, Structure, difference, flatten
 from chainrule.core.value import Value
 from chainrule.ops import as_float
+
+MOST_RECENT = 4  # structures that arguments are compared with before theirs is found
 
 
 class Traces:
@@ -26,16 +29,31 @@ class Traces:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.by_structure: dict[Structure, Paths] = {}
+        self._recent: tuple[tuple[Structure, Paths], ...] = ()
 
-    def on_numbers(self, inputs: Sequence[Any]) -> tuple[Traced, list[float], np.ndarray | None]:
+    def on_numbers(self, inputs: Sequence[Any]) -> tuple[Traced, np.ndarray, np.ndarray | None]:
         """The trace for these arguments, the numbers in them, and the captured data that it is for (see `Paths.of`)."""
-        numbers: list[float] = []
-        structure = tuple([flatten(given, numbers, partial(number, k), True) for k, given in enumerate(inputs)])
-        paths = self.by_structure.get(structure) or self._begin(structure, numbers)
+        paths, numbers = self._as_before(tuple(inputs)) or self._flattened(inputs)
         traced, moment = paths.of(numbers)
         if traced.classes:
-            traced.check_classes(lambda place: np.array(numbers[place : place + 1]))
+            traced.check_classes(lambda place: numbers[place : place + 1])
         return traced, numbers, moment
+
+    def _as_before(self, inputs: tuple[Any, ...]) -> tuple[Paths, np.ndarray] | None:
+        """The numbers, if they are arranged as in a recent call: then their structure need not be found again."""
+        for structure, paths in self._recent:
+            numbers = np.empty(paths.count)
+            if fill((tuple, structure), inputs, numbers, np.ndarray, Static):
+                return paths, numbers
+        return None
+
+    def _flattened(self, inputs: Sequence[Any]) -> tuple[Paths, np.ndarray]:
+        numbers: list[float] = []
+        structure = tuple([structure_of(given, numbers, partial(number, k)) for k, given in enumerate(inputs)])
+        paths = self.by_structure.get(structure) or self._begin(structure, numbers)
+        others = [(other, known) for other, known in self._recent if known is not paths]
+        self._recent = ((structure, paths), *others)[:MOST_RECENT]
+        return paths, np.array(numbers, dtype=np.float64)
 
     def on_examples(self, arrays: Sequence[Any], names: Sequence[str] = ()) -> tuple[Paths, Examples]:
         """The traces for examples of these arguments, which have a leading axis, and all of their examples."""
@@ -69,6 +87,19 @@ class Traces:
             if structure not in self.by_structure:
                 self.by_structure[structure] = Paths(self.source, structure, numbers)
             return self.by_structure[structure]
+
+
+def structure_of(argument: Any, numbers: list[Any], accept: Callable[[Any], Any]) -> Structure:
+    """The structure of an argument; appends its numbers. None, strings and a bool are part of the structure.
+
+    Bools inside of lists are numbers: they are data, rather than something that a function is told.
+    """
+    if type(argument) is bool:
+        return Static(argument), ()
+    if type(argument) is Named:
+        parts = [structure_of(entry, numbers, accept) for entry in argument.values()]
+        return Keys(tuple(argument), Named), tuple(parts)
+    return flatten(argument, numbers, accept, floats=True, static=True)
 
 
 def number(k: int, given: Any) -> float:

@@ -28,7 +28,7 @@ Part = tuple[Traced, Examples, np.ndarray]  # a path, the examples that take it,
 Plan = list[tuple[range, Code]]  # runs, given by the first example of each, and the code for runs of that size
 
 
-def value_and_grad(traced: Traced, numbers: list[float], moment: Moment) -> tuple[float, np.ndarray]:
+def value_and_grad(traced: Traced, numbers: np.ndarray, moment: Moment) -> tuple[float, np.ndarray]:
     """The result, which is one number, and its gradient with respect to `wrt`."""
     code, machine = _run_one(traced, numbers, moment, True)
     value, gradient = float(machine.output[0]), traced.order(machine.gradient)
@@ -36,7 +36,7 @@ def value_and_grad(traced: Traced, numbers: list[float], moment: Moment) -> tupl
     return value, gradient
 
 
-def results(traced: Traced, numbers: list[float], moment: Moment) -> list[float]:
+def results(traced: Traced, numbers: np.ndarray, moment: Moment) -> list[float]:
     """All results."""
     code, machine = _run_one(traced, numbers, moment, False)
     found: list[float] = machine.output.tolist()
@@ -44,9 +44,9 @@ def results(traced: Traced, numbers: list[float], moment: Moment) -> list[float]
     return found
 
 
-def _run_one(traced: Traced, numbers: list[float], moment: Moment, total: bool) -> tuple[Any, Any]:
+def _run_one(traced: Traced, numbers: np.ndarray, moment: Moment, total: bool) -> tuple[Any, Any]:
     """Code for one example and one of its machines, after a run on these numbers; the caller gives it back."""
-    used = np.array(numbers, dtype=np.float64)[traced.used]
+    used = numbers if traced.uses_all else numbers[traced.used]
     code: Any = traced.code(None, total, lambda: used)
     machine = code.take()
     traced.load(machine, moment=moment)

@@ -56,7 +56,7 @@ class Paths:
     """The traces for one structure of arguments; the first is that of the path which `numbers` take."""
 
     def __init__(self, source: Source, structure: Structure, numbers: Sequence[float]) -> None:
-        self.source, self.structure = source, structure
+        self.source, self.structure, self.count = source, structure, len(numbers)
         self.known = Known()
         self._latest = 0  # the number of the path that was taken last
         self._not_kept: Traced | None = None  # the last such trace
@@ -73,13 +73,13 @@ class Paths:
         self.known.paths[0].refuse_branches(deed)
         return self.known.paths[0]
 
-    def of(self, numbers: list[float]) -> tuple[Traced, np.ndarray | None]:
+    def of(self, numbers: np.ndarray) -> tuple[Traced, np.ndarray | None]:
         """The trace for these arguments, and the captured Values' data that decided on it."""
         if self.only is not None:
             return self.only, None
         latest, known = self._latest, self.known
         traced: Traced | None = known.paths[latest]
-        moment, row, agreed = known.moment(), np.array([numbers], dtype=np.float64), 0
+        moment, row, agreed = known.moment(), numbers[None], 0
         while traced is not None:
             guards = _guards(traced)
             k = -1 if len(guards) == agreed else int(guards.differences(row, moment)[0])

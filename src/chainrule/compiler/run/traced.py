@@ -42,7 +42,7 @@ from chainrule.compiler.trace.symbols import (
 )
 from chainrule.core.bulk import read_data
 from chainrule.core.code_lines import is_ours
-from chainrule.core.structure import Structure, build, difference, flatten, is_one_number, places
+from chainrule.core.structure import Named, Structure, build, difference, flatten, is_one_number, places
 from chainrule.core.value import Value
 
 CACHE = 2**18  # bytes of a batch at a time: the fastest of 2**17 to 2**20 where L1 has 48 KiB and L2 2 MiB
@@ -131,6 +131,7 @@ class Traced:
         self.guards: Guards | None
         self.traced_graph = graph = self._call(numbers)
         self.used = np.array([symbol.place for symbol in graph.leaves("input")], dtype=np.int64)
+        self.uses_all = np.array_equal(self.used, np.arange(self.count))
         self.captured: dict[str, list[Value]] = {kind: graph.leaves(kind) for kind in ("parameter", "captured")}
         parameters = self.captured["parameter"]
         self.wrt = parameters if source.wrt is None else list(source.wrt)
@@ -156,7 +157,7 @@ class Traced:
         def call() -> Structure:
             supply = iter(arguments)
             with tracing(branches, defers=not self.source.strict) as self.classes:
-                result = self.source.function(*[build(part, supply) for part in self.structure])
+                result = called(self.source.function, [build(part, supply) for part in self.structure])
             return flatten(result, leaves, lambda leaf: _node(leaf, name))
 
         self.result = self.clock("call", call)
@@ -339,6 +340,12 @@ class Traced:
             for machine in machines:
                 machine.load(kind, numbers[start : start + len(nodes)])
             start += len(nodes)
+
+
+def called(function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+    """What a function returns for inputs, of which the last may be those that were given by name."""
+    *others, last = inputs or [None]
+    return function(*others, **last) if type(last) is Named else function(*inputs)
 
 
 def _below(derivative: Any) -> Iterable[tuple[Any, tuple[int, ...], Any]]:

@@ -1,0 +1,111 @@
+"""Arguments of compiled functions: numbers in any structure, by name or not, and what is not a number."""
+
+import random
+from collections import OrderedDict, namedtuple
+
+import numpy as np
+import pytest
+
+import chainrule
+from chainrule import Value, ops
+from chainrule.compiler import compile
+from chainrule.core.bulk import fill
+from chainrule.core.structure import Static, flatten
+from chainrule.core.value import ENGINE
+
+Point = namedtuple("Point", "x y")
+
+
+def thing(rng, depth):
+    """Numbers in a random structure."""
+    kind = rng.randrange(8) if depth else rng.randrange(2)
+    if kind < 2:
+        return rng.choice([rng.random(), rng.randrange(9)])
+    entries = [thing(rng, depth - 1) for _ in range(rng.randrange(4))]
+    if kind == 2:
+        return Point(thing(rng, depth - 1), entries)
+    if kind == 3:
+        return dict(zip("abc", entries, strict=False))
+    if kind == 4:
+        return OrderedDict(zip("abc", entries, strict=False))
+    if kind == 5:
+        return np.random.default_rng(rng.randrange(99)).random([rng.randrange(3) for _ in range(rng.randrange(1, 4))])
+    return entries if kind == 6 else tuple(entries)
+
+
+def test_numbers_are_filled_in_as_they_are_flattened():
+    rng, before, filled = random.Random(5), None, 0
+    for _ in range(3000):
+        given, numbers = thing(rng, 4), []
+        structure = flatten(given, numbers, float)
+        room = np.full(len(numbers), np.nan)
+        if fill(structure, given, room, np.ndarray, Static):
+            filled += 1
+            assert room.tolist() == numbers
+        if before is not None and fill(structure, before, np.empty(len(numbers)), np.ndarray, Static):
+            assert flatten(before, [], float) == structure
+        before = given
+    assert filled > 2000 or ENGINE != "native"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [[1.0, 2.0], {"a": 3.0}, np.array([4.0]), None],
+        [(1.0, 2.0), {"a": 3.0}, np.array([4.0]), "tanh"],
+        [[1.0, 2.0], {"b": 3.0}, np.array([4.0]), "tanh"],
+        [[1.0, 2.0], OrderedDict(a=3.0), np.array([4.0]), "tanh"],
+        [[1.0, 2.0], {"a": 3.0}, np.array([[4.0]]), "tanh"],
+        [[1.0, 2.0], {"a": 3.0}, np.array([4.0], dtype=np.float32), "tanh"],
+        [[1.0, 2.0], {"a": 3.0}, [4.0], "tanh"],
+        [[1.0, 2.0], {"a": 3.0}, memoryview(b"12345678"), "tanh"],
+        [[1.0, 10**400], {"a": 3.0}, np.array([4.0]), "tanh"],
+        [[1.0, True], {"a": 3.0}, np.array([4.0]), "tanh"],
+        [[1.0], {"a": 3.0}, np.array([4.0]), "tanh"],
+        [[1.0, 2.0, 3.0], {"a": 3.0}, np.array([4.0]), "tanh"],
+    ],
+)
+def test_what_is_arranged_otherwise_is_not_filled_in(other):
+    structure = flatten([[1.0, 2.0], {"a": 3.0}, np.array([4.0]), "tanh"], [], float, static=True)
+    assert not fill(structure, other, np.empty(4), np.ndarray, Static)
+
+
+def test_every_call_gets_its_own_numbers():
+    f = compile(lambda xs, w: sum(x * x for x in xs["a"]) * w[0] - w[1])
+    rng = np.random.default_rng(1)
+    for n in (3, 3, 5, 3, 5, 3):
+        xs, w = rng.normal(size=n).tolist(), rng.normal(size=2)
+        assert f({"a": xs}, w) == pytest.approx(sum(x * x for x in xs) * w[0] - w[1], rel=1e-12)
+    with pytest.raises(TypeError, match="`argument 0` must be a real number, got a Value"):
+        f({"a": [Value(1.0)] * 3}, [1.0, 2.0])
+    with pytest.raises(OverflowError):
+        f({"a": [10**400] * 3}, [1.0, 2.0])
+
+
+def test_strings_none_and_a_bool_choose_the_program():
+    w = Value(2.0)
+
+    @compile
+    def layer(xs, activation="tanh", bias=None, *, twice=False):
+        assert bias is None or isinstance(bias, ops.Carrier)
+        total = sum(w * x for x in xs)
+        total = total if bias is None else total + bias
+        total = total if activation is None else getattr(chainrule, activation)(total)
+        return 2.0 * total if twice else total
+
+    assert layer([1.0, 2.0], None) == 6.0
+    assert layer([1.0, 2.0], None, 0.5) == 6.5
+    assert layer([1.0, 2.0], None, bias=1.5) == 7.5
+    assert layer([1.0, 2.0], twice=True, activation="relu") == 12.0
+    assert layer([1.0, -2.0], activation="relu", twice=False) == 0.0
+    value, gradient = layer.value_and_grad([1.0, 2.0], None, twice=True)
+    assert (value, gradient.tolist()) == (12.0, [6.0])
+    assert layer.value_and_grad([1.0, 2.0], None, twice=True, argnums=0) == (12.0, [4.0, 4.0])
+    assert compile(lambda x: layer([x, x], "relu", twice=True))(1.5) == 12.0  # in another trace
+    assert "twice" in str(layer._traces.by_structure)
+
+
+def test_bools_among_numbers_are_numbers():
+    f = compile(lambda flags, x: sum(x * flag for flag in flags))
+    assert (f([True, False, True], 3.0), f([False, False, True], 3.0)) == (6.0, 3.0)
+    assert len(f._traces.by_structure) == 1
