@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from math import prod
@@ -76,16 +76,14 @@ def flatten(
     >>> numbers
     [1.0, 2.5]
     """
-    kind = type(thing)
-    if kind in (list, tuple) or (isinstance(thing, tuple) and hasattr(thing, "_make")):
-        if floats and set(map(type, thing)) == {float}:
-            leaves.extend(thing)
-            return kind, (NUMBER,) * len(thing)
-        return kind, tuple([flatten(entry, leaves, accept, floats, static) for entry in thing])
-    if kind in (dict, OrderedDict, Named):
-        entries = [flatten(entry, leaves, accept, floats, static) for entry in thing.values()]
-        return Keys(tuple(thing), kind), tuple(entries)
-    if static and (thing is None or kind is str):
+    apart = _taken_apart(thing)
+    if apart is not None:
+        kind, entries = apart
+        if floats and set(map(type, entries)) == {float}:
+            leaves.extend(entries)
+            return kind, (NUMBER,) * len(entries)
+        return kind, tuple([flatten(entry, leaves, accept, floats, static) for entry in entries])
+    if static and (thing is None or type(thing) is str):
         return Static(thing), ()
     if is_array(thing):
         numbers = thing.reshape(-1).tolist()
@@ -93,6 +91,14 @@ def flatten(
         return (ARRAY, thing.shape) if thing.ndim else NUMBER
     leaves.append(accept(thing))
     return NUMBER
+
+
+def _taken_apart(thing: Any) -> tuple[Any, Collection[Any]] | None:
+    """What makes a list, a tuple or a dict of its entries, and these; None if it is none of them."""
+    kind = type(thing)
+    if kind in (list, tuple) or (isinstance(thing, tuple) and hasattr(thing, "_make")):
+        return kind, thing
+    return (Keys(tuple(thing), kind), thing.values()) if kind in (dict, OrderedDict, Named) else None
 
 
 def is_array(thing: Any) -> bool:

@@ -33,12 +33,14 @@ from chainrule.compiler.passes.program import (
     row_major,
 )
 from chainrule.compiler.passes.recurrence import Recurrence, find_recurrences
+from chainrule.compiler.passes.repeats import without_repeats
 from chainrule.compiler.passes.waists import by_depth, find_levels
 from chainrule.compiler.trace.graph import Graph
 
 MOST_STATEMENTS = 3000  # LLVM takes about 5 ms for each
 MANY_NODES = 100_000  # of a graph, to seek loops before classes
-FEW_STATEMENTS = 50  # if classes leave more of them, loops are sought by nodes
+VERY_FEW_STATEMENTS = 10  # if classes leave more of them, loops are sought by nodes that are surely sequential
+FEW_STATEMENTS = 50  # if they leave more, all loops are
 SOME_STATEMENTS = 200  # if loops leave more of them, waists are
 
 
@@ -55,17 +57,25 @@ class IrregularityError(ValueError):
 
 def lift(graph: Graph, most_statements: float = MOST_STATEMENTS) -> ArrayProgram:
     """The array program that computes the last node of `graph`; an error if it has more than `most_statements`."""
+    graph = without_repeats(graph)
     ordered = leaves_first(graph)
     found = _of_a_large_graph(ordered) or _Lifter(graph)
-    if found.statements > FEW_STATEMENTS and (outlined := outline(ordered, find_loops(ordered), lift_body)):
-        found = min(found, _Lifter(outlined), key=lambda lifter: lifter.statements)
+    if found.statements > VERY_FEW_STATEMENTS:
+        loops = find_loops(ordered)
+        if found.statements <= FEW_STATEMENTS:  # classes found something good; only such loops are better
+            loops = [loop for loop in loops if loop.is_sequential]
+        found = _fewer(found, outline(ordered, loops, lift_body))
     if found.statements > SOME_STATEMENTS:
         ordered = by_depth(ordered)
-        if outlined := outline(ordered, find_levels(ordered), lift_body):
-            found = min(found, _Lifter(outlined), key=lambda lifter: lifter.statements)
+        found = _fewer(found, outline(ordered, find_levels(ordered), lift_body))
     if found.statements > most_statements:
         raise IrregularityError(found.statements)
     return found.program()
+
+
+def _fewer(found: _Lifter, outlined: Graph | None) -> _Lifter:
+    """Whichever has fewer statements."""
+    return min(found, _Lifter(outlined), key=lambda lifter: lifter.statements) if outlined else found
 
 
 def _of_a_large_graph(graph: Graph) -> _Lifter | None:

@@ -1,0 +1,45 @@
+"""Value numbering: what a program computes again and again from the same numbers is computed once.
+
+People write `characteristic(u)` for each of sixteen strikes, although it does not depend on the strike. But often a
+repetition is better left as it is: a product that every cell of a grid forms anew costs nothing inside of a loop, and
+taking it out of one cell and not of another would hide a pattern. So it is done only where it saves much.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.passes.loops import is_leaf
+from chainrule.compiler.trace.graph import Graph
+
+LEAST_SAVED = 0.4  # of all nodes but leaves and constants
+
+
+def without_repeats(graph: Graph) -> Graph:
+    """The graph with equal nodes merged, or the graph itself if that saves little."""
+    same = _firsts(graph)
+    computed = [node for node, operands in enumerate(graph.operands) if operands]
+    left = [node for node in computed if same[node] == node]
+    if len(computed) - len(left) < LEAST_SAVED * len(computed):
+        return graph
+    read = {same[operand] for node in left for operand in graph.operands[node]}
+    kept = sorted({*left, *read, *(node for node, rule in enumerate(graph.rules) if is_leaf(rule)), len(graph) - 1})
+    place = {node: k for k, node in enumerate(kept)}
+    operands = [tuple([place[same[operand]] for operand in graph.operands[node]]) for node in kept]
+    return Graph([graph.rules[node] for node in kept], operands, [graph.nodes[node] for node in kept])
+
+
+def _firsts(graph: Graph) -> list[int]:
+    """For each node the first that is equal to it."""
+    same, first = list(range(len(graph))), dict[Any, int]()
+    for node, (rule, operands) in enumerate(zip(graph.rules, graph.operands, strict=True)):
+        if operands:
+            same[node] = first.setdefault((rule, *[_name(graph, same[operand]) for operand in operands]), node)
+    return same
+
+
+def _name(graph: Graph, node: int) -> Any:
+    """What equal operands have in common: that they are the same node, or constants with the same bits."""
+    return np.float64(graph.nodes[node].data).tobytes() if graph.rules[node] == "constant" else node
