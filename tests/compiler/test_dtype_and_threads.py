@@ -337,3 +337,17 @@ class TestMistakes:
         for call in (program.batch, program.batch_value_and_grad):
             with pytest.raises(ValueError, match=message):
                 call([1.0, 2.0], threads=threads)
+
+
+@pytest.mark.parametrize("made", ["a graph", "a function"])
+def test_what_has_no_loops_runs_in_double_precision(monkeypatch, made):
+    monkeypatch.setattr("chainrule.compiler.pipeline.MOST_STATEMENTS", 2)
+
+    def f(x):
+        return chainrule.exp(x * 3.0) / (1.0 + chainrule.sin(x))
+
+    x = Value(0.1)
+    program = chainrule.compile(f(x), dtype="float32") if made == "a graph" else chainrule.compile(f, dtype="float32")
+    found = program() if made == "a graph" else program(0.1)
+    assert found == math.exp(0.1 * 3.0) / (1.0 + math.sin(0.1))
+    assert "double precision" in program.stats["node by node"]

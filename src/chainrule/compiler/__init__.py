@@ -244,9 +244,7 @@ def _code(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: str, 
         try:
             return Code(clock("lift", lambda: lift(graph)), gradient, backend, clock, dtype=dtype)
         except IrregularityError as error:
-            if dtype != "float64":
-                raise
-            reason = f"because {error.reason}"
+            reason = error.why(dtype)
     return StrictCode(graph, gradient, reason)
 
 

@@ -54,6 +54,10 @@ class IrregularityError(ValueError):
         )
         super().__init__(f"{self.reason}: compile a part of it, or run it eagerly")
 
+    def why(self, dtype: str) -> str:
+        """Why a program runs node by node, which is in double precision."""
+        return f"because {self.reason}" + ("" if dtype == "float64" else "; in double precision, as all such code does")
+
 
 def lift(graph: Graph, most_statements: float = MOST_STATEMENTS) -> ArrayProgram:
     """The array program that computes the last node of `graph`; an error if it has more than `most_statements`."""

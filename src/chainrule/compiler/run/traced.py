@@ -294,9 +294,7 @@ class Traced:
             program = one if examples is None else self.clock("batch", lambda: batched(one, examples, total))
             return Code(program, gradient, self.source.backend, self.clock, dtype=self.source.dtype)
         except IrregularityError as error:
-            if self.source.dtype != "float64":
-                raise
-            self._irregular[kind] = f"because {error.reason}"
+            self._irregular[kind] = error.why(self.source.dtype)
             return None
 
     def _count(self, examples: int | None) -> None:
