@@ -138,7 +138,7 @@ def summary(rows: Iterable[Row]) -> list[str]:
     ratios = named(slow, lambda row: f" {times(1 / row.ratio)}")
     return [
         *item(f"Ours is faster on {len(ahead)} of {len(rows)}, as fast to within {TIE} × on {equal}."),
-        *item(f"JAX is faster on {len(slow)}: {ratios}."),
+        *item(f"JAX is faster on {len(slow) or 'none'}{': ' if slow else ''}{ratios if slow else ''}."),
         *item(f"Node by node: {named(by_nodes)}."),
         *item(f"Compiling for more than {PATIENCE:.0f} s: {named(long, lambda row: f' {row.compiling:.0f} s')}."),
     ]
