@@ -61,11 +61,10 @@ class IrregularityError(ValueError):
 
 def lift(graph: Graph, most_statements: float = MOST_STATEMENTS) -> ArrayProgram:
     """The array program that computes the last node of `graph`; an error if it has more than `most_statements`."""
-    found = _of_a_large_graph(leaves_first(graph))
-    if found is None:
-        graph = without_repeats(graph)
-        found = _Lifter(graph)
-    ordered = leaves_first(graph)
+    if large := _of_a_large_graph(leaves_first(graph)):
+        return large.program()
+    graph = without_repeats(graph)
+    found, ordered = _Lifter(graph), leaves_first(graph)
     if found.statements > VERY_FEW_STATEMENTS:
         loops = find_loops(ordered)
         if found.statements <= FEW_STATEMENTS:  # classes found something good; only such loops are better
