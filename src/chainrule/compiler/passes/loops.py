@@ -266,12 +266,10 @@ class _Columns:
         Others are nodes of the same ops, and in the same role. And a boundary is smaller than what it surrounds.
         """
         classes: dict[Any, int] = {}  # where the state and what never changes are one
-        of: dict[int, int] = {}
+        of = dict.fromkeys(np.flatnonzero(self.given.kept).tolist(), -1)  # constants, which read nothing, stay that
         roles: dict[int, set[tuple[int, int]]] = {}  # by whom a node is read, and in which place
         reads: list[tuple[int, int, int]] = []  # offset, place and column
         columns = np.split(np.flatnonzero(used), np.flatnonzero(np.diff(self.users[used])) + 1)
-        constants = np.flatnonzero(self.given.kept)
-        of = dict.fromkeys(constants.tolist(), -1)
         for own in columns:
             offset, outer = int(self.users[own[0]]), [k in carried or bool(self.static[k]) for k in own.tolist()]
             kinds = [
