@@ -809,3 +809,31 @@ def test_a_condition_may_be_a_derivative():
         assert root(a) == pytest.approx(eager(a), rel=1e-14)
     slopes = compile(chainrule.grad(eager)).batch([2.0, 8.0, 27.0], reduce=None)
     np.testing.assert_allclose(slopes, [chainrule.grad(eager)(a) for a in (2.0, 8.0, 27.0)], rtol=1e-12)
+
+
+@chainrule.op(lambda out, x: 1.0)
+def positive(x):
+    if isinstance(x, float) and x < 0.0:
+        raise ValueError("negative")
+    return x * 1.0
+
+
+def test_an_op_that_raises_in_a_condition_is_not_swallowed():
+    @compile
+    def caught(x):
+        try:
+            if positive(x * 10.0 - 50.0) > 0.0:
+                return x * 2.0
+        except ValueError:
+            pass
+        y = x * 3.0 - 1.0
+        return y if y > 0.0 else -y
+
+    for number in (0.1, 1.0, 4.0):
+        with pytest.raises(TracingError, match=r"raised ValueError\('negative'\) while a condition was computed"):
+            caught(number)
+    assert caught(7.0) == 14.0
+    with pytest.raises(TracingError, match="while a condition was computed"):
+        caught(1.0)
+    with pytest.raises(ValueError, match="negative"):
+        compile(lambda x: x if positive(x) > 1.0 else -x)(-3.0)

@@ -7,6 +7,7 @@ product. The classes of a recurrence become the body of a `Repeat`, and its time
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import gcd, prod
@@ -42,6 +43,8 @@ MANY_NODES = 100_000  # of a graph, to seek loops before classes
 VERY_FEW_STATEMENTS = 10  # if classes leave more of them, loops are sought by nodes that are surely sequential
 FEW_STATEMENTS = 50  # if they leave more, all loops are
 SOME_STATEMENTS = 200  # if loops leave more of them, waists are
+MOST_MORE = 1.25  # times the statements, to compute things once: sums of growing lengths are better left alone
+LEAST_NODES = 5  # that each of so many statements replaces: otherwise LLVM takes seconds, and saves microseconds
 
 
 class IrregularityError(ValueError):
@@ -49,8 +52,8 @@ class IrregularityError(ValueError):
 
     def __init__(self, statements: int) -> None:
         self.reason = (
-            f"the code repeats so little that {statements:,} array statements are left of it, and more than "
-            f"{MOST_STATEMENTS:,} would take LLVM too long"
+            f"the code repeats so little that {statements:,} array statements are left of it, and LLVM would take too "
+            "long over them"
         )
         super().__init__(f"{self.reason}: compile a part of it, or run it eagerly")
 
@@ -63,8 +66,10 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS) -> ArrayProgram
     """The array program that computes the last node of `graph`; an error if it has more than `most_statements`."""
     if large := _of_a_large_graph(leaves_first(graph)):
         return large.program()
-    graph = without_repeats(graph)
-    found, ordered = _Lifter(graph), leaves_first(graph)
+    nodes, found, merged = len(graph), _Lifter(graph), without_repeats(graph)
+    if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
+        graph, found = merged, once
+    ordered = leaves_first(graph)
     if found.statements > VERY_FEW_STATEMENTS:
         loops = find_loops(ordered)
         if found.statements <= FEW_STATEMENTS:  # classes found something good; only such loops are better
@@ -73,7 +78,8 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS) -> ArrayProgram
     if found.statements > SOME_STATEMENTS:
         ordered = by_depth(ordered)
         found = _fewer(found, outline(ordered, find_levels(ordered), lift_body))
-    if found.statements > most_statements:
+    is_little = found.statements > SOME_STATEMENTS and found.statements * LEAST_NODES > nodes
+    if found.statements > most_statements or (is_little and most_statements < math.inf):
         raise IrregularityError(found.statements)
     return found.program()
 

@@ -87,7 +87,10 @@ class Guards:
         """The same for one example, in Python; no condition after the first, since rules may refuse its numbers."""
         data[self._inputs], start = row[self.used], 0
         for k, (place, answer) in enumerate(zip(self._results.tolist(), self.answers, strict=True)):
-            self._tape.forward(data, start, place + 1)
+            try:
+                self._tape.forward(data, start, place + 1)
+            except Exception:  # a user's op refuses these numbers: a trace with them says so, or takes another path
+                return k
             start = max(start, place + 1)
             if (data[place] != 0.0) != answer:
                 return k

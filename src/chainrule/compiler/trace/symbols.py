@@ -46,6 +46,10 @@ KEYS = "compare it, as in chainrule.where(x == 2.0, a, b), or let the function c
 CONDITIONS = "compare each with something, as in (x > 0) & (y > 0)"
 OPPOSITE = "write the opposite comparison (x <= 0 for the opposite of x > 0), or 1.0 - (condition)"
 EARLIER = "uses a traced number of an earlier trace"
+CAUGHT = (
+    "and the traced function caught it, so that the path would be the same for all numbers: test the numbers before "
+    "the op, or run the function eagerly"
+)
 KEPT = "which some variable outside of it kept"
 STORE = "return such a number, or give it as an argument, rather than storing it"
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
@@ -183,10 +187,15 @@ class Symbol(ops.Carrier):
         branches = _this_thread.branches
         if branches is None:
             _refuse("branches on a traced number", BRANCH)
+        place = _users_frame(sys._getframe(1))
         try:
-            return branches.is_true(self, _users_frame(sys._getframe(1)))
+            return branches.is_true(self, place)
         except UnknownNumberError:
             _refuse(EARLIER, STORE, KEPT)
+        except Exception as error:  # of a user's op. Code that catches it takes a path that no guard would guard
+            caught = TracingError(f"{line_at(place)} raised {error!r} while a condition was computed, {CAUGHT}")
+            _this_thread.refusal = _this_thread.refusal or caught
+            raise
 
     __float__ = _refused("turns a traced number into a float", NUMBER)
     __complex__ = _refused("turns a traced number into a complex one", NUMBER)
