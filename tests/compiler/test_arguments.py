@@ -66,7 +66,11 @@ def test_numbers_are_filled_in_as_they_are_flattened():
     ],
 )
 def test_what_is_arranged_otherwise_is_not_filled_in(other):
-    structure = flatten([[1.0, 2.0], {"a": 3.0}, np.array([4.0]), "tanh"], [], float, static=True)
+    parts = [flatten(part, [], float) for part in ([1.0, 2.0], {"a": 3.0}, np.array([4.0]))]
+    structure = (list, (*parts, (Static("tanh"), ())))
+    assert fill(structure, [[1.0, 2], {"a": 3.0}, np.array([4.0]), "tanh"], np.empty(4), np.ndarray, Static) == (
+        ENGINE == "native"
+    )
     assert not fill(structure, other, np.empty(4), np.ndarray, Static)
 
 

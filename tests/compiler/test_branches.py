@@ -811,14 +811,15 @@ def test_a_condition_may_be_a_derivative():
     np.testing.assert_allclose(slopes, [chainrule.grad(eager)(a) for a in (2.0, 8.0, 27.0)], rtol=1e-12)
 
 
-@chainrule.op(lambda out, x: 1.0)
-def positive(x):
-    if isinstance(x, float) and x < 0.0:
-        raise ValueError("negative")
-    return x * 1.0
+def test_an_op_that_raises_in_a_condition_is_not_swallowed(monkeypatch):
+    monkeypatch.setattr(ops, "TABLE", dict(ops.TABLE))
 
+    @chainrule.op(lambda out, x: 1.0)
+    def positive(x):
+        if isinstance(x, float) and x < 0.0:
+            raise ValueError("negative")
+        return x * 1.0
 
-def test_an_op_that_raises_in_a_condition_is_not_swallowed():
     @compile
     def caught(x):
         try:

@@ -62,13 +62,10 @@ def made(kind: Any, entries: Sequence[Any]) -> Any:
     return getattr(kind, "_make", kind)(entries)  # `_make` is what a named tuple is made by
 
 
-def flatten(
-    thing: Any, leaves: list[Any], accept: Callable[[Any], Any], floats: bool = False, static: bool = False
-) -> Structure:
+def flatten(thing: Any, leaves: list[Any], accept: Callable[[Any], Any], floats: bool = False) -> Structure:
     """Returns the structure of `thing`; appends `accept(number)` to `leaves` for each number, from left to right.
 
-    With `floats`, floats are appended as they are, which is fast for long lists and arrays. If `static`, strings and
-    None are part of the structure.
+    With `floats`, floats are appended as they are, which is fast for long lists and arrays.
 
     >>> numbers = []
     >>> flatten([1, {"w": 2.5}], numbers, float) == (list, (NUMBER, (Keys(("w",)), (NUMBER,))))
@@ -82,9 +79,7 @@ def flatten(
         if floats and set(map(type, entries)) == {float}:
             leaves.extend(entries)
             return kind, (NUMBER,) * len(entries)
-        return kind, tuple([flatten(entry, leaves, accept, floats, static) for entry in entries])
-    if static and (thing is None or type(thing) is str):
-        return Static(thing), ()
+        return kind, tuple([flatten(entry, leaves, accept, floats) for entry in entries])
     if is_array(thing):
         numbers = thing.reshape(-1).tolist()
         leaves.extend(numbers if floats and thing.dtype.kind in "fiub" and thing.ndim else map(accept, numbers))

@@ -90,16 +90,16 @@ class Traces:
 
 
 def structure_of(argument: Any, numbers: list[Any], accept: Callable[[Any], Any]) -> Structure:
-    """The structure of an argument; appends its numbers. None, strings and a bool are part of the structure.
+    """The structure of an argument; appends its numbers. None, a string and a bool are part of the structure.
 
-    Bools inside of lists are numbers: they are data, rather than something that a function is told.
+    Inside of lists they are not: there a bool is a number, as data has them, and a string a mistake.
     """
-    if type(argument) is bool:
+    if argument is None or type(argument) in (bool, str):
         return Static(argument), ()
     if type(argument) is Named:
         parts = [structure_of(entry, numbers, accept) for entry in argument.values()]
         return Keys(tuple(argument), Named), tuple(parts)
-    return flatten(argument, numbers, accept, floats=True, static=True)
+    return flatten(argument, numbers, accept, floats=True)
 
 
 def number(k: int, given: Any) -> float:
