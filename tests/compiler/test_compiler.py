@@ -300,15 +300,12 @@ class TestIrregularGraphs:
         loss, leaves = self.graph(1000)
         program = assert_equals_eager(loss, leaves, tolerance=1e-12)
         assert program.stats["array statements"] == 0
-        why = (
-            r"because the code repeats so little that [\d,]+ array statements are left of it, and more than .* too long"
-        )
+        why = r"because the code repeats so little that [\d,]+ array statements are left of it, and LLVM .* over them"
         assert re.fullmatch(why, program.stats["node by node"])
         assert re.fullmatch(rf"<Program: [\d,]+ scalar nodes one by one, {why}>", repr(program))
         assert repr(compile(loss, leaves, strict=True)).endswith(" scalar nodes one by one, as asked>")
         assert repr(compile(Value(2.0) * Value(3.0))) == "<Program: 3 scalar nodes in 5 array statements>"
-        with pytest.raises(ValueError, match=r"repeats so little that .* array statements are left"):
-            compile(loss, leaves, dtype="float32")
+        assert repr(compile(loss, leaves, dtype="float32")).endswith("in double precision, as all such code does>")
 
 
 class TestStrict:

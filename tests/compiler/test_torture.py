@@ -190,6 +190,6 @@ def test_a_failure_of_a_loop_is_shrunk_and_can_be_repeated(monkeypatch):
     monkeypatch.setattr(stage, "_fills_rows", compared)
     said = failure_of({"coupled": torture.loops("coupled", {"interpreter": ENGINES["interpreter"]})}, "shrunk")
     assert "interpreter raises ValueError: The truth value of an array" in said
-    assert len(said.split("\n\n")[1].splitlines()) <= 40
+    assert len(said.split("\n\n")[1].splitlines()) <= 60
     number = re.search(r"coupled, program (\d+) of seed shrunk", said)[1]
     assert f"--seed shrunk --families coupled --first {number} --programs 1" in said
