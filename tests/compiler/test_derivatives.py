@@ -498,3 +498,29 @@ class TestPasses:
         names = [array.name for array in whole.arrays()]
         assert len(set(names)) == len(names)
         lay_out(whole)[0].verify()
+
+
+def equal_parts(x, copies=12):
+    """Many nodes that are equal, to be told apart only by what becomes of them."""
+    return [((x * 2.0).sin().exp().tanh() * x).cos() for _ in range(copies)]
+
+
+def by_equal_nodes(x):
+    parts = equal_parts(x)
+    return chainrule.grad_of(sum(k * v * v for k, v in enumerate(parts, 1)), parts, create_graph=True)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    "written",
+    [
+        by_equal_nodes,
+        lambda x: [chainrule.grad(lambda v, k=k: sum(equal_parts(v)) * k)(x) for k in (1.0, 2.0, 3.0)],
+        lambda x: chainrule.grad(lambda vs: sum(k * p for k, v in enumerate(vs) for p in equal_parts(v)))([x] * 4),
+        lambda x: chainrule.jacobian(lambda v: [sum(equal_parts(v)), 2.0 * sum(equal_parts(v))])(x),
+    ],
+    ids=["by equal nodes", "of equal functions", "by equal arguments", "of equal results"],
+)
+def test_derivatives_by_one_of_several_equals(written, strict):
+    found = compile(written, strict=strict)(0.3)
+    assert_same(found, [v.data for v in written(Value(0.3))], 1e-11)

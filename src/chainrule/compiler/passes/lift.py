@@ -62,11 +62,14 @@ class IrregularityError(ValueError):
         return f"because {self.reason}" + ("" if dtype == "float64" else "; in double precision, as all such code does")
 
 
-def lift(graph: Graph, most_statements: float = MOST_STATEMENTS) -> ArrayProgram:
-    """The array program that computes the last node of `graph`; an error if it has more than `most_statements`."""
+def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = True) -> ArrayProgram:
+    """The array program that computes the last node of `graph`; an error if it has more than `most_statements`.
+
+    Unless it `merges`, equal nodes stay apart, as they must where a derivative is with respect to one of them.
+    """
     if large := _of_a_large_graph(leaves_first(graph)):
         return large.program()
-    nodes, found, merged = len(graph), _Lifter(graph), without_repeats(graph)
+    nodes, found, merged = len(graph), _Lifter(graph), without_repeats(graph) if merges else graph
     if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
         graph, found = merged, once
     ordered = leaves_first(graph)

@@ -13,18 +13,12 @@ import numpy as np
 
 from chainrule.compiler.passes.loops import is_leaf
 from chainrule.compiler.trace.graph import Graph
-from chainrule.core.deferred import STAND_IN
 
 LEAST_SAVED = 0.4  # of all nodes but leaves and constants
 
 
 def without_repeats(graph: Graph) -> Graph:
-    """The graph with equal nodes merged, or the graph itself if that saves little.
-
-    Inputs that derivatives are with respect to stay apart, and so does a graph that has them.
-    """
-    if STAND_IN in graph.rules:
-        return graph
+    """The graph with equal nodes merged, or the graph itself if that saves little."""
     same = _firsts(graph)
     computed = [node for node, operands in enumerate(graph.operands) if operands]
     left = [node for node in computed if same[node] == node]

@@ -47,10 +47,10 @@ def lift_results(graph: Graph, most_statements: float = MOST_STATEMENTS) -> Arra
 
 
 def lift_places(
-    graph: Graph, most_statements: float = MOST_STATEMENTS
+    graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = True
 ) -> tuple[ArrayProgram, Sequence[Access | Number]]:
     """The array program of a graph whose root packs its results, and where these lie; it has no output yet."""
-    program = lift(graph, most_statements)
+    program = lift(graph, most_statements, merges)
     last = program.steps.pop()
     assert isinstance(last, Statement)
     results = last.terms[0].expression

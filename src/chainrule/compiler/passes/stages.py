@@ -167,7 +167,7 @@ class _Stages:
             if isinstance(place, Access):
                 kinds.setdefault(place.array, f"earlier{len(kinds)}")
         part = self._part(sorted({*own, *leaves, *earlier}), earlier, kinds, wanted)
-        program, places = lift_places(part, self.most_statements)
+        program, places = lift_places(part, self.most_statements, merges=False)  # a sweep may be by one of two equals
         self.where.update(zip(wanted, places, strict=True))
         if not earlier:  # the first stage
             self.leaves = program.leaves
