@@ -2,7 +2,7 @@
 
 Each program of tests/compiler/programs is compiled at its size and at twice its size, checked against eager code, and
 its gradient timed in turns with that of `jax_programs`. The tables go to docs/programs.md. With `--programs` only some
-of them, and with `--quick` fewer turns; then it only prints.
+of them, with `--quick` fewer turns, and with `--through-jax` ours through XLA; then it only prints.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ from programs import PROGRAMS  # noqa: E402  it lies among the tests
 
 
 class Ours(Runner):
-    def __init__(self, found, size):
+    def __init__(self, found, size, backend="llvm"):
         self.leaves = [Value(x) for x in found.numbers(size)]
         self.loss = found.loss(chainrule, self.leaves, size)
         started = process_time()
-        self.program = chainrule.compile(self.loss, wrt=self.leaves, allow_frozen_branches=True)
+        self.program = chainrule.compile(self.loss, wrt=self.leaves, allow_frozen_branches=True, backend=backend)
+        self.run(1)  # XLA compiles at the first call
         self.compiling = process_time() - started
 
     def run(self, steps):
@@ -107,9 +108,9 @@ class Row:
 HEADING = ["", "size", "nodes", "statements", "compiling, s", "JAX's, s", "ours, µs", "JAX, µs", "JAX / ours"]
 
 
-def race(found, size: int, turns: int, patience: float) -> Row:
+def race(found, size: int, turns: int, patience: float, backend: str = "llvm") -> Row:
     """Compile, check and time one program."""
-    runners = {"chainrule": Ours(found, size), "JAX": Theirs(found, size)}
+    runners = {"chainrule": Ours(found, size, backend), "JAX": Theirs(found, size)}
     expected = runners["chainrule"].expected()
     for name, runner in runners.items():
         runner.run(1)
@@ -149,7 +150,9 @@ def main() -> None:
     options.add_argument("--quick", action="store_true", help="fewer turns")
     options.add_argument("--programs", nargs="+", metavar="NAME", choices=PROGRAMS)
     options.add_argument("--times", nargs="+", type=int, default=[1, 2], metavar="K", help="sizes, in multiples")
+    options.add_argument("--through-jax", action="store_true", help="ours through XLA, instead of LLVM")
     given = options.parse_args()
+    backend = "jax" if given.through_jax else "llvm"
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     stay_on(1)
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # handing a call to a thread costs up to 10 µs
@@ -158,7 +161,7 @@ def main() -> None:
         rows = []
         for name in given.programs or PROGRAMS:
             found = PROGRAMS[name]
-            rows.append(race(found, factor * found.size, *((20, 0.1) if given.quick else (200, 2.0))))
+            rows.append(race(found, factor * found.size, *((20, 0.1) if given.quick else (200, 2.0)), backend))
             print(*rows[-1].cells(), sep="  ", file=sys.stderr, flush=True)
             gc.collect()
         heading = {1: "At their size", 2: "At twice their size"}.get(factor, f"At {factor} × their size")
@@ -167,7 +170,7 @@ def main() -> None:
     measured = f"{datetime.now(UTC).date().isoformat()}, on {machine()}. The load was {load:.1f} before the run.{busy}"
     lines += ["", *textwrap.wrap(measured, 140)]
     print("\n".join(lines))
-    if not (given.quick or given.programs or given.times != [1, 2]):
+    if not (given.quick or given.programs or given.through_jax or given.times != [1, 2]):
         write_between(PAGE, [*lines, ""], BEGIN)
 
 
