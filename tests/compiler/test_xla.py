@@ -24,7 +24,7 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 from chainrule.compiler.backends.xla import Xla  # noqa: E402
-from chainrule.compiler.backends.xla.statements import Path  # noqa: E402
+from chainrule.compiler.backends.xla.paths import Path, in_boxes  # noqa: E402
 
 relaxed = settings(deadline=None, suppress_health_check=list(HealthCheck))
 SINGLE = 1e-5  # of the largest number: rounding errors of 2**-24 add up
@@ -148,6 +148,59 @@ class TestPrograms:
         leaves = len(chainrule.compiler.graph_of(loss, wrt).leaves("input"))
         text = jax.jit(program).lower(jnp.zeros(len(wrt)), jnp.zeros(leaves)).as_text()
         assert text.count("stablehlo.while") == 2  # in time, and back
+
+    def test_the_weights_of_a_recurrent_net_get_one_product_for_all_times(self):
+        """In the loops there are no products for the gradient of the weights, and no sum is carried through them."""
+        loss, wrt = PROGRAMS["hidden units"]()
+        program = compile(loss, wrt, backend="interpreter")
+        inputs = len(chainrule.compiler.graph_of(loss, wrt).leaves("input"))
+        jaxpr = jax.make_jaxpr(program.to_jax(gradient=True))(jnp.zeros(len(wrt)), jnp.zeros(inputs))
+        loops = [equation for equation in jaxpr.eqns if equation.primitive.name == "scan"]
+        inside = sum(str(loop.params["jaxpr"]).count("dot_general") for loop in loops)
+        assert inside == 2  # the state through the weights, and its gradient back through them
+        assert str(jaxpr).count("dot_general") > inside
+        for loop in loops:
+            first, count = loop.params["num_consts"], loop.params["num_carry"]
+            assert max(v.aval.size for v in loop.invars[first : first + count]) < 16  # the weights are 4 × 4
+
+    def test_a_loop_carries_rows_and_not_the_arrays_of_all_times(self):
+        state, rate = [Value(0.1 * k) for k in range(6)], Value(0.3)
+        leaves = [*state, rate]
+        for _ in range(50):
+            state = [x + rate * (y - x).tanh() for x, y in zip(state, [*state[1:], state[0]], strict=True)]
+        program = compile(sum(x * x for x in state), leaves)
+        jaxpr = jax.make_jaxpr(program.to_jax(gradient=True))(jnp.zeros(7))
+        loops = [equation for equation in jaxpr.eqns if equation.primitive.name == "scan"]
+        assert len(loops) == 2
+        for loop in loops:
+            first, count = loop.params["num_consts"], loop.params["num_carry"]
+            assert max(v.aval.size for v in loop.invars[first : first + count]) <= 2 * 6
+
+    def test_a_table_of_few_runs_is_slices(self):
+        ring = [Value(math.sin(k)) for k in range(20)]
+        turned = [a * b for a, b in zip(ring, [*ring[1:], ring[0]], strict=True)]
+        program = compile(sum(v.tanh() for v in turned), ring)
+        text = str(jax.make_jaxpr(program.to_jax(gradient=True))(jnp.zeros(20)))
+        assert "table" in program.describe()
+        assert "gather" not in text
+        assert "scatter" not in text
+
+    @given(positions=st.lists(st.integers(0, 9), min_size=1, max_size=12), data=st.data())
+    @settings(relaxed, max_examples=30)
+    def test_any_table_in_boxes(self, positions, data):
+        """Where a table is cut into boxes, they read and add to what the table names, each element once."""
+        table = np.array(positions)
+        width = data.draw(st.sampled_from([n for n in range(1, len(table) + 1) if len(table) % n == 0]))
+        loops = (len(table) // width, width)
+        access = Access(Array("x", 10, "input"), 0, (width, 1), table)
+        found = in_boxes(access, loops)
+        if found is not None:
+            read = found.assembled(lambda part, shape: jnp.array(part.positions(shape)))
+            assert read.tolist() == table.reshape(loops).tolist()
+            turns = np.zeros(loops)
+            for box in found.boxes():
+                turns[box.turns] += 1
+            assert (turns == 1).all()
 
     @given(
         extents=st.lists(st.integers(1, 4), min_size=0, max_size=3),

@@ -284,6 +284,11 @@ class ArrayProgram:
         """Every statement in order; those in a Repeat once."""
         return [statement for step in self.steps for statement in step.body]
 
+    @property
+    def results(self) -> list[Array]:
+        """The array of the result, and that of the gradient if there is one."""
+        return [self.output] if self.gradient is None else [self.output, self.gradient]
+
     def arrays(self) -> list[Array]:
         """Every array that is read or written, in order of appearance."""
         seen: dict[Array, None] = dict.fromkeys(self.leaves.values())
@@ -347,6 +352,17 @@ def _reach(low: int, high: int, moves: Iterable[tuple[int, int]]) -> tuple[int, 
     """The lowest and highest position that loops of (stride, extent) reach."""
     ends = [stride * (extent - 1) for stride, extent in moves]
     return low + sum(end for end in ends if end < 0), high + sum(end for end in ends if end > 0)
+
+
+def span(access: Access, loops: Shape, count: int = 1) -> tuple[int, int]:
+    """Where the part of the array begins and ends that an access touches, at the times 0 to `count` - 1."""
+    if access.table is None:
+        low, high = _reach(access.base, access.base, zip(access.strides, loops, strict=True))
+    else:
+        places = access.positions(loops)
+        low, high = int(places.min()), int(places.max())
+    low, high = _reach(low, high, [(access.repeat, count)])
+    return low, high + 1
 
 
 def _check_order(statement: Statement, time: int, written: dict[Array, Any]) -> None:

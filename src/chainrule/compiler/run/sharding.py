@@ -25,8 +25,9 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from chainrule.compiler.backends.array_ops import Numbers
+from chainrule.compiler.backends.xla.loops import computation
 from chainrule.compiler.backends.xla.programs import precision
-from chainrule.compiler.backends.xla.statements import apply, computation
+from chainrule.compiler.backends.xla.statements import apply
 from chainrule.compiler.passes.batch import batched
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import padded
@@ -326,13 +327,11 @@ def sums(traced: Traced, layout: Layout, devices: Devices) -> Callable[..., tupl
     """The sum of the results over all examples, and its gradient, on all devices."""
     program = batched(traced.lifted, layout.size, total=True, masked=True)
     program = differentiate(program) if traced.captured["parameter"] else program
-    compute = computation(program)
+    compute = computation(program, program.results)
 
     def on_device(leaves: Mapping[str, Any], rows: Any, mask: Any) -> Any:
         def run(total: Any, part: tuple[Any, Any]) -> tuple[Any, None]:
-            memory = compute(_leaves(program, leaves, layout, *part))
-            found = [memory[array] for array in (program.output, program.gradient) if array is not None]
-            return total + jnp.concatenate(found), None
+            return total + jnp.concatenate(compute(_leaves(program, leaves, layout, *part))), None
 
         size = 1 + (program.gradient.size if program.gradient else 0)
         total, _ = lax.scan(run, jnp.zeros(size, rows.dtype), layout.by_run(rows, mask))
@@ -348,11 +347,12 @@ def sums(traced: Traced, layout: Layout, devices: Devices) -> Callable[..., tupl
 def results(traced: Traced, layout: Layout, devices: Devices) -> Callable[..., Any]:
     """One row of results per example, on all devices."""
     program = batched(traced.lifted, layout.size, total=False)
-    compute = computation(program)
+    compute = computation(program, program.results)
 
     def on_device(leaves: Mapping[str, Any], rows: Any, mask: Any) -> Any:
         def run(_: None, part: tuple[Any, Any]) -> tuple[None, Any]:
-            output = compute(_leaves(program, leaves, layout, *part))[program.output].reshape(-1, traced.outputs)
+            (flat,) = compute(_leaves(program, leaves, layout, *part))
+            output = flat.reshape(-1, traced.outputs)
             return None, jnp.broadcast_to(output, (layout.size, traced.outputs))  # all examples may have the same
 
         _, found = lax.scan(run, None, layout.by_run(rows, mask))

@@ -13,10 +13,13 @@ import numpy as np
 from jax import lax
 
 from chainrule.compiler.backends.protocol import Results, Rows
-from chainrule.compiler.backends.xla.statements import Memory, computation
+from chainrule.compiler.backends.xla.loops import computation
 from chainrule.compiler.passes.layout import padded
 from chainrule.compiler.passes.program import Array, ArrayProgram
 from chainrule.core.structure import ARRAY, NUMBER, Keys, Structure, made
+
+JOINED = 2**10  # numbers: so few are returned as one array, because each array costs as much as some thousand numbers
+NARROW = 16  # numbers: runs that take and give no more share code for any count up to a power of 2
 
 
 class Xla:
@@ -26,36 +29,50 @@ class Xla:
         self.program = program
         self.dtype = np.dtype(dtype)
         self.size = sum(array.size for array in program.arrays())
-        compute, changed = computation(program), {s.target.array for s in program.statements}
-        leaves = list(program.leaves.values())
-        self.kept = [array for array in leaves if array in changed]  # such as parameters that a training step updates
-        self.results = [array for array in (program.output, program.gradient) if array]
+        self.leaves = list(program.leaves.values())
+        changed = {statement.target.array for statement in program.statements}
+        self.kept = [leaf for leaf in self.leaves if leaf in changed]  # such as parameters that a training step updates
+        self.results = program.results
+        self.returned = list(dict.fromkeys(self.kept + self.results))
+        self.is_joined = sum(array.size for array in self.returned) <= JOINED
+        compute = computation(program, self.returned)
 
-        def once(leaves: Memory) -> tuple[list[Any], list[Any]]:
-            memory = compute(leaves)
-            return [memory[array] for array in self.kept], [memory[array] for array in self.results]
+        def once(numbers: list[Any]) -> Any:
+            found = compute(dict(zip(self.leaves, numbers, strict=True)))
+            return jnp.concatenate(found) if self.is_joined else found
 
-        def many(leaves: Memory, count: int, places: tuple[int, ...], rows: Any) -> tuple[list[Any], list[Any]]:
-            def step(state: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
-                given = {**leaves, **dict(zip(self.kept, state, strict=True))}
-                for place, numbers in zip(places, row, strict=True):
+        def many(
+            numbers: list[Any], room: int, places: tuple[int, ...], wanted: tuple[Array, ...], count: Any, rows: Any
+        ) -> tuple[list[Any], list[Any]]:
+            leaves = dict(zip(self.leaves, numbers, strict=True))
+
+            def step(turn: Any, state: tuple[list[Any], list[Any]]) -> tuple[list[Any], list[Any]]:
+                kept, results = state
+                given = {**leaves, **dict(zip(self.kept, kept, strict=True))}
+                for place, matrix in zip(places, rows, strict=True):
                     array = self.leaves[place]
-                    given[array] = lax.dynamic_update_slice(given[array], numbers, (0,))
-                return once(given)
+                    given[array] = lax.dynamic_update_slice(given[array], matrix[turn], (0,))
+                found = dict(zip(self.returned, compute(given), strict=True))
+                results = [
+                    lax.dynamic_update_index_in_dim(matrix, found[array], turn, 0)
+                    for array, matrix in zip(wanted, results, strict=True)
+                ]
+                return [found[array] for array in self.kept], results
 
-            state, results = lax.scan(step, [leaves[array] for array in self.kept], rows, length=count)
-            return state, results
+            empty = [jnp.zeros((room, array.size), self.dtype) for array in wanted]
+            found: tuple[list[Any], list[Any]] = lax.fori_loop(0, count, step, ([leaves[a] for a in self.kept], empty))
+            return found
 
-        def by_leaf(numbers: list[Any]) -> Memory:
-            return dict(zip(leaves, numbers, strict=True))
-
-        self.leaves = leaves
-        self.once = jax.jit(lambda numbers: once(by_leaf(numbers)))
-        self.many = jax.jit(lambda numbers, *rest: many(by_leaf(numbers), *rest), static_argnums=(1, 2))
+        self.once = jax.jit(once)
+        self.many = jax.jit(many, static_argnums=(1, 2, 3))
         self._allocate()
 
     def _allocate(self) -> None:
-        self.views = {array: np.zeros(array.size, self.dtype) for array in [*self.leaves, *self.results]}
+        """Memory for the leaves and the results; what a run returns lies in one array."""
+        ends = np.cumsum([array.size for array in self.returned])
+        self.memory = np.zeros(ends[-1], self.dtype)
+        self.views = {array: np.zeros(array.size, self.dtype) for array in self.leaves}
+        self.views |= dict(zip(self.returned, np.split(self.memory, ends[:-1]), strict=True))
 
     def twin(self) -> Xla:
         other = copy(self)
@@ -64,19 +81,26 @@ class Xla:
 
     def run(self) -> None:
         with precision(self.dtype):
-            kept, results = self.once([self.views[array] for array in self.leaves])
-        for array, numbers in zip(self.kept + self.results, kept + results, strict=True):
-            self.views[array][:] = numbers
+            found = self.once([self.views[array] for array in self.leaves])
+        if self.is_joined:
+            self.memory[:] = found
+        else:
+            for array, numbers in zip(self.returned, found, strict=True):
+                self.views[array][:] = numbers
 
     def run_many(self, count: int, rows: Rows, output: Array, summed: Array | None, section: int) -> Results:
         places = tuple([self.leaves.index(leaf) for leaf in rows])
+        wanted = (output, summed) if summed else (output,)
+        width = sum(array.size for array in wanted) + sum(matrix.shape[1] for matrix in rows.values())
+        room = 2 ** max(10, (count - 1).bit_length()) if width <= NARROW else count
+        given = [np.pad(matrix, ((0, room - count), (0, 0))) if room > count else matrix for matrix in rows.values()]
         with precision(self.dtype):
-            kept, results = self.many([self.views[a] for a in self.leaves], count, places, list(rows.values()))
+            kept, results = self.many([self.views[a] for a in self.leaves], room, places, wanted, count, given)
         for array, numbers in zip(self.kept, kept, strict=True):
             self.views[array][:] = numbers
-        found = dict(zip(self.results, results, strict=True))
-        parts = np.array(found[summed]) if summed else np.zeros((count, 0))
-        return np.array(found[output]), np.add.reduceat(parts, range(0, count, section), axis=0, dtype=np.float64)
+        first, *others = [np.array(matrix)[:count] for matrix in results]
+        parts = others[0] if others else np.zeros((count, 0))
+        return first, np.add.reduceat(parts, range(0, count, section), axis=0, dtype=np.float64)
 
 
 def precision(dtype: np.dtype[Any]) -> AbstractContextManager[Any]:
@@ -135,15 +159,14 @@ def batch_function(
 
 def _of_leaves(program: ArrayProgram, size: int) -> Callable[[Any, Any], list[Any]]:
     """The output, and the gradient if there is one, from vectors of parameters and inputs."""
-    run = computation(program)
+    run = computation(program, program.results)
 
     def call(parameters: Any, inputs: Any) -> list[Any]:
         flat = _joined([jnp.ravel(leaf) for leaf in _leaves(parameters)], 0)
         if flat.size != size:
             raise ValueError(f"`parameters` must have {size} numbers in all, got {flat.size}")
         given = {"parameter": flat, "input": inputs}
-        memory = run({array: given[kind] for kind, array in program.leaves.items()})
-        return [memory[array] for array in (program.output, program.gradient) if array]
+        return run({array: given[kind] for kind, array in program.leaves.items()})
 
     return call
 

@@ -2,14 +2,14 @@
 
 Arrays stay flat, as the program has them. An access that walks through an array along axes is a slice and a reshape,
 which XLA does without copying where it can; only what is irregular becomes a gather or a scatter. A sum of products
-becomes one `dot_general`, and a Repeat a `fori_loop`. The rest is elementwise, and fuses.
+becomes one `dot_general`. The rest is elementwise, and fuses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +19,18 @@ from jax.scipy import special
 
 from chainrule import ops
 from chainrule.compiler.backends.array_ops import Numbers, bare, functions
+from chainrule.compiler.backends.xla.paths import Path, in_boxes
+from chainrule.compiler.backends.xla.pieces import Pieces
 from chainrule.compiler.passes.differentiate import is_injective
 from chainrule.compiler.passes.powers import power
-from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Expression, Repeat, Shape, Statement
+from chainrule.compiler.passes.program import Access, Apply, Array, Expression, Shape, Statement
 
 JAX = functions(jnp, where=lambda c, a, b: jnp.where(c != 0.0, a, b), erf=special.erf, erfc=special.erfc)
 SMALL = 2**16  # numbers in a factor of a matrix product
+LONG = 2**12  # numbers in a segment with gaps, from which on it is faster not to fuse it with what it is made of
 
-Memory = dict[Array, Any]
+Memory = dict[Array, Pieces]
+Factor = tuple[Any, list[int]]  # an array, and the loop that each of its axes belongs to
 
 
 def apply(op: ops.Op, operands: Sequence[Any]) -> Any:
@@ -42,99 +46,22 @@ def apply(op: ops.Op, operands: Sequence[Any]) -> Any:
     return jnp.asarray(JAX[op.name](*operands), jnp.result_type(*arrays))
 
 
-def computation(program: ArrayProgram) -> Callable[[Memory], Memory]:
-    """A pure function from the leaves to all arrays; it computes in the type of the leaves."""
+class Block:
+    """Runs statements on `memory`, which it changes, at one `time` of a Repeat of so many `times`."""
 
-    def run(leaves: Memory) -> Memory:
-        dtype = jnp.result_type(*leaves.values(), jnp.float32) if leaves else jnp.result_type(float)
-        memory = {array: jnp.asarray(numbers, dtype) for array, numbers in leaves.items()}
-        memory |= {a: jnp.asarray(a.numbers, dtype) for a in program.arrays() if a.numbers is not None}
-        for array in program.arrays():
-            memory.setdefault(array, jnp.zeros(array.size, dtype))
-        whole = _Step(memory, dtype)
-        for step in program.steps:
-            whole.repeat(step) if isinstance(step, Repeat) else whole.statement(step)
-        return memory
-
-    return run
-
-
-class Path:
-    """How loops walk through a segment of an array: by decreasing strides, where none overlaps the one before."""
-
-    def __init__(self, start: int, axes: Sequence[tuple[int, int, int]], backward: Sequence[int]) -> None:
-        self.start = start
-        self.strides = [stride for stride, _, _ in axes]
-        self.extents = [extent for _, extent, _ in axes]
-        self.loops = [loop for _, _, loop in axes]
-        self.length = 1 + sum(stride * (extent - 1) for stride, extent, _ in axes)
-        self.is_dense = self.length == np.prod(self.extents)  # it visits every element of the segment
-        self.reversed_axes = [k for k, loop in enumerate(self.loops) if loop in backward]
-
-    @classmethod
-    def of(cls, access: Access, loops: Shape) -> Path | None:
-        """The path of an access without a table, at time 0; None if loops overlap."""
-        moves = [(stride, n, d) for d, (stride, n) in enumerate(zip(access.strides, loops, strict=True)) if n > 1]
-        start = access.base + sum(stride * (n - 1) for stride, n, _ in moves if stride < 0)
-        axes = sorted(((abs(stride), n, d) for stride, n, d in moves if stride), reverse=True)
-        if any(inner * extent > outer for (outer, _, _), (inner, extent, _) in pairwise(axes)):
-            return None
-        return cls(start, axes, [d for stride, _, d in moves if stride < 0])
-
-    def spread(self, segment: Any) -> Any:
-        """The elements on the path, with one axis per loop."""
-        if not self.strides:
-            return segment.reshape(())
-        value = segment
-        for k, (stride, extent) in enumerate(zip(self.strides[:-1], self.extents[:-1], strict=True)):
-            value = jnp.pad(value, (0, stride * extent - self.length)) if k == 0 else value[..., : stride * extent]
-            value = value.reshape(*self.extents[: k + 1], stride)
-        last, extent = self.strides[-1], self.extents[-1]
-        return value[..., : last * (extent - 1) + 1 : last]
-
-    def packed(self, value: Any) -> Any:
-        """The segment with these elements on the path, and zeros elsewhere."""
-        if not self.strides:
-            return value.reshape(1)
-        value = self._padded(value, len(self.strides) - 1, self.strides[-1] - 1)
-        for k in reversed(range(len(self.strides) - 1)):
-            value = self._padded(value.reshape(*self.extents[:k], -1), k, 0)
-        return value[: self.length]
-
-    def _padded(self, value: Any, k: int, between: int) -> Any:
-        """The last axis, that of loop k, padded to the stride of the loop around it."""
-        length = value.shape[-1] + between * (value.shape[-1] - 1)
-        after = self.strides[k - 1] - length if k else 0
-        return lax.pad(value, jnp.zeros((), value.dtype), [(0, 0, 0)] * (value.ndim - 1) + [(0, after, between)])
-
-    def touched(self) -> np.ndarray:
-        """Which elements of the segment are on the path."""
-        mask = np.zeros(self.length, dtype=bool)
-        mask[np.tensordot(self.strides, np.indices(self.extents), axes=1)] = True
-        return mask
-
-
-class _Step:
-    """Runs steps on `memory`, which it changes, at one `time` of a Repeat."""
-
-    def __init__(self, memory: Memory, dtype: Any, time: Any = 0) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        dtype: Any,
+        time: Any = 0,
+        times: int = 1,
+        known: Mapping[tuple[Access, Shape], Factor] = MappingProxyType({}),
+    ) -> None:
         self.memory = memory
         self.dtype = dtype
         self.time = time
-
-    def repeat(self, step: Repeat) -> None:
-        """The loop carries what its statements write."""
-        written = list(dict.fromkeys(statement.target.array for statement in step.body))
-
-        def body(turn: Any, state: list[Any]) -> list[Any]:
-            memory = {**self.memory, **dict(zip(written, state, strict=True))}
-            inner = _Step(memory, self.dtype, step.count - 1 - turn if step.backward else turn)
-            for statement in step.body:
-                inner.statement(statement)
-            return [memory[array] for array in written]
-
-        results = lax.fori_loop(0, step.count, body, [self.memory[array] for array in written])
-        self.memory.update(zip(written, results, strict=True))
+        self.times = times
+        self.known = known  # what was read before the Repeat, which does not change it
 
     def statement(self, statement: Statement) -> None:
         outer, is_sum = statement.loops, statement.join is ops.add
@@ -156,17 +83,17 @@ class _Step:
 
     def sum_of_products(self, expression: Expression, outer: Shape, loops: Shape) -> Any:
         """The sum over all loops but the `outer` ones, as one `dot_general` of the factors."""
-        factors = [_apart(*self.labelled(factor, loops)) for factor in _factors(expression)]
+        summed = range(len(outer), len(loops))
+        parts = _merged([self.labelled(factor, loops) for factor in _factors(expression)], summed)
+        factors = [_apart(*factor) for factor in parts]
         axes = {axis for _, labels in factors for axis in labels}
         kept = [axis for axis in range(len(outer)) if axis in axes]
-        arguments = [part for factor in factors for part in factor]
-        chosen = jax.config.jax_default_matmul_precision  # by the user; otherwise JAX might round to TF32
-        value = jnp.einsum(*arguments, kept, precision=None if chosen else lax.Precision.HIGHEST)
-        repeated = np.prod([loops[d] for d in range(len(outer), len(loops)) if d not in axes])
+        value = _contracted(factors, kept)
+        repeated = np.prod([loops[d] for d in summed if d not in axes])
         value = value if repeated == 1 else value * float(repeated)
         return value.reshape([n if d in kept else 1 for d, n in enumerate(outer)])
 
-    def labelled(self, expression: Expression, loops: Shape) -> tuple[Any, list[int]]:
+    def labelled(self, expression: Expression, loops: Shape) -> Factor:
         """The value without the axes along which it does not vary, and the loops that the others belong to."""
         if isinstance(expression, Access):
             return self.read(expression, loops)
@@ -176,56 +103,165 @@ class _Step:
 
     def evaluate(self, expression: Expression, loops: Shape) -> Any:
         def element(access: Access) -> Any:
-            value, labels = self.read(access, loops)
-            value = jnp.transpose(value, [labels.index(d) for d in sorted(labels)])
-            return value.reshape([n if d in labels else 1 for d, n in enumerate(loops)])
+            return _on_all_axes(*self.read(access, loops), loops)
 
         return expression.evaluate(element, apply)
 
     # Memory.
 
-    def read(self, access: Access, loops: Shape) -> tuple[Any, list[int]]:
+    def read(self, access: Access, loops: Shape) -> Factor:
         """The elements that an access reads, and the loop that each axis belongs to."""
-        flat = self.memory[access.array]
+        if (access, loops) in self.known:
+            return self.known[access, loops]
         path = None if access.table is not None else Path.of(access, loops)
         if path is None:
-            extents = tuple(n if stride else 1 for n, stride in zip(loops, access.strides, strict=True))
-            places = access.positions(extents) + access.repeat * self.time
-            labels = [d for d, n in enumerate(extents) if n > 1]
-            value = flat.at[places].get(mode="promise_in_bounds")
-            return value.reshape([extents[d] for d in labels]), labels
-        value = path.spread(self.segment(flat, path, access.repeat))
+            return self.read_overlapping(access, loops)
+        if path.is_sparse:
+            return self.read_turns(access, path.loops[0], loops)
+        before = path.before(*self.bounds(access))
+        if before is None:
+            blocks = jnp.pad(self.segment(access, path.start, path.length), (0, path.room - path.length))
+        else:
+            blocks = self.segment(access, path.start - before, path.room)
+        value = path.spread(blocks, before or 0)
         return lax.rev(value, path.reversed_axes) if path.reversed_axes else value, path.loops
 
-    def segment(self, flat: Any, path: Path, repeat: int) -> Any:
-        if not repeat:
-            return flat[path.start : path.start + path.length]
-        return lax.dynamic_slice(flat, (path.start + repeat * self.time,), (path.length,))
+    def read_turns(self, access: Access, loop: int, loops: Shape) -> Factor:
+        """The same, one turn of a loop after another."""
+        once = tuple(1 if d == loop else n for d, n in enumerate(loops))
+        stride, table = access.strides[loop], access.table
+        bases = [access.base + k * stride for k in range(loops[loop])]
+        parts = [self.read(Access(access.array, base, access.strides, table, access.repeat), once) for base in bases]
+        return jnp.stack([value for value, _ in parts]), [loop, *parts[0][1]]
+
+    def read_overlapping(self, access: Access, loops: Shape) -> Factor:
+        """The elements of an access with a table, or with loops that overlap, as in a convolution.
+
+        They are put together from few parts that have a path, or gathered.
+        """
+        extents = tuple(n if stride else 1 for n, stride in zip(loops, access.strides, strict=True))
+        labels = [d for d, n in enumerate(extents) if n > 1]
+        parts = in_boxes(access, extents)
+        if parts is not None:
+            value = parts.assembled(self.elements)
+        else:
+            places = access.positions(extents)
+            low, high = int(places.min()), int(places.max()) + 1
+            value = self.segment(access, low, high - low).at[places - low].get(mode="promise_in_bounds")
+        return value.reshape([extents[d] for d in labels]), labels
+
+    def elements(self, access: Access, loops: Shape) -> Any:
+        """The elements that an access reads, with an axis for each loop."""
+        return jnp.broadcast_to(_on_all_axes(*self.read(access, loops), loops), loops)
+
+    def bounds(self, access: Access) -> tuple[int, int]:
+        """Where a segment at time 0 may begin and end, so that at all times it lies in the array."""
+        way = access.repeat * (self.times - 1)
+        return max(0, -way), access.array.size - max(0, way)
+
+    def segment(self, access: Access, start: int, length: int) -> Any:
+        """Consecutive elements of the array, from `start` on at time 0."""
+        pieces = self.memory[access.array]
+        if not access.repeat:
+            return pieces.read(start, start + length)
+        return lax.dynamic_slice(pieces.whole(), (start + access.repeat * self.time,), (length,))
 
     def write(self, statement: Statement, value: Any) -> None:
         """Store or add an array of the statement's loops."""
         target, loops = statement.target, statement.loops
-        flat = self.memory[target.array]
         injective = is_injective(statement)
         path = None if target.table is not None or not injective else Path.of(target, loops)
-        if path is None:
-            places = target.positions(loops) + target.repeat * self.time
-            at = flat.at[places]
+        if path is not None:
+            self.write_along(path, target, _on_axes(path, value), statement.accumulate)
+        elif (injective or statement.accumulate) and (parts := in_boxes(target, loops)) is not None:
+            for box in parts.boxes():
+                along = cast(Path, Path.of(box.access, box.shape))
+                still = tuple(d for d, n in enumerate(box.shape) if n > 1 and d not in along.loops)
+                part = jnp.sum(value[box.turns], axis=still, keepdims=True) if still else value[box.turns]
+                self.write_along(along, box.access, _on_axes(along, part), statement.accumulate)
+        else:
+            places = target.positions(loops)
+            low, high = int(places.min()), int(places.max()) + 1
+            at = self.segment(target, low, high - low).at[places - low]
             change = at.add if statement.accumulate else at.set
-            self.memory[target.array] = change(value, mode="promise_in_bounds", unique_indices=injective)
+            self.put(target, low, change(value, mode="promise_in_bounds", unique_indices=injective))
+
+    def write_along(self, path: Path, target: Access, value: Any, accumulate: bool) -> None:
+        """Store or add elements with one axis per loop of the path."""
+        if path.is_sparse:
+            for part, row in zip(path.turns(), value, strict=True):
+                self.write_along(part, target, row, accumulate)
             return
-        moving = [d for d, n in enumerate(loops) if n > 1]
-        value = value.reshape([loops[d] for d in moving])
-        value = jnp.transpose(value, [moving.index(d) for d in path.loops])
-        value = lax.rev(value, path.reversed_axes) if path.reversed_axes else value
-        placed = path.packed(value)
-        if not (statement.accumulate or path.is_dense):
-            placed = jnp.where(path.touched(), placed, self.segment(flat, path, target.repeat))
-        elif statement.accumulate:
-            placed = self.segment(flat, path, target.repeat) + placed
-        if path.length < target.array.size:
-            placed = lax.dynamic_update_slice(flat, placed, (path.start + target.repeat * self.time,))
-        self.memory[target.array] = placed
+        if not path.is_dense and path.room > LONG and jax.default_backend() == "cpu":
+            value = lax.optimization_barrier(value)  # XLA would compute what it is made of again for each element
+        pieces = self.memory[target.array]
+        before = path.before(*self.bounds(target), pieces.starts)
+        start, length = path.start - (before or 0), path.length if before is None else path.room
+        placed = path.packed(value, before or 0)[:length]
+        if target.repeat or not pieces.is_zero(start, start + length):
+            if accumulate:
+                placed = self.segment(target, start, length) + placed
+            elif not path.is_dense:
+                placed = jnp.where(path.touched(before or 0)[:length], placed, self.segment(target, start, length))
+        self.put(target, start, placed)
+
+    def put(self, target: Access, start: int, vector: Any) -> None:
+        """Replace consecutive elements of the array, from `start` on at time 0."""
+        pieces = self.memory[target.array]
+        if target.repeat:
+            place = start + target.repeat * self.time
+            pieces.write(0, lax.dynamic_update_slice(pieces.whole(), vector, (place,)))
+        else:
+            pieces.write(start, vector)
+
+
+def _contracted(factors: Sequence[Factor], kept: list[int]) -> Any:
+    """The product of the factors, summed over all axes but those that are `kept`, in this order."""
+    if len(factors) == 1:
+        ((value, labels),) = factors
+        left = [axis for axis in labels if axis in kept]
+        value = jnp.sum(value, axis=tuple(k for k, axis in enumerate(labels) if axis not in kept))
+        return jnp.transpose(value, [left.index(axis) for axis in kept])
+    arguments = [part for factor in factors for part in factor]
+    chosen = jax.config.jax_default_matmul_precision  # by the user; otherwise JAX might round to TF32
+    return jnp.einsum(*arguments, kept, precision=None if chosen else lax.Precision.HIGHEST)
+
+
+def _on_all_axes(value: Any, labels: list[int], loops: Shape) -> Any:
+    """A factor with an axis for each loop, of length 1 where it does not vary."""
+    value = jnp.transpose(value, [labels.index(d) for d in sorted(labels)])
+    return value.reshape([n if d in labels else 1 for d, n in enumerate(loops)])
+
+
+def _on_axes(path: Path, value: Any) -> Any:
+    """An array of a statement's loops with the axes of the path, each in the direction in which it goes."""
+    value = jnp.transpose(value, [*path.loops, *(d for d in range(value.ndim) if d not in path.loops)])
+    value = value.reshape(path.extents)
+    return lax.rev(value, path.reversed_axes) if path.reversed_axes else value
+
+
+def _merged(factors: list[Factor], summed: Iterable[int]) -> list[Factor]:
+    """Fewer factors of the same product: those with the same axes, and those without an axis to sum over, as one.
+
+    The latter are multiplied into the smallest factor that has all their axes. Two factors without other axes than
+    those to sum over are a product of vectors, and stay.
+    """
+    if len(factors) == 2 and all(labels and set(labels) <= set(summed) for _, labels in factors):
+        return factors
+    found: list[Factor] = []
+    for value, labels in sorted(factors, key=lambda factor: -len(factor[1])):
+        scales = set(labels).isdisjoint(summed)
+        hosts = [k for k, (_, o) in enumerate(found) if set(labels) == set(o) or (scales and set(labels) < set(o))]
+        if not hosts:
+            found.append((value, labels))
+            continue
+        k = min(hosts, key=lambda k: found[k][0].size)
+        host, others = found[k]
+        shared = sorted(labels, key=others.index)
+        value = jnp.transpose(value, [labels.index(d) for d in shared])
+        value = value.reshape([n if d in shared else 1 for d, n in zip(others, host.shape, strict=True)])
+        found[k] = host * value, others
+    return found
 
 
 def _apart(value: Any, labels: list[int]) -> tuple[Any, list[int]]:

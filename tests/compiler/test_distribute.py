@@ -1,0 +1,80 @@
+"""Statements leave a Repeat where no time needs them of another, and the program computes the same."""
+
+import numpy as np
+import pytest
+from test_c_header import PROGRAMS
+
+from chainrule import ops
+from chainrule.compiler import compile
+from chainrule.compiler.backends.interpret import Interpreted
+from chainrule.compiler.passes import distribute as module
+from chainrule.compiler.passes.distribute import distribute
+from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Repeat, Statement, Term
+
+TIMES = 5
+
+
+def numbers(program):
+    runner = Interpreted(program, "float64")
+    for array in program.arrays():
+        known = array.numbers is not None
+        runner.views[array][:] = array.numbers if known else np.linspace(0.1, 0.9, array.size)
+    runner.run()
+    return [np.array(runner.views[array]) for array in program.results]
+
+
+def moving(array, base=0):
+    return Access(array, base, (), repeat=1)
+
+
+def recurrence(after):
+    """`a[r] = x[r] + x[r]`, `h[1+r] = tanh(h[r] + a[r])`, and what `after` makes of h and s."""
+    x, a = Array("x", TIMES, "input"), Array("a", TIMES, "value")
+    h, s = Array("h", TIMES + 1, "value"), Array("s", 1, "value")
+    state = Apply(ops.tanh, (Apply(ops.add, (moving(h), moving(a))),))
+    body = [
+        Statement(moving(a), (), [Term(Apply(ops.add, (moving(x), moving(x))))]),
+        Statement(moving(h, 1), (), [Term(state)]),
+        after(h, s),
+    ]
+    start = [Statement(Access(array, 0, ()), (), [Term(Access(x, 0, ()))]) for array in (h, s)]
+    return ArrayProgram([*start, Repeat(TIMES, body)], {"input": x}, s).verify()
+
+
+def total(of):
+    """`s[0] += h[of + r]`."""
+    return lambda h, s: Statement(Access(s, 0, ()), (), [Term(Access(h, of, (), repeat=1))], accumulate=True)
+
+
+@pytest.mark.parametrize("of", [0, 1])
+def test_what_only_reads_the_state_goes_after_the_loop_and_what_only_feeds_it_before(of, monkeypatch):
+    monkeypatch.setattr(module, "STORE", 0)
+    program = recurrence(total(of))
+    found = distribute(program).verify()
+    kinds = [type(step).__name__ for step in found.steps]
+    assert kinds == ["Statement", "Statement", "Statement", "Repeat", "Statement"]
+    assert [len(step.body) for step in found.steps if isinstance(step, Repeat)] == [1]
+    assert numbers(found)[0] == pytest.approx(numbers(program)[0], rel=1e-14)
+
+
+def test_what_reads_an_element_that_is_written_later_stays(monkeypatch):
+    monkeypatch.setattr(module, "STORE", 0)
+    program = recurrence(lambda h, s: Statement(Access(h, 0, ()), (), [Term(Access(h, 1, (), repeat=1))]))
+    (loop,) = [step for step in distribute(program).verify().steps if isinstance(step, Repeat)]
+    assert len(loop.body) == 2
+
+
+def test_a_number_that_would_have_to_be_stored_for_one_sum_is_added_in_the_loop():
+    found = distribute(recurrence(total(1)))
+    (loop,) = [step for step in found.steps if isinstance(step, Repeat)]
+    assert len(loop.body) == 2
+
+
+def test_the_gradient_of_a_recurrent_layer_is_one_product_for_all_times():
+    whole = compile(*PROGRAMS["hidden units"](), backend="interpreter").code.whole
+    found = distribute(whole).verify()
+    inside = [sum(len(step.body) for step in p.steps if isinstance(step, Repeat)) for p in (found, whole)]
+    assert inside == [4, 7]  # the layer and its tanh, and their derivatives
+    assert "i<4,j<4: dparameter[4i+j] += Σk<19 dv3[i+4k]·v2[j+4k]" in str(found)
+    for ours, theirs in zip(numbers(found), numbers(whole), strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-10, abs=1e-12)
