@@ -4,10 +4,16 @@ import pytest
 from test_distribute import numbers
 
 from chainrule import ops
+from chainrule.compiler.passes import time_first as module
 from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Number, Repeat, Statement, Term
 from chainrule.compiler.passes.time_first import time_first
 
 EXAMPLES, TIMES = 7, 4
+
+
+@pytest.fixture(autouse=True)
+def small_arrays_count(monkeypatch):
+    monkeypatch.setattr(module, "APART", 0)
 
 
 def products(last):

@@ -13,6 +13,8 @@ from math import prod
 
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Shape, Statement, changed, span
 
+APART = 2**12  # numbers from the first to the last that a time touches; below, an array is handed over as a whole
+
 
 def time_first(program: ArrayProgram) -> ArrayProgram:
     """The same program, with time as the first axis of arrays in which it was the last."""
@@ -55,7 +57,8 @@ def _widths(program: ArrayProgram) -> dict[Array, int]:
                 strides = [abs(s) for s, n in zip(access.strides, loops, strict=True) if n > 1]
                 far = [stride for stride in strides if stride > abs(access.repeat) * (step.count - 1)]
                 divides = far and access.array.size % min(far) == 0 and access.array.numbers is None
-                if access.repeat and far and divides:
+                low, high = span(access, loops) if access.repeat and divides else (0, 0)
+                if high - low > APART:
                     found[access.array] = min(far)
     return found
 
