@@ -104,12 +104,19 @@ static inline PyObject *unary(int op, double data, PyObject *operand);
 #define OP_METHOD(as, name, doc) \
     {#as, (PyCFunction)(void (*)(void))method_##name, METH_FASTCALL | METH_KEYWORDS, PyDoc_STR(doc)},
 
-/* A graph as arrays, oldest node first (see tape.h). */
+/* Nodes of one op that follow each other in a graph given as arrays (see tape.h). */
 typedef struct {
-    const int32_t *codes;       /* of ops; others are leaves, or nodes that Python computes */
-    const int32_t *firsts;      /* where each node's operands start */
-    const int32_t *operands;    /* places of nodes */
-    const unsigned char *taken; /* bit k: the node passes a gradient to its operand k */
+    int32_t code;        /* of the op; others are leaves, or nodes that Python computes */
+    int32_t arity;       /* of the op */
+    int32_t taken;       /* bit k: the nodes pass a gradient to their operand k */
+    int32_t start, stop; /* the nodes: the first, and the one after the last */
+    int32_t first;       /* where their operands start */
+} Run;
+
+typedef struct {
+    const Run *runs;         /* oldest node first */
+    const int32_t *run_of;   /* each node's run */
+    const int32_t *operands; /* places of nodes */
 } Tape;
 
 #include "ops.h"

@@ -124,11 +124,7 @@ def outline(graph: Graph, loops: Sequence[Loop], lift_body: LiftBody) -> Graph |
 def leaves_first(graph: Graph) -> Graph:
     """The same graph with its leaves, except constants, before everything else."""
     order = sorted(range(len(graph)), key=lambda node: not is_leaf(graph.rules[node]))
-    if order == list(range(len(graph))):
-        return graph
-    place = {node: k for k, node in enumerate(order)}
-    operands = [tuple([place[operand] for operand in graph.operands[node]]) for node in order]
-    return Graph([graph.rules[node] for node in order], operands, [graph.nodes[node] for node in order])
+    return graph if order == list(range(len(graph))) else graph.reordered(order)
 
 
 class _Outlining:

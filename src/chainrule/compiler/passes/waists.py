@@ -19,11 +19,7 @@ MOST_LEVELS = 64
 
 def by_depth(graph: Graph) -> Graph:
     """The same graph with its nodes in the order of their depth: of the longest way from a leaf."""
-    depth = depths(graph)
-    order = np.argsort(depth, kind="stable").tolist()
-    place = {node: k for k, node in enumerate(order)}
-    operands = [tuple([place[operand] for operand in graph.operands[node]]) for node in order]
-    return Graph([graph.rules[node] for node in order], operands, [graph.nodes[node] for node in order])
+    return graph.reordered(np.argsort(depths(graph), kind="stable").tolist())
 
 
 def depths(graph: Graph) -> np.ndarray:
