@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from chainrule.compiler.passes.loops import Loop, is_leaf
+from chainrule.compiler.passes.loops import Loop, find_leaves
 from chainrule.compiler.passes.program import Access, Array, Repeat, Shape, Statement, Term, row_major
 from chainrule.compiler.trace.graph import Graph
 
@@ -123,8 +123,12 @@ def outline(graph: Graph, loops: Sequence[Loop], lift_body: LiftBody) -> Graph |
 
 def leaves_first(graph: Graph) -> Graph:
     """The same graph with its leaves, except constants, before everything else."""
-    order = sorted(range(len(graph)), key=lambda node: not is_leaf(graph.rules[node]))
-    return graph if order == list(range(len(graph))) else graph.reordered(order)
+    leaves = find_leaves(graph)
+    if leaves == list(range(len(leaves))):
+        return graph
+    inner = np.ones(len(graph), dtype=bool)
+    inner[leaves] = False
+    return graph.reordered([*leaves, *np.flatnonzero(inner).tolist()])
 
 
 class _Outlining:
@@ -141,11 +145,12 @@ class _Outlining:
             if inside[node] >= 0 and graph.rules[node] != "constant":
                 results[inside[node]].append(node)
         numbers = {loop.start: number for number, loop in enumerate(loops)}
-        for node, rule in enumerate(graph.rules):
+        constants = {node for node in read if graph.rules[node] == "constant"}
+        for node in sorted(constants.union(loose, numbers)):
             if (number := numbers.get(node)) is not None:
                 self.add_loop(loops[number], number + 1, graph, results[number], lift_body)
-            if inside[node] < 0 or (rule == "constant" and node in read):
-                self.add(rule, graph.operands[node], graph.nodes[node], node)
+            if inside[node] < 0 or node in constants:
+                self.add(graph.rules[node], graph.operands[node], graph.nodes[node], node)
 
     def add(self, rule: Any, operands: Iterable[int], node: Any, place: int | None = None) -> None:
         if place is not None:
