@@ -65,11 +65,12 @@ class Contestant:
         return self.options.get("at_once", 1)
 
     def load(self, workload: Workload) -> tuple[Any, Any]:
-        """Import the peer, and its solution: a module, or the path of a source in C."""
+        """Import the peer, and its solution: a module, one of its functions, or the path of a source in C."""
         peer = importlib.import_module(f"peers.{self.peer}")
         if self.file.endswith(".c"):
             return peer, FOLDER / workload.folder / self.file
-        return peer, importlib.import_module(f"workloads.{workload.folder}.{self.file.removesuffix('.py')}")
+        module = importlib.import_module(f"workloads.{workload.folder}.{self.file.removesuffix('.py')}")
+        return peer, getattr(module, workload.function) if workload.function else module
 
     def prepare(self, workload: Workload, problem: Any) -> Runner:
         """Build, and compile what is compiled before the first call."""
@@ -89,6 +90,7 @@ class Workload:
     size: int
     few: int  # examples for contestants that are too slow for all of them
     tiny: int  # for a test
+    function: str = ""  # of the folder's files, where they have one for each of several workloads
 
     def contestants(self, among: Iterable[Contestant]) -> list[Contestant]:
         """Those who do this kind of thing, and for whom there is a file."""

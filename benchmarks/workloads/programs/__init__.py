@@ -1,0 +1,28 @@
+"""Six of the programs in tests/compiler/programs. Each file has a function for each of them, of the same name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.append(str(Path(__file__).parents[3] / "tests" / "compiler"))
+from programs import PROGRAMS
+
+
+class Inputs(NamedTuple):
+    """What a program of some size is given, with respect to which it is differentiated."""
+
+    numbers: list[float]
+    size: int
+
+
+def inputs(name: str, size: int) -> Inputs:
+    return Inputs(PROGRAMS[name].numbers(size), size)
+
+
+def problem(name: str) -> Callable[[int], Inputs]:
+    """Of the program of that name, for any size."""
+    return partial(inputs, name)
