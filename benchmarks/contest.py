@@ -1,8 +1,8 @@
 """A contest: contestants compute one workload, must agree with ours on the numbers, and are then timed in turns.
 
-A workload is a folder of `workloads` with a file for each way to write it, and a contestant one of the ways, with the
-module of `peers` that runs it: whoever finds the file that it wants takes part. One that is not installed, fails or
-disagrees is left out, with the reason; the contest goes on.
+A workload is a folder of `workloads` with a file for each way to write it, or a function in each of these files; and a
+contestant is one of the ways, with the module of `peers` that runs it: whoever finds the file that it wants takes part.
+One that is not installed, fails or disagrees is left out, with the reason; the contest goes on.
 """
 
 from __future__ import annotations

@@ -92,12 +92,12 @@ class Board:
 
     def results(self) -> list[str]:
         """The part of results.md for this kind of processor."""
-        parts = [f"## {self._processor}, {self.kind}", ""]
+        parts = [f"## {self._processor}, {self.kind}", "", *self._measured(), ""]
         if self.tasks:
             parts += [f'<img src="../docs/pictures/{self.picture}" alt="{DESCRIBED}">', "", *self._overview(), ""]
+            parts += [*standing(self.tasks), *self._writing(), ""]
         if self.programs:
-            parts += [*self._programs(), ""]
-        parts += [*self.standing(), *self._writing(), *self._measured(), ""]
+            parts += [*self._programs(), "", *standing(self.programs), ""]
         if self.graphs:
             parts += [*self._graph(), ""]
         parts += [f"`import chainrule` takes {figure(self.import_time)} ms and loads no other package.", ""]
@@ -142,20 +142,6 @@ class Board:
         ]
         return table(["gradients of programs", *names], rows)
 
-    def standing(self) -> list[str]:
-        """Who is ahead of ours, and who is as fast."""
-        ahead, ties, first = [], [], []
-        for task in (*self.tasks, *self.programs):
-            ratios = {name: task.ratio(name) for name in task.times if not name.startswith(OURS)}
-            faster = [f"{name} {times(1 / ratio)}" for name, ratio in ratios.items() if ratio <= 1 / TIE]
-            equal = [name for name, ratio in ratios.items() if 1 / TIE < ratio < TIE]
-            ahead += [f"{task.workload.name} ({', '.join(faster)})"] if faster else []
-            ties += [f"{task.workload.name} ({', '.join(equal)})"] if equal else []
-            first += [] if faster or equal else [task.workload.name]
-        lines = item(f"Faster than ours: {'; '.join(ahead) or 'nobody'}.")
-        lines += item(f"As fast, to within {TIE} ×: {'; '.join(ties) or 'nobody'}.")
-        return lines + (item(f"Ours is ahead of all others on: {', '.join(first)}.") if first else [])
-
     def _writing(self) -> list[str]:
         """What it takes to write and to compile one of the workloads, in a sentence."""
         found = [score for score in self.scores if score.contest.workload.name == SHOWN and score.costs]
@@ -182,7 +168,22 @@ class Board:
         return table(["a node", *names], rows)
 
 
-def summary(boards: Iterable[Board]) -> list[str]:
+def standing(contests: Iterable[Contest]) -> list[str]:
+    """Who is ahead of ours, and who is as fast."""
+    ahead, ties, first = [], [], []
+    for task in contests:
+        ratios = {name: task.ratio(name) for name in task.times if not name.startswith(OURS)}
+        faster = [f"{name} {times(1 / ratio)}" for name, ratio in ratios.items() if ratio <= 1 / TIE]
+        equal = [name for name, ratio in ratios.items() if 1 / TIE < ratio < TIE]
+        ahead += [f"{task.workload.name} ({', '.join(faster)})"] if faster else []
+        ties += [f"{task.workload.name} ({', '.join(equal)})"] if equal else []
+        first += [] if faster or equal else [task.workload.name]
+    lines = item(f"Faster than ours: {'; '.join(ahead) or 'nobody'}.")
+    lines += item(f"As fast, to within {TIE} ×: {'; '.join(ties) or 'nobody'}.")
+    return lines + (item(f"Ours is ahead of all others on: {', '.join(first)}.") if first else [])
+
+
+def summary(boards: Sequence[Board]) -> list[str]:
     """The README's part: one row per workload, with the fastest of all other contestants in the last column.
 
     They are those of the first kind of processor; of another, ours and the fastest other follow in two more columns.
@@ -198,7 +199,17 @@ def summary(boards: Iterable[Board]) -> list[str]:
         for same in (other for board in others for other in board.tasks if other.workload is task.workload):
             shown += [_bold(OURS, cell(same, OURS)), _fastest_other(same)]
         rows.append([f"**{task.workload.name}**: {task.workload.title}", *shown])
-    return [*table(heading, rows), "", *first.standing(), *said]
+    programs = next((_in_short(board) for board in boards if board.programs), [])
+    return [*table(heading, rows), "", *standing(first.tasks[:ROWS]), *programs, *said]
+
+
+def _in_short(board: Board) -> list[str]:
+    """How the programs stand, in a sentence."""
+    spans = []
+    for name in in_order({name for program in board.programs for name in program.times if not name.startswith(OURS)}):
+        ratios = [program.ratio(name) for program in board.programs if name in program.times]
+        spans.append(f"{name} {figure(min(ratios))} to {figure(max(ratios))}")
+    return item(f"Gradients of six of the fifty programs, {board.kind}, in times of ours: {', '.join(spans)}.")
 
 
 def _fastest_other(task: Contest) -> str:

@@ -1,5 +1,7 @@
 """What is computed. Each folder is a task, written once for every contestant that has a file there."""
 
+from functools import partial
+
 from contest import Workload
 from workloads import digits, four_points, graph, greeks, microgpt, moons, programs
 
@@ -18,8 +20,8 @@ WORKLOADS = [
 
 def program(name: str, title: str, function: str) -> Workload:
     """One of the fifty, at the size that its users would call usual."""
-    size, small = programs.PROGRAMS[function].size, programs.PROGRAMS[function].small
-    return Workload(name, title, "programs", "gradient", programs.problem(function), size, size, small, function)
+    found, problem = programs.PROGRAMS[function], partial(programs.inputs, function)
+    return Workload(name, title, "programs", "gradient", problem, found.size, found.size, found.small, function)
 
 
 SIX = [

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,9 +18,5 @@ class Inputs(NamedTuple):
 
 
 def inputs(name: str, size: int) -> Inputs:
+    """Those of the program of that name."""
     return Inputs(PROGRAMS[name].numbers(size), size)
-
-
-def problem(name: str) -> Callable[[int], Inputs]:
-    """Of the program of that name, for any size."""
-    return partial(inputs, name)
