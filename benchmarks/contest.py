@@ -25,6 +25,7 @@ import numpy as np
 FOLDER = Path(__file__).with_name("workloads")
 EXACT = 1e-12  # how far numbers may be from ours, relative to the greatest of them
 TURN = 0.02  # seconds: a turn has as many steps as fit, at least one
+SHORT_TURN = 0.0005  # for steps of microseconds: of many turns so short, some meet no other process
 
 
 class Runner:
@@ -91,6 +92,8 @@ class Workload:
     few: int  # examples for contestants that are too slow for all of them
     tiny: int  # for a test
     function: str = ""  # of the folder's files, where they have one for each of several workloads
+    turn: float = TURN
+    turns: int = 51
 
     def contestants(self, among: Iterable[Contestant]) -> list[Contestant]:
         """Those who do this kind of thing, and for whom there is a file."""
@@ -120,7 +123,7 @@ class Contest:
     def run(self, turns: int, patience: float) -> None:
         """Prepare, check and time all; `patience` in seconds, for each."""
         ready = {contestant: runner for contestant in self.contestants if (runner := self.admit(contestant))}
-        for contestant, times in interleave(ready, turns, patience).items():
+        for contestant, times in interleave(ready, turns, patience, self.workload.turn).items():
             scale = self.workload.size / self.workload.examples(contestant)
             self.times[contestant.name] = [scale * seconds for seconds in times]
 
@@ -177,7 +180,7 @@ def _reason(error: Exception) -> str:
 
 
 def interleave(
-    ready: Mapping[Contestant, Runner], turns: int, patience: float, turn: float = TURN
+    ready: Mapping[Contestant, Runner], turns: int, patience: float, turn: float
 ) -> dict[Contestant, list[float]]:
     """Seconds a step. All take turns, round after round, so that a busy moment of the machine meets everybody.
 

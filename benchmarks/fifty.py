@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from contest import Contestant, interleave, stay_on
+from contest import SHORT_TURN, Contestant, interleave, stay_on
 from jax_programs import JAX_PROGRAMS
 from machine import machine
 from pages import QUIET, TIE, figure, item, table, times, write_between
@@ -30,7 +30,6 @@ from workloads.programs import PROGRAMS, inputs
 ROOT = Path(__file__).parent.parent
 PAGE, BEGIN = ROOT / "docs" / "programs.md", "<!-- benchmarks/fifty.py writes from here -->"
 AGREE = 1e-9  # of the greatest: how far a value or a derivative may be from eager code
-TURN = 0.0005  # seconds: so short that many turns meet no other process
 PATIENCE = 5.0  # seconds: whatever compiles for longer is named
 
 
@@ -78,7 +77,7 @@ def race(found, size: int, turns: int, patience: float) -> Row:
         if not off <= AGREE:
             raise ValueError(f"{found.name} of size {size}: {name} differs from eager code by {off:.1e}")
     ready = {Contestant(name, "", "", ""): runner for name, runner in runners.items()}
-    best = [min(seconds) for seconds in interleave(ready, turns, patience, TURN).values()]
+    best = [min(seconds) for seconds in interleave(ready, turns, patience, SHORT_TURN).values()]
     stats = runners["chainrule"].program.stats
     statements = None if stats.get("node by node") else stats["array statements"]
     compiling = [runner.compiling for runner in runners.values()]

@@ -71,7 +71,7 @@ def score(workload: Workload, names: Iterable[str] | None, quick: bool) -> Score
     chosen = [c for k, c in enumerate(contestants) if k == 0 or names is None or c.name in names]
     contest = Contest(workload, chosen)
     print(f"{workload.name}: {len(chosen)} contestants", file=sys.stderr)
-    contest.run(*((5, 0.5) if quick else (51, 3.0)))
+    contest.run(*((5, 0.5) if quick else (workload.turns, 3.0)))
     for name, reason in contest.left_out.items():
         print(f"{workload.name}: left out {name}: {reason}", file=sys.stderr)
     took_part = [contestant for contestant in chosen if contestant.name in contest.times]

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from contest import Workload
+from contest import SHORT_TURN, Workload
 from workloads import digits, four_points, graph, greeks, microgpt, moons, programs
 
 LEAVES, FEW_LEAVES = 141, 20  # 99,546 nodes; 2,020
@@ -21,7 +21,8 @@ WORKLOADS = [
 def program(name: str, title: str, function: str) -> Workload:
     """One of the fifty, at the size that its users would call usual."""
     found, problem = programs.PROGRAMS[function], partial(programs.inputs, function)
-    return Workload(name, title, "programs", "gradient", problem, found.size, found.size, found.small, function)
+    sizes = found.size, found.size, found.small
+    return Workload(name, title, "programs", "gradient", problem, *sizes, function, SHORT_TURN, 200)
 
 
 SIX = [
