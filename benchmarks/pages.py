@@ -208,8 +208,8 @@ def _in_short(board: Board) -> list[str]:
     spans = []
     for name in in_order({name for program in board.programs for name in program.times if not name.startswith(OURS)}):
         ratios = [program.ratio(name) for program in board.programs if name in program.times]
-        spans.append(f"{name} {figure(min(ratios))} to {figure(max(ratios))}")
-    return item(f"Gradients of six of the fifty programs, {board.kind}, in times of ours: {', '.join(spans)}.")
+        spans.append(f"{name} {figure(min(ratios))} to {figure(max(ratios))} times as long as ours")
+    return item(f"Gradients of six of the fifty programs, {board.kind}, take {', '.join(spans)}.")
 
 
 def _fastest_other(task: Contest) -> str:
