@@ -200,7 +200,7 @@ def summary(boards: Sequence[Board]) -> list[str]:
             shown += [_bold(OURS, cell(same, OURS)), _fastest_other(same)]
         rows.append([f"**{task.workload.name}**: {task.workload.title}", *shown])
     programs = next((_in_short(board) for board in boards if board.programs), [])
-    return [*table(heading, rows), "", *standing(first.tasks[:ROWS]), *programs, *said]
+    return [*table(heading, rows), "", *standing(first.tasks[:ROWS]), *said, *programs]
 
 
 def _in_short(board: Board) -> list[str]:
@@ -208,8 +208,10 @@ def _in_short(board: Board) -> list[str]:
     spans = []
     for name in in_order({name for program in board.programs for name in program.times if not name.startswith(OURS)}):
         ratios = [program.ratio(name) for program in board.programs if name in program.times]
-        spans.append(f"{name} {figure(min(ratios))} to {figure(max(ratios))} times as long as ours")
-    return item(f"Gradients of six of the fifty programs, {board.kind}, take {', '.join(spans)}.")
+        spans.append(f"{name} {figure(min(ratios))} to {figure(max(ratios))}")
+    return item(
+        f"Gradients of six of the fifty programs, as multiples of our time: {', '.join(spans)} ({board.taken()})."
+    )
 
 
 def _fastest_other(task: Contest) -> str:
