@@ -940,6 +940,7 @@ def paths_through_the_engine():
         "computed again, no Value": lambda: native.replay([x, other]),
         "a tape": lambda: (native.tape_forward(tape, number, 0, 3), native.tape_backward(tape, number, slope, 0, 3)),
         "a tape that is too short": lambda: native.tape_forward(tape, number, 0, 4),
+        "a tape with too few runs": lambda: native.tape_forward((runs[:6], *tape[1:]), number, 0, 3),
         "a tape with too few numbers": lambda: native.tape_backward(tape, number, few, 0, 3),
         "a tape followed": lambda: native.tape_follow(tape, number, *two, rows, 2, last, true, found),
         "a tape and too few rows": lambda: native.tape_follow(tape, number, *two, few, 2, last, true, found),

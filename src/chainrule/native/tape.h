@@ -3,8 +3,10 @@
 static int read_tape(const Py_buffer *runs, const Py_buffer *run_of, const Py_buffer *operands, const Py_buffer *numbers,
                      Py_ssize_t start, Py_ssize_t stop, Tape *tape)
 {
-    Py_ssize_t count = run_of->len / (Py_ssize_t)sizeof(int32_t);
-    if (start < 0 || stop > count || numbers->len < count * (Py_ssize_t)sizeof(double)) {
+    const Py_ssize_t count = run_of->len / (Py_ssize_t)sizeof(int32_t);
+    const Py_ssize_t last = count ? ((const int32_t *)run_of->buf)[count - 1] : -1;
+    if (start < 0 || stop > count || numbers->len < count * (Py_ssize_t)sizeof(double) ||
+        runs->len / (Py_ssize_t)sizeof(Run) <= last) {
         PyErr_SetString(PyExc_ValueError, "the parts of the tape have different lengths, or it is shorter than `stop`");
         return -1;
     }
