@@ -35,8 +35,7 @@ class Traces:
         """The trace for these arguments, the numbers in them, and the captured data that it is for (see `Paths.of`)."""
         paths, numbers = self._as_before(tuple(inputs)) or self._flattened(inputs)
         traced, moment = paths.of(numbers)
-        if traced.classes:
-            traced.check_classes(lambda place: numbers[place : place + 1])
+        traced.check_classes(lambda places: numbers[None, places])
         return traced, numbers, moment
 
     def _as_before(self, inputs: tuple[Any, ...]) -> tuple[Paths, np.ndarray] | None:
@@ -72,7 +71,7 @@ class Traces:
             paths = self._begin(structure, [number for rows in matrices for number in rows[0].tolist()])
         examples = Examples(matrices, paths.known.paths[0])
         if paths.only is not None:
-            paths.only.check_classes(examples.column)
+            paths.only.check_classes(examples.columns)
         return paths, examples
 
     def to_reduce(self, arrays: Sequence[Any], reduce: str) -> tuple[Paths, Examples, int]:
@@ -151,20 +150,18 @@ class Examples:
         """The examples with these numbers, all of which take this path."""
         which = _span(numbers)
         examples = Examples([matrix[which] for matrix, *_ in self.pieces], traced)
-        traced.check_classes(examples.column)
+        traced.check_classes(examples.columns)
         return examples
 
     def arguments(self) -> np.ndarray:
         """One row per example, of all numbers in the arguments."""
         return np.concatenate([matrix for matrix, *_ in self.pieces], axis=1)
 
-    def column(self, place: int) -> np.ndarray:
-        """The number at one place of the arguments, for all examples."""
-        for matrix, *_ in self.pieces:
-            if place < matrix.shape[1]:
-                return matrix[:, place]
-            place -= matrix.shape[1]
-        raise IndexError(f"the arguments have fewer numbers than {place + 1}")
+    def columns(self, places: list[int]) -> np.ndarray:
+        """The numbers at these places of the arguments, which are in order, one row per example."""
+        widths = [matrix.shape[1] for matrix, *_ in self.pieces]
+        spans = _spans(widths, np.array(places))
+        return np.hstack([matrix[:, own] for (matrix, *_), (own, _) in zip(self.pieces, spans, strict=True)])
 
     def matrix(self) -> np.ndarray:
         """One row per example, of the numbers that the program uses."""

@@ -117,7 +117,7 @@ def _sum_and_grad(
     (value, gradient), *others = _run(traced, plan, threads, moment, add_up)
     for more in others:
         value, gradient = value + more[0], gradient + more[1]
-    return value / divisor, traced.order(gradient, divisor)
+    return value / divisor, traced.order(gradient, divisor, own=True)
 
 
 def results_of_each(paths: Paths, examples: Examples, threads: int | None) -> Any:
