@@ -138,6 +138,7 @@ class Traced:
         self.order = Order(self.wrt, parameters)
         self.scalar_nodes = len(graph) - 1  # without the one that packs the results
         self.spans: list[tuple[Any, Any]] | None = None  # of a batch's arguments
+        self.class_spans: list[tuple[Any, Any]] = []  # those of class indices among them
         self.steps: dict[Any, Any] = {}  # training steps, by all that is part of their program
         self._read = [(kind, nodes) for kind, nodes in self.captured.items() if nodes]
         self._every = [node for _, nodes in self._read for node in nodes]
@@ -187,16 +188,13 @@ class Traced:
         other.wrt, other.order = wrt, Order(wrt, self.captured["parameter"])
         return other
 
-    def check_classes(self, columns: Callable[[list[int]], np.ndarray]) -> None:
-        """Refuse arguments that should be class indices and are not.
+    def check_classes(self, indices: np.ndarray) -> None:
+        """Refuse arguments that should be class indices and are not: one row per example, in the order of the places.
 
-        `columns` returns the numbers at some places, one row per example: all at once, for a look at each place takes
-        longer than many examples do.
+        All at once, for a look at each place takes longer than many examples do.
         """
-        if not self.classes:
-            return
         where = sorted(self.classes)
-        indices, counts = columns(where), np.array([self.classes[place] for place in where])
+        counts = np.array([self.classes[place] for place in where])
         wrong = ~((indices >= 0) & (indices < counts) & (indices == np.floor(indices)))
         if wrong.any():
             first = int(wrong.any(axis=0).argmax())
