@@ -1,8 +1,8 @@
 """Loop nests: a group of statements as one LLVM function.
 
 One loop goes through vectors, in chunks as wide as fit. Of others, several turns may be computed side by side, and
-share what they load. A *tile* is a list of index lists, one for each of these turns; those of the last loop are
-outermost, so that one of its operands is in a register at a time.
+share what they load. A *tile* is a list of index lists, one for each of these turns. Where it has rows and columns, it
+goes column by column, so that one operand of the columns is in a register at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from chainrule import ops
 from chainrule.compiler.backends.llvm.fusion import Group, is_same
-from chainrule.compiler.backends.llvm.lanes import COLUMNS, choose_lanes, choose_tile
+from chainrule.compiler.backends.llvm.lanes import COLUMNS, choose_lanes, choose_tile, in_blocks
 from chainrule.compiler.backends.llvm.registers import ANY_ORDER, Register, Registers
 from chainrule.compiler.passes.program import NOTHING, Access, Expression, Statement, Term
 
@@ -26,12 +26,14 @@ class Nest:
         self.registers = registers
         self.width = registers.target.lanes(registers.element.bytes)  # lanes of a register
         self.axis, self.statement = choose_lanes(group[0])
+        if self.axis is None:
+            self.statement = in_blocks(self.statement, registers.target, registers.element.bytes)
         self.followers = group[1:]
         self.reduction = Reduction(registers, self.statement.join)
         self.known: list[tuple[Access, Register]] = []  # what this turn has in registers
         self.tile = choose_tile(self.statement, self.axis, registers.target)
         self.lanes = 1
-        self.columns = 1  # turns of the tile's last loop, where lanes are along a reduction
+        self.columns = 1  # turns of the tile's first loop, where lanes are along a reduction
         self.nest(0, [[]])
 
     # Loops.
@@ -42,7 +44,7 @@ class Nest:
             self.body(tile)
             return
         in_lanes = depth == self.axis
-        in_columns = self.axis is None and depth == max(self.tile, default=None)
+        in_columns = self.axis is None and depth == next(iter(self.tile), None)
         most = self.width * self.registers.target.vectors if in_lanes else self.tile.get(depth, 1)
         for start, stop, step in (_chunks if in_lanes or in_columns else _parts)(self.statement.loops[depth], most):
             self.lanes = step if in_lanes else self.lanes
@@ -50,7 +52,7 @@ class Nest:
 
             def several(index: str, count: int = 1 if in_lanes else step) -> None:
                 turns = [self.shifted(index, k) for k in range(count)]
-                self.nest(depth + 1, [[*indices, turn] for turn in turns for indices in tile])
+                self.nest(depth + 1, _widened(tile, turns, in_columns))
 
             self.walk(start, stop, step, several)
 
@@ -173,6 +175,13 @@ class Nest:
             if access.array is target.array and is_same(access, target):
                 return register
         return self.registers.load(access, indices, lanes, axis)
+
+
+def _widened(tile: Tile, turns: list[str], in_columns: bool) -> Tile:
+    """The tile in one more loop, of which it has these turns: column by column."""
+    if in_columns:
+        return [[*indices, turn] for turn in turns for indices in tile]
+    return [[*indices, turn] for indices in tile for turn in turns]
 
 
 def _chunks(extent: int, widest: int) -> list[tuple[int, int, int]]:
