@@ -256,8 +256,8 @@ class _Moments(Optimizer):
 
         A factor, because a division takes as long as the rest of the rule, and this one would be done per parameter.
         """
-        correction1, correction2 = (1.0 - beta ** (self.steps + 1) for beta in self.betas)
-        return {"rate": self.rate() / correction1, "scale": 1.0 / math.sqrt(correction2)}
+        (beta1, beta2), step = self.betas, self.steps + 1
+        return {"rate": self.rate() / (1.0 - beta1**step), "scale": 1.0 / math.sqrt(1.0 - beta2**step)}
 
     def descend(self, data: Any, grad: Any, m: Any, v: Any, rate: Any, scale: Any) -> tuple[Any, ...]:
         """One step without weight decay."""

@@ -70,6 +70,13 @@ class Machine:
         summed = self.program.gradient if section else None
         return self._runner.run_many(count, given, self.program.output, summed, section or max(count, 1))
 
+    def run_on(self, inputs: np.ndarray) -> None:
+        """Run on these inputs, which may be in place already (see `room`)."""
+        leaf = self.program.leaves.get("input")
+        if leaf is not None and not np.may_share_memory(inputs, self.views[leaf]):
+            self.load("input", inputs)
+        self.run()
+
     def room(self, count: int, width: int) -> np.ndarray:
         """A matrix to fill with inputs for `run_many`; it holds zeros or old inputs. For one run, the inputs in place.
 
