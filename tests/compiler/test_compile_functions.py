@@ -1414,10 +1414,11 @@ def test_a_traced_number_is_no_key(written):
         compile(written)(2.0)
 
 
+FIVE = Value(5.0).__reduce__()[2]  # made here, for a new Value counts as well
 WRITERS = {  # every way to give a Value that exists another number
     "an assignment": lambda w: setattr(w, "data", 5.0),
     "in place": lambda w: setattr(w, "data", w.data + 2.0),
-    "a state": lambda w: w.__setstate__(Value(5.0).__reduce__()[2]),
+    "a state": lambda w: w.__setstate__(FIVE),
     "a second init": lambda w: w.__init__(5.0),
     "many at once": lambda w: chainrule.core.bulk.write_data([w], np.array([5.0])),
     "an optimizer": lambda w: [setattr(w, "grad", -2.0), chainrule.optim.SGD([w], lr=1.0).step()],
