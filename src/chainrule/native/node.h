@@ -8,8 +8,10 @@ enum { INLINE_OPERANDS = 2 };
 
 #ifdef _MSC_VER
 #define PER_THREAD __declspec(thread)
+#define PREFETCH(address) ((void)(address))
 #else
 #define PER_THREAD _Thread_local
+#define PREFETCH(address) __builtin_prefetch(address)
 #endif
 
 typedef struct {
@@ -47,6 +49,7 @@ typedef struct Node {
 
 static PyTypeObject *ValueType;
 static uint64_t next_serial;
+static uint64_t numbers_replaced; /* how often: never the same again after a change */
 static PyObject *table;     /* the rows of the op table, by code */
 static PyObject *as_float;  /* ops.as_float, for numbers that are neither float nor int */
 static PyObject *hang;      /* copies.hang, which gives a copy its attributes */
@@ -334,9 +337,17 @@ static int keep_in_mind(Node *leaf) /* that nodes were made since it was read; 0
     return 1;
 }
 
-static inline void write_number(Node *node, double data)
+/* Another number for a node that others may know already: all that change one come by here, so that a program which
+   has read its parameters can tell whether they may have changed since. */
+static inline void replace_number(Node *node, double data)
 {
     node->data = data;
+    numbers_replaced++;
+}
+
+static inline void write_number(Node *node, double data)
+{
+    replace_number(node, data);
     node->flags |= WRITTEN;
     if (node->count == 0)
         *written_at(node) = next_serial;

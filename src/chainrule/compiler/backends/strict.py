@@ -51,6 +51,8 @@ class StrictCode(Pool["StrictMachine"]):
 class StrictMachine:
     """Memory for one run of a tape at a time; what a `Machine` does, node by node."""
 
+    keeps_data, as_of = False, -1  # it is given the captured data before every run
+
     def __init__(self, tape: Tape, gradient: bool) -> None:
         self.tape, self.wants_gradient = tape, gradient
         self.data, self.grads = tape.numbers.copy(), np.zeros(len(tape.numbers))
