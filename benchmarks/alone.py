@@ -17,7 +17,7 @@ from time import perf_counter
 
 from contest import Contestant, Runner, Workload, collector, stay_on
 from contestants import CONTESTANTS
-from workloads import GRAPHS, WORKLOADS
+from workloads import EVERYTHING
 
 STATUS = Path("/proc/self/status")  # Linux
 
@@ -80,6 +80,6 @@ def _memory(field: str) -> int | None:
 
 
 if __name__ == "__main__":
-    (chosen,) = [workload for workload in (*WORKLOADS, *GRAPHS) if workload.name == sys.argv[1]]
+    (chosen,) = [workload for workload in EVERYTHING if workload.name == sys.argv[1]]
     (one,) = [contestant for contestant in chosen.contestants(CONTESTANTS) if contestant.name == sys.argv[2]]
     print(json.dumps(asdict(measure(chosen, one))))

@@ -1,8 +1,8 @@
 """A contest: contestants compute one workload, must agree with ours on the numbers, and are then timed in turns.
 
-A workload is a folder of `workloads` with a file for each way to write it, and a contestant one of the ways, with the
-module of `peers` that runs it: whoever finds the file that it wants takes part. One that is not installed, fails or
-disagrees is left out, with the reason; the contest goes on.
+A workload is a folder of `workloads` with a file for each way to write it, or a function in each of these files; and a
+contestant is one of the ways, with the module of `peers` that runs it: whoever finds the file that it wants takes part.
+One that is not installed, fails or disagrees is left out, with the reason; the contest goes on.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 FOLDER = Path(__file__).with_name("workloads")
 EXACT = 1e-12  # how far numbers may be from ours, relative to the greatest of them
 TURN = 0.02  # seconds: a turn has as many steps as fit, at least one
+SHORT_TURN = 0.0005  # for steps of microseconds: of many turns so short, some meet no other process
 
 
 class Runner:
@@ -65,11 +66,12 @@ class Contestant:
         return self.options.get("at_once", 1)
 
     def load(self, workload: Workload) -> tuple[Any, Any]:
-        """Import the peer, and its solution: a module, or the path of a source in C."""
+        """Import the peer, and its solution: a module, one of its functions, or the path of a source in C."""
         peer = importlib.import_module(f"peers.{self.peer}")
         if self.file.endswith(".c"):
             return peer, FOLDER / workload.folder / self.file
-        return peer, importlib.import_module(f"workloads.{workload.folder}.{self.file.removesuffix('.py')}")
+        module = importlib.import_module(f"workloads.{workload.folder}.{self.file.removesuffix('.py')}")
+        return peer, getattr(module, workload.function) if workload.function else module
 
     def prepare(self, workload: Workload, problem: Any) -> Runner:
         """Build, and compile what is compiled before the first call."""
@@ -89,6 +91,9 @@ class Workload:
     size: int
     few: int  # examples for contestants that are too slow for all of them
     tiny: int  # for a test
+    function: str = ""  # of the folder's files, where they have one for each of several workloads
+    turn: float = TURN
+    turns: int = 51
 
     def contestants(self, among: Iterable[Contestant]) -> list[Contestant]:
         """Those who do this kind of thing, and for whom there is a file."""
@@ -118,7 +123,7 @@ class Contest:
     def run(self, turns: int, patience: float) -> None:
         """Prepare, check and time all; `patience` in seconds, for each."""
         ready = {contestant: runner for contestant in self.contestants if (runner := self.admit(contestant))}
-        for contestant, times in interleave(ready, turns, patience).items():
+        for contestant, times in interleave(ready, turns, patience, self.workload.turn).items():
             scale = self.workload.size / self.workload.examples(contestant)
             self.times[contestant.name] = [scale * seconds for seconds in times]
 
@@ -175,7 +180,7 @@ def _reason(error: Exception) -> str:
 
 
 def interleave(
-    ready: Mapping[Contestant, Runner], turns: int, patience: float, turn: float = TURN
+    ready: Mapping[Contestant, Runner], turns: int, patience: float, turn: float
 ) -> dict[Contestant, list[float]]:
     """Seconds a step. All take turns, round after round, so that a busy moment of the machine meets everybody.
 

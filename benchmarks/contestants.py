@@ -8,7 +8,7 @@ from contest import Contestant
 
 OURS, EAGER = "chainrule", "chainrule (eager)"
 OURSELVES, SCALARS, TENSORS, BY_HAND = GROUPS = ("chainrule", "scalars", "tensors", "by hand")
-TASKS = ("four_points", "moons", "digits", "greeks")  # folders: all but the bare graph
+TASKS = ("four_points", "moons", "digits", "greeks")  # folders whose problems are a `Problem`
 
 
 def compiled(name: str, options: dict[str, Any] | None = None, **rest: Any) -> Contestant:
@@ -68,4 +68,8 @@ CONTESTANTS = [
     names("JAX", TENSORS, "model_jax.py"),
     names("NumPy by hand", BY_HAND, "model_numpy.py"),
     names("C by hand", BY_HAND, "model_c.py"),
+    Contestant(OURS, OURSELVES, "program_compiled", "loops.py"),
+    Contestant(EAGER, OURSELVES, "program_eager", "loops.py"),
+    Contestant("JAX", TENSORS, "program_jax", "jax_arrays.py"),
+    Contestant("numba by hand", BY_HAND, "program_numba", "numba_sweeps.py"),
 ]

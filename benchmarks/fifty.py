@@ -15,68 +15,22 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from time import process_time
 
-import jax
 import numpy as np
 
-import chainrule
-from chainrule import Value
-from contest import Contestant, Runner, interleave, stay_on
+from contest import SHORT_TURN, Contestant, interleave, stay_on
 from jax_programs import JAX_PROGRAMS
 from machine import machine
 from pages import QUIET, TIE, figure, item, table, times, write_between
+from peers import program_compiled, program_eager, program_jax
 from scoreboard import ONE_THREAD
+from workloads.programs import PROGRAMS, inputs
 
 ROOT = Path(__file__).parent.parent
 PAGE, BEGIN = ROOT / "docs" / "programs.md", "<!-- benchmarks/fifty.py writes from here -->"
 AGREE = 1e-9  # of the greatest: how far a value or a derivative may be from eager code
-TURN = 0.0005  # seconds: so short that many turns meet no other process
 PATIENCE = 5.0  # seconds: whatever compiles for longer is named
-
-sys.path.insert(0, str(ROOT / "tests" / "compiler"))
-from programs import PROGRAMS  # noqa: E402  it lies among the tests
-
-
-class Ours(Runner):
-    def __init__(self, found, size, backend="llvm"):
-        self.leaves = [Value(x) for x in found.numbers(size)]
-        self.loss = found.loss(chainrule, self.leaves, size)
-        started = process_time()
-        self.program = chainrule.compile(self.loss, wrt=self.leaves, allow_frozen_branches=True, backend=backend)
-        self.run(1)  # XLA compiles at the first call
-        self.compiling = process_time() - started
-
-    def run(self, steps):
-        for _ in range(steps):
-            self.result = self.program.value_and_grad()
-
-    def numbers(self):
-        return self.result[0], np.array(self.result[1])
-
-    def expected(self):
-        """What eager code computes."""
-        self.loss.backward()
-        return self.loss.data, np.array([leaf.grad for leaf in self.leaves])
-
-
-class Theirs(Runner):
-    def __init__(self, found, size):
-        self.inputs = jax.numpy.array(found.numbers(size))
-        self.gradient = jax.jit(jax.value_and_grad(partial(JAX_PROGRAMS[found.name], n=size)))
-        started = process_time()
-        self.run(1)
-        self.compiling = process_time() - started
-
-    def run(self, steps):
-        for _ in range(steps):
-            self.result = self.gradient(self.inputs)
-            self.result[1].block_until_ready()
-
-    def numbers(self):
-        return float(self.result[0]), np.asarray(self.result[1])
 
 
 @dataclass(frozen=True)
@@ -110,8 +64,12 @@ HEADING = ["", "size", "nodes", "statements", "compiling, s", "JAX's, s", "ours,
 
 def race(found, size: int, turns: int, patience: float, backend: str = "llvm") -> Row:
     """Compile, check and time one program."""
-    runners = {"chainrule": Ours(found, size, backend), "JAX": Theirs(found, size)}
-    expected = runners["chainrule"].expected()
+    given = inputs(found.name, size)
+    runners = {
+        "chainrule": program_compiled.Gradient(given, found.function, backend),
+        "JAX": program_jax.Gradient(given, JAX_PROGRAMS[found.name]),
+    }
+    expected = program_eager.differentiate(found.function, *given)
     for name, runner in runners.items():
         runner.run(1)
         pairs = zip(runner.numbers(), expected, strict=True)
@@ -119,7 +77,7 @@ def race(found, size: int, turns: int, patience: float, backend: str = "llvm") -
         if not off <= AGREE:
             raise ValueError(f"{found.name} of size {size}: {name} differs from eager code by {off:.1e}")
     ready = {Contestant(name, "", "", ""): runner for name, runner in runners.items()}
-    best = [min(seconds) for seconds in interleave(ready, turns, patience, TURN).values()]
+    best = [min(seconds) for seconds in interleave(ready, turns, patience, SHORT_TURN).values()]
     stats = runners["chainrule"].program.stats
     statements = None if stats.get("node by node") else stats["array statements"]
     compiling = [runner.compiling for runner in runners.values()]
@@ -155,7 +113,6 @@ def main() -> None:
     backend = "jax" if given.through_jax else "llvm"
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     stay_on(1)
-    jax.config.update("jax_cpu_enable_async_dispatch", False)  # handing a call to a thread costs up to 10 µs
     lines = []
     for factor in given.times:
         rows = []

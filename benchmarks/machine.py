@@ -11,6 +11,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
 
+from llvmlite.binding import get_host_cpu_features
+
+KINDS = ("with AVX-512", "without AVX-512")  # of processors: compilers make different code for them
 PACKAGES = ("numpy", "llvmlite", "micrograd", "minigrad", "casadi", "torch", "jax", "numba")
 
 
@@ -19,6 +22,11 @@ def machine() -> str:
     python = f"{platform.python_implementation()} {platform.python_version()}"
     system = f"{platform.system()} {platform.machine()}"
     return f"{_processor()}, {os.cpu_count()} cores, {system}, {python}, gcc {_gcc_version()}; {_versions()}"
+
+
+def kind() -> str:
+    """Which of the two this processor is."""
+    return KINDS[0] if get_host_cpu_features().get("avx512f") else KINDS[1]
 
 
 def import_time(rounds: int) -> float:

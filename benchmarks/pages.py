@@ -1,4 +1,4 @@
-"""What came out, as pages: results.md in full, and the part of it that the README shows."""
+"""What came out, as pages: results.md, with a part for each kind of processor, and what the README shows of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from alone import Cost
 from contest import Contest
 from contestants import CONTESTANTS, GROUPS, OURS
-from workloads import GRAPHS, NODES
+from workloads import GRAPHS, NODES, SIX, WORKLOADS
 
 TIE = 1.5  # shared machines do not tell smaller ratios apart
 QUIET = 1.0  # of load: installing just before leaves as much in the average of a minute
@@ -19,16 +19,13 @@ SHOWN = "moons"  # the workload whose code length and compile time the summary s
 ROWS = 7  # of the README's table: it is read in a minute
 PEERS = ("micrograd (managed)", "PyTorch", "JAX", "C by hand")  # its columns, after ours
 BEGIN, END = "<!-- benchmarks/scoreboard.py writes from here -->", "<!-- to here -->"
-
-PICTURE = (
-    '<img src="../docs/pictures/scoreboard.svg" alt="Time per step by contestant and workload, on logarithmic scales; '
-    'the table below has the same figures">',
-)
+METHOD = "how it is measured"  # a part of results.md, as those for each kind of processor are
+DESCRIBED = "Time per step by contestant and workload, on logarithmic scales; the table below has the same figures"
 
 HOW = (
     "Contestants take turns in one process, pinned to one core, on one thread unless stated otherwise. The tables"
-    ' give the best and the median of the turns; a turn runs as many steps as fit into 20 ms. "× ours" compares '
-    f"best times: above 1, ours is faster; a ratio below {TIE} × either way is a tie.",
+    " give the best and the median of the turns; a turn runs as many steps as fit into 20 ms, or for programs into "
+    f'0.5 ms. "× ours" compares best times: above 1, ours is faster; a ratio below {TIE} × either way is a tie.',
     "Double precision unless stated otherwise. Before timing, every contestant agreed with ours on the loss and "
     "on all gradients or parameters, after one step and after three, to 1e-12 of the largest (float32: 1e-5; "
     "microgpt, after steps of Adam: 1e-10 and 1e-4).",
@@ -47,9 +44,12 @@ HOW = (
     "time goes to Python's garbage collector, so it also runs managed: collector off, and one timed collection "
     "per step. microgpt's Value is microgpt's algorithm in our own code.",
     "PyTorch, JAX and NumPy are given tensors; NumPy and C are given the derivatives too. JAX jits the whole "
-    "training, or the gradient over blocks of 1,000 examples, which is faster than all at once. CasADi maps the "
-    "expression of one example over all. C is plain loops with `gcc -O3 -march=native`; tuned C is written with "
-    "vector intrinsics, and numba uses `fastmath`.",
+    "training, or the gradient over blocks of 1,000 examples, which is faster than all at once; it computes in the "
+    "thread that calls. CasADi maps the expression of one example over all. C is plain loops with "
+    "`gcc -O3 -march=native`; tuned C is written with vector intrinsics, and numba uses `fastmath`.",
+    "The programs are six of the [fifty](../docs/programs.md), and a time is that of a call from Python for value and "
+    "gradient. chainrule is given the loops that their users write, JAX arrays and `scan`, and numba a sweep forward "
+    "and one back, with derivatives that are worked out by hand, in memory that is there already.",
 )
 
 
@@ -68,39 +68,52 @@ class Board:
 
     scores: Sequence[Score]
     machine: str
+    kind: str  # of its processor
     date: str
     load: float  # of the machine before the run
     import_time: float  # milliseconds
 
     @property
     def tasks(self) -> list[Contest]:
-        """The contests but those of the bare graph."""
-        return [score.contest for score in self.scores if score.contest.workload not in GRAPHS]
+        return [score.contest for score in self.scores if score.contest.workload in WORKLOADS]
+
+    @property
+    def programs(self) -> list[Contest]:
+        return [score.contest for score in self.scores if score.contest.workload in SIX]
 
     @property
     def graphs(self) -> list[Score]:
         return [score for score in self.scores if score.contest.workload in GRAPHS]
 
-    def results(self) -> str:
-        """The page results.md."""
-        imports = f"`import chainrule` takes {figure(self.import_time)} ms and loads no other package."
-        said = [*self._standing(), *self._writing(), *self._measured()]
-        parts = ["# Scoreboard", "", *PICTURE, "", *self._overview(), "", *said, "", *self._graph(), "", imports, ""]
+    @property
+    def picture(self) -> str:
+        """The name of its picture's file."""
+        return f"scoreboard_{self.kind.replace(' ', '_').replace('-', '').lower()}.svg"
+
+    def results(self) -> list[str]:
+        """The part of results.md for this kind of processor."""
+        parts = [f"## {self._processor}, {self.kind}", "", *self._measured(), ""]
+        if self.tasks:
+            parts += [f'<img src="../docs/pictures/{self.picture}" alt="{DESCRIBED}">', "", *self._overview(), ""]
+            parts += [*standing(self.tasks), *self._writing(), ""]
+        if self.programs:
+            parts += [*self._programs(), "", *standing(self.programs), ""]
+        if self.graphs:
+            parts += [*self._graph(), ""]
+        parts += [f"`import chainrule` takes {figure(self.import_time)} ms and loads no other package.", ""]
         for score in self.scores:
             workload = score.contest.workload
-            parts += [f"## {workload.name}: {workload.title}", "", *_details(score), ""]
-        how = [line for text in HOW for line in item(text)]
-        return "\n".join([*parts, "## How it is measured", "", *how, ""])
+            parts += [f"### {workload.name}: {workload.title}", "", *_details(score), ""]
+        return parts
 
-    def summary(self) -> list[str]:
-        """The README's part: one row per workload, with the fastest of all other contestants in the last column."""
-        rows = []
-        for task in self.tasks[:ROWS]:
-            others = [name for name in task.times if not name.startswith(OURS)]
-            fastest = f"{cell(task, first)}, {first}" if (first := min(others, key=task.best, default="")) else ""
-            shown = [_bold(OURS, cell(task, OURS)), *(cell(task, name) for name in PEERS), fastest]
-            rows.append([f"**{task.workload.name}**: {task.workload.title}", *shown])
-        return [*table(["", OURS, *PEERS, "fastest other"], rows), "", *self._standing(), *self._measured()]
+    def taken(self) -> str:
+        """Where and when, in a few words."""
+        busy = ", while it was busy" if self.load > QUIET else ""
+        return f"{self._processor}, {self.kind}, {self.date}{busy}"
+
+    @property
+    def _processor(self) -> str:
+        return self.machine.partition(",")[0]
 
     def _measured(self) -> list[str]:
         lines = item(f"{self.date}, on {self.machine}. The load was {self.load:.1f} before the run.")
@@ -117,19 +130,17 @@ class Board:
         rows = [[_bold(name, name), *(_bold(name, cell(task, name)) for task in self.tasks)] for name in names]
         return table(["", *(task.workload.name for task in self.tasks)], rows)
 
-    def _standing(self) -> list[str]:
-        """Who is ahead of ours, and who is as fast."""
-        ahead, ties, first = [], [], []
-        for task in self.tasks:
-            ratios = {name: task.ratio(name) for name in task.times if not name.startswith(OURS)}
-            faster = [f"{name} {times(1 / ratio)}" for name, ratio in ratios.items() if ratio <= 1 / TIE]
-            equal = [name for name, ratio in ratios.items() if 1 / TIE < ratio < TIE]
-            ahead += [f"{task.workload.name} ({', '.join(faster)})"] if faster else []
-            ties += [f"{task.workload.name} ({', '.join(equal)})"] if equal else []
-            first += [] if faster or equal else [task.workload.name]
-        lines = item(f"Faster than ours: {'; '.join(ahead) or 'nobody'}.")
-        lines += item(f"As fast, to within {TIE} ×: {'; '.join(ties) or 'nobody'}.")
-        return lines + (item(f"Ours is ahead of all others on: {', '.join(first)}.") if first else [])
+    def _programs(self) -> list[str]:
+        """One row per program, one column per contestant."""
+        names = in_order({name for program in self.programs for name in (*program.times, *program.left_out)})
+        rows = [
+            [
+                f"**{program.workload.name}**: {program.workload.title}",
+                *(_bold(name, cell(program, name)) for name in names),
+            ]
+            for program in self.programs
+        ]
+        return table(["gradients of programs", *names], rows)
 
     def _writing(self) -> list[str]:
         """What it takes to write and to compile one of the workloads, in a sentence."""
@@ -146,8 +157,6 @@ class Board:
 
     def _graph(self) -> list[str]:
         """What a node costs: one column per contestant."""
-        if not self.graphs:
-            return []
         names = in_order({name for score in self.graphs for name in score.contest.times})
         rows = []
         for score in self.graphs:
@@ -157,6 +166,62 @@ class Board:
         if held:
             rows.append(["held, bytes", *(_if_number(1e6 * held.get(name, math.nan) / NODES) for name in names)])
         return table(["a node", *names], rows)
+
+
+def standing(contests: Iterable[Contest]) -> list[str]:
+    """Who is ahead of ours, and who is as fast."""
+    ahead, ties, first = [], [], []
+    for task in contests:
+        ratios = {name: task.ratio(name) for name in task.times if not name.startswith(OURS)}
+        faster = [f"{name} {times(1 / ratio)}" for name, ratio in ratios.items() if ratio <= 1 / TIE]
+        equal = [name for name, ratio in ratios.items() if 1 / TIE < ratio < TIE]
+        ahead += [f"{task.workload.name} ({', '.join(faster)})"] if faster else []
+        ties += [f"{task.workload.name} ({', '.join(equal)})"] if equal else []
+        first += [] if faster or equal else [task.workload.name]
+    lines = item(f"Faster than ours: {'; '.join(ahead) or 'nobody'}.")
+    lines += item(f"As fast, to within {TIE} ×: {'; '.join(ties) or 'nobody'}.")
+    return lines + (item(f"Ours is ahead of all others on: {', '.join(first)}.") if first else [])
+
+
+def summary(boards: Sequence[Board]) -> list[str]:
+    """The README's part: one row per workload, with the fastest of all other contestants in the last column.
+
+    They are those of the first kind of processor; of another, ours and the fastest other follow in two more columns.
+    """
+    first, *others = [board for board in boards if board.tasks]
+    heading, said = ["", OURS, *PEERS, "fastest other"], item(f"Taken on {first.taken()}.")
+    for board in others:
+        heading += [f"{OURS} {board.kind}", "fastest other"]
+        said += item(f"The last two columns: {board.taken()}.")
+    rows = []
+    for task in first.tasks[:ROWS]:
+        shown = [_bold(OURS, cell(task, OURS)), *(cell(task, name) for name in PEERS), _fastest_other(task)]
+        for same in (other for board in others for other in board.tasks if other.workload is task.workload):
+            shown += [_bold(OURS, cell(same, OURS)), _fastest_other(same)]
+        rows.append([f"**{task.workload.name}**: {task.workload.title}", *shown])
+    programs = next((_in_short(board) for board in boards if board.programs), [])
+    return [*table(heading, rows), "", *standing(first.tasks[:ROWS]), *said, *programs]
+
+
+def _in_short(board: Board) -> list[str]:
+    """How the programs stand, in a sentence."""
+    spans = []
+    for name in in_order({name for program in board.programs for name in program.times if not name.startswith(OURS)}):
+        ratios = [program.ratio(name) for program in board.programs if name in program.times]
+        spans.append(f"{name} {figure(min(ratios))} to {figure(max(ratios))}")
+    return item(
+        f"Gradients of six of the fifty programs, as multiples of our time: {', '.join(spans)} ({board.taken()})."
+    )
+
+
+def _fastest_other(task: Contest) -> str:
+    first = min((name for name in task.times if not name.startswith(OURS)), key=task.best, default="")
+    return f"{cell(task, first)}, {first}" if first else ""
+
+
+def method() -> list[str]:
+    """The part of results.md that says how it is measured."""
+    return ["## How it is measured", "", *(line for text in HOW for line in item(text)), ""]
 
 
 def in_order(names: set[str]) -> list[str]:
@@ -241,6 +306,11 @@ def _bold(name: str, text: str) -> str:
 
 def item(text: str) -> list[str]:
     return textwrap.wrap(text, 140, initial_indent="- ", subsequent_indent="  ", break_long_words=False)
+
+
+def mark(part: str) -> str:
+    """The line of results.md at which a part of it begins."""
+    return BEGIN.replace(" -->", f": {part} -->")
 
 
 def write_between(page: Path, lines: list[str], begin: str = BEGIN) -> None:

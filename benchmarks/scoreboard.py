@@ -1,6 +1,7 @@
-"""The scoreboard: `python benchmarks/scoreboard.py` runs all, and writes results.md, the README's part and its picture.
+"""The scoreboard: `python benchmarks/scoreboard.py` runs all, and writes results.md, its picture and the README's part.
 
-With `--workloads` or `--contestants` only some of it, and with `--quick` fewer turns; then it only prints.
+Of results.md it replaces what was taken on the same kind of processor. With `--workloads` or `--contestants` it runs
+only some, and with `--quick` fewer turns; then it only prints.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from alone import Cost, cost
 from contest import Contest, Contestant, Workload
 from contestants import CONTESTANTS
 from lines import lines_of
-from machine import import_time, machine
-from pages import Board, Score, write_between
+from machine import import_time, kind, machine
+from pages import METHOD, Board, Score, mark, method, summary, write_between
 from picture import picture
-from workloads import GRAPHS, WORKLOADS
+from published import published
+from workloads import EVERYTHING
 
 HERE = Path(__file__).parent
 RESULTS, README = HERE / "results.md", HERE.parent / "README.md"
-PICTURE = HERE.parent / "docs" / "pictures" / "scoreboard.svg"
+PICTURES = HERE.parent / "docs" / "pictures"
 
 ONE_THREAD = {
     **dict.fromkeys(
@@ -38,21 +40,29 @@ ONE_THREAD = {
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--quick", action="store_true", help="fewer turns, and neither memory nor compile times")
-    options.add_argument("--workloads", nargs="+", metavar="NAME", choices=[w.name for w in (*WORKLOADS, *GRAPHS)])
+    options.add_argument("--workloads", nargs="+", metavar="NAME", choices=[w.name for w in EVERYTHING])
     options.add_argument("--contestants", nargs="+", metavar="NAME", choices=[c.name for c in CONTESTANTS])
     given = options.parse_args()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     scores = [
         score(workload, given.contestants, given.quick)
-        for workload in (*WORKLOADS, *GRAPHS)
+        for workload in EVERYTHING
         if workload.name in (given.workloads or [workload.name])
     ]
-    board = Board(scores, machine(), datetime.now(UTC).date().isoformat(), load, import_time(5 if given.quick else 25))
-    print(board.results())
+    today, importing = datetime.now(UTC).date().isoformat(), import_time(5 if given.quick else 25)
+    board = Board(scores, machine(), kind(), today, load, importing)
+    print(*board.results(), *method(), sep="\n")
     if not (given.quick or given.workloads or given.contestants):
-        RESULTS.write_text(board.results())
-        PICTURE.write_text(picture(board))
-        write_between(README, board.summary())
+        publish(board)
+
+
+def publish(board: Board) -> None:
+    """Other kinds of processors keep their part of results.md. The README shows what stands there."""
+    write_between(RESULTS, board.results(), mark(board.kind))
+    write_between(RESULTS, method(), mark(METHOD))
+    if board.tasks:
+        (PICTURES / board.picture).write_text(picture(board))
+    write_between(README, summary(published(RESULTS.read_text())))
 
 
 def score(workload: Workload, names: Iterable[str] | None, quick: bool) -> Score:
@@ -61,7 +71,7 @@ def score(workload: Workload, names: Iterable[str] | None, quick: bool) -> Score
     chosen = [c for k, c in enumerate(contestants) if k == 0 or names is None or c.name in names]
     contest = Contest(workload, chosen)
     print(f"{workload.name}: {len(chosen)} contestants", file=sys.stderr)
-    contest.run(*((5, 0.5) if quick else (51, 3.0)))
+    contest.run(*((5, 0.5) if quick else (workload.turns, 3.0)))
     for name, reason in contest.left_out.items():
         print(f"{workload.name}: left out {name}: {reason}", file=sys.stderr)
     took_part = [contestant for contestant in chosen if contestant.name in contest.times]

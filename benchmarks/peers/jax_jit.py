@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from contest import Runner
+from peers import jax_settings  # noqa: F401  which it sets
 from workloads.problems import Problem
-
-jax.config.update("jax_enable_x64", True)
 
 BLOCK = 1000  # examples
 

@@ -1,7 +1,9 @@
 """What is computed. Each folder is a task, written once for every contestant that has a file there."""
 
-from contest import Workload
-from workloads import digits, four_points, graph, greeks, microgpt, moons
+from functools import partial
+
+from contest import SHORT_TURN, Workload
+from workloads import digits, four_points, graph, greeks, microgpt, moons, programs
 
 LEAVES, FEW_LEAVES = 141, 20  # 99,546 nodes; 2,020
 
@@ -15,8 +17,26 @@ WORKLOADS = [
     Workload("Greeks", "gradient of 100,000 price paths", "greeks", "gradient", greeks.problem, 100_000, 1000, 2000),
 ]
 
+
+def program(name: str, title: str, function: str) -> Workload:
+    """One of the fifty, at the size that its users would call usual."""
+    found, problem = programs.PROGRAMS[function], partial(programs.inputs, function)
+    sizes = found.size, found.size, found.small
+    return Workload(name, title, "programs", "gradient", problem, *sizes, function, SHORT_TURN, 200)
+
+
+SIX = [
+    program("heat equation", "50 steps on a plate of 32 × 32", "heat_in_a_plate"),
+    program("Kalman filter", "likelihood of 100 positions", "kalman_filter"),
+    program("HMM", "likelihood of 80 observations, 3 states", "hidden_markov_model"),
+    program("Cholesky", "logarithm of a determinant, 20 × 20", "cholesky"),
+    program("n-body", "20 steps of 8 bodies", "bodies_by_pairs"),
+    program("soft-DTW", "16 numbers against 16", "soft_alignment"),
+]
+
 GRAPHS = [
     Workload("graph, built", "build", "graph", "forward", graph.problem, LEAVES, LEAVES, FEW_LEAVES),
     Workload("graph", "build, backward, free", "graph", "gradient", graph.problem, LEAVES, LEAVES, FEW_LEAVES),
 ]
 NODES = graph.nodes(LEAVES)
+EVERYTHING = [*WORKLOADS, *SIX, *GRAPHS]

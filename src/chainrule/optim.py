@@ -252,16 +252,19 @@ class _Moments(Optimizer):
         self.weight_decay = setting(weight_decay, "weight_decay", "0.01")
 
     def scalars(self) -> dict[str, float]:
-        """The step size and the scale of √v, both with the bias correction of the next step."""
-        correction1, correction2 = (1.0 - beta ** (self.steps + 1) for beta in self.betas)
-        return {"rate": self.rate() / correction1, "scale": math.sqrt(correction2)}
+        """The step size and the factor of √v, both with the bias correction of the next step.
+
+        A factor, because a division takes as long as the rest of the rule, and this one would be done per parameter.
+        """
+        (beta1, beta2), step = self.betas, self.steps + 1
+        return {"rate": self.rate() / (1.0 - beta1**step), "scale": 1.0 / math.sqrt(1.0 - beta2**step)}
 
     def descend(self, data: Any, grad: Any, m: Any, v: Any, rate: Any, scale: Any) -> tuple[Any, ...]:
         """One step without weight decay."""
         beta1, beta2 = self.betas
         m = beta1 * m + (1.0 - beta1) * grad
         v = beta2 * v + (1.0 - beta2) * (grad * grad)
-        return data - rate * ops.div(m, ops.div(ops.sqrt(v), scale) + self.eps), m, v
+        return data - rate * ops.div(m, ops.sqrt(v) * scale + self.eps), m, v
 
 
 class Adam(_Moments):

@@ -811,9 +811,7 @@ def test_a_condition_may_be_a_derivative():
     np.testing.assert_allclose(slopes, [chainrule.grad(eager)(a) for a in (2.0, 8.0, 27.0)], rtol=1e-12)
 
 
-def test_an_op_that_raises_in_a_condition_is_not_swallowed(monkeypatch):
-    monkeypatch.setattr(ops, "TABLE", dict(ops.TABLE))
-
+def test_an_op_that_raises_in_a_condition_is_not_swallowed():
     @chainrule.op(lambda out, x: 1.0)
     def positive(x):
         if isinstance(x, float) and x < 0.0:

@@ -10,7 +10,7 @@ from chainrule import Value, compile, losses, nn, ops, optim
 from chainrule.compiler.backends.interpret import Interpreted
 from chainrule.compiler.backends.llvm import Native, fusion
 from chainrule.compiler.backends.llvm.fusion import groups, stored, without_zeros
-from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Number, Repeat, Statement, Term
+from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Number, Repeat, Statement, Term
 from chainrule.compiler.run.steps import CompiledSteps
 
 ROWS, COLUMNS = 5, 37  # with a rest beside whole vectors
@@ -36,7 +36,7 @@ def assert_as_interpreted(program, dtype="float64"):
     """Every array that is in memory holds the same numbers after two runs."""
     kept = stored(without_zeros(program))
     machines = Native(program, dtype), Interpreted(program, dtype)
-    start = np.random.default_rng(0).normal(size=(ROWS + 1) * (COLUMNS + 1))
+    start = np.random.default_rng(0).normal(size=max(480, (ROWS + 1) * (COLUMNS + 1)))
     for machine in machines:
         for array in program.arrays():
             if array in machine.views:
@@ -215,8 +215,66 @@ def test_random_programs():
     assert joined > 10
 
 
+SPLIT, MERGED = ((16, 6, 5), (1, 80, 16)), ((16, 30), (1, 16))  # loops and strides through the same 480 elements
+
+
+def elementwise(target, source, loops, strides, factor=2.0):
+    return Statement(
+        Access(target, 0, strides), loops, [Term(Apply(ops.mul, (Access(source, 0, strides), Number(factor))))]
+    )
+
+
+def summed(target, source, weights):
+    """target[i, j, k] = Σl weights[k, l]·source[i, j, l], with i along the lanes."""
+    product = Apply(ops.mul, (Access(source, 0, (1, 80, 0, 16)), Access(weights, 0, (0, 0, 5, 1))))
+    return Statement(Access(target, 0, SPLIT[1]), SPLIT[0], [Term(product, (5,))])
+
+
+def arrays_of(*names):
+    return [Array(name, 480, "captured") for name in names]
+
+
+@pytest.mark.parametrize("shapes", [(SPLIT, MERGED), (MERGED, SPLIT), (MERGED, SPLIT, MERGED), (SPLIT, MERGED, SPLIT)])
+def test_loops_that_were_merged_are_split_again_to_share_a_pass(shapes):
+    arrays = arrays_of(*"abcd"[: len(shapes) + 1])
+    steps = [elementwise(arrays[k + 1], arrays[k], *shape) for k, shape in enumerate(shapes)]
+    program = program_of(*steps, leaves=arrays)
+    assert sizes(program) == [len(shapes)]
+    assert_as_interpreted(program)
+
+
+def test_what_follows_a_sum_is_split_and_the_sum_is_not():
+    a, b, c, d = arrays_of(*"abcd")
+    program = program_of(summed(b, a, d), elementwise(c, b, *MERGED), leaves=[a, b, c, d])
+    assert sizes(program) == [2]
+    assert_as_interpreted(program)
+    finer = (16, 6, 5, 1), (1, 80, 16, 0)
+    program = program_of(summed(b, a, d), elementwise(c, b, *finer), leaves=[a, b, c, d])
+    assert sizes(program) == [1, 1]
+    assert_as_interpreted(program)
+
+
+def test_a_loop_of_lanes_is_never_split():
+    a, b, c = arrays_of(*"abc")
+    long, short = ((480,), (1,)), ((160, 3), (3, 1))
+    program = program_of(elementwise(b, a, *long), elementwise(c, b, *short), leaves=[a, b, c])
+    assert sizes(program) == [1, 1]
+    assert_as_interpreted(program)
+
+
+def test_loops_that_go_through_memory_in_another_order_stay_apart():
+    a, b, c = arrays_of(*"abc")
+    other = (16, 5, 6), (1, 96, 16)
+    program = program_of(elementwise(b, a, *SPLIT), elementwise(c, b, *other), leaves=[a, b, c])
+    assert sizes(program) == [1, 1]
+    assert_as_interpreted(program)
+
+
 def test_careless_fusion_is_noticed(monkeypatch):
-    monkeypatch.setattr(fusion, "_joins", lambda group, statement: group[0].loops == statement.loops)
+    def careless(group, statement):
+        return (*group, statement) if group[0].loops == statement.loops else None
+
+    monkeypatch.setattr(fusion, "_joined", careless)
     wrong = 0
     for seed in range(30):
         try:

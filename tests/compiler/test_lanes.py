@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from chainrule.compiler.backends.llvm import Native
+from chainrule.compiler.backends.llvm.lanes import choose_lanes, choose_tile, in_blocks
+from chainrule.compiler.backends.llvm.target import CACHE, Target
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Statement, Term
 
 ROWS, COLUMNS = 6, 9  # a tile of four by four, and what is left beside and below it
@@ -62,3 +64,58 @@ def test_turns_that_share_operands(operands):
     native.run()
     expected = numbers[b].reshape(COLUMNS, length) @ sum(numbers[a] for a in many).reshape(length, width)
     np.testing.assert_allclose(native.views[c].reshape(COLUMNS, width), expected, rtol=1e-12, atol=1e-12)
+
+
+AVX2 = Target.of("x86_64-unknown-linux-gnu", "x86-64-v3", "+avx2,+fma")
+
+
+def product_of_matrices(rows, columns, length, strides):
+    """`c = a·bᵀ`, with lanes along the terms of the sums."""
+    a, b = Array("a", rows * length, "captured"), Array("b", columns * length, "captured")
+    c = Array("c", rows * columns, "value")
+    term = Term(Access(a, 0, (length, 0, 1)) * Access(b, 0, (0, length, 1)), (length,))
+    return Statement(Access(c, 0, strides), (rows, columns), [term]), a, b, c
+
+
+def test_columns_are_results_that_lie_side_by_side():
+    for strides, columns in (((9, 1), 1), ((1, 6), 0), ((18, 2), 1)):
+        statement, *_ = product_of_matrices(6, 9, 40, strides)
+        axis, statement = choose_lanes(statement)
+        assert axis is None
+        assert list(choose_tile(statement, axis, AVX2)) == [columns, 1 - columns]
+
+
+def test_operands_beyond_the_cache_are_read_once_for_a_block_of_turns():
+    inner, outer = 784, 50
+    statement, *_ = product_of_matrices(outer, inner, 100, (inner, 1))
+    assert inner * 100 * 8 > CACHE
+    blocked = in_blocks(statement, AVX2, 8)
+    assert blocked.loops == (2, inner, 25)
+    assert CACHE >= 25 * 100 * 8
+    assert sorted(blocked.target.positions(blocked.loops).flat) == list(range(inner * outer))
+    assert list(choose_tile(blocked, None, AVX2)) == [1, 2]
+
+
+@pytest.mark.parametrize(("shape", "why"), [((50, 30, 100), "they fit"), ((53, 784, 100), "no block divides a prime")])
+def test_other_sums_are_in_no_blocks(shape, why):
+    statement, *_ = product_of_matrices(*shape, (shape[1], 1))
+    assert in_blocks(statement, AVX2, 8) is statement, why
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("shape", [(50, 90, 100), (48, 101, 83), (28, 784, 300), (90, 50, 100)])
+@pytest.mark.parametrize("along", [0, 1])
+def test_products_in_blocks(shape, along, dtype):
+    rows, columns, length = shape
+    statement, a, b, c = product_of_matrices(*shape, (1, rows) if along == 0 else (columns, 1))
+    native = Native(ArrayProgram([statement], {"a": a, "b": b}, c), dtype)
+    assert in_blocks(statement, AVX2, 4) is not statement or shape[1] * length * 4 <= CACHE
+    native.memory[:] = np.nan
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(size=(rows, length)), rng.normal(size=(columns, length))
+    native.views[a][:], native.views[b][:] = left.reshape(-1), right.reshape(-1)
+    native.run()
+    expected = left @ right.T if along else (left @ right.T).T
+    np.testing.assert_allclose(
+        native.views[c].reshape(expected.shape), expected, rtol=0, atol=1e-10 if dtype == "float64" else 1e-3
+    )

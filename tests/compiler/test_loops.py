@@ -10,15 +10,24 @@ import pytest
 import chainrule
 from chainrule import Value
 from chainrule.compiler import compile
+from chainrule.compiler.passes import lift as lifting
 from chainrule.compiler.passes.lift import lift
 from chainrule.compiler.passes.loops import find_loops
 from chainrule.compiler.passes.outline import leaves_first
 from chainrule.compiler.passes.repeats import without_repeats
+from chainrule.compiler.passes.waists import by_depth, find_levels
 from chainrule.compiler.trace.graph import graph_of
 
 
 def leaves(count):
     return [Value(0.1 + (7 * k % 5) / 5) for k in range(count)]
+
+
+def assert_equals_eager(loss, parameters):
+    loss.backward()
+    value, gradient = compile(loss, parameters).value_and_grad()
+    assert value == pytest.approx(loss.data, rel=1e-12)
+    np.testing.assert_allclose(gradient, [p.grad for p in parameters], rtol=1e-10, atol=1e-12)
 
 
 def rod(steps, n=9):
@@ -200,10 +209,7 @@ def test_levels_start_afresh_where_few_numbers_are_alive():
     shorter, longer = (len(lift(graph_of(*spectrum(n))).verify().statements) for n in (128, 256))
     assert shorter < longer < shorter + 20 < 200  # a few more for one more level, not twice as many
     loss, parameters = spectrum(64)
-    loss.backward()
-    value, gradient = compile(loss, parameters).value_and_grad()
-    assert value == pytest.approx(loss.data, rel=1e-12)
-    np.testing.assert_allclose(gradient, [p.grad for p in parameters], rtol=1e-10, atol=1e-12)
+    assert_equals_eager(loss, parameters)
 
 
 def repeated(strikes):
@@ -225,13 +231,39 @@ def test_what_is_computed_again_and_again_is_computed_once():
     assert len(numbered) < len(graph) / 2
     assert len(numbered.leaves("parameter")) == len(parameters)
     assert without_repeats(graph_of(*rod(20))).rules == graph_of(*rod(20)).rules  # 0.2 * rate in each cell is little
-    loss.backward()
-    value, gradient = compile(loss, parameters).value_and_grad()
-    assert value == pytest.approx(loss.data, rel=1e-12)
-    np.testing.assert_allclose(gradient, [p.grad for p in parameters], rtol=1e-10, atol=1e-12)
+    assert_equals_eager(loss, parameters)
 
 
 def test_constants_are_equal_only_if_their_bits_are():
     x = Value(3.0)
     loss = sum((x * zero).atan2(-1.0) + (x * zero).atan2(-1.0) for zero in (0.0, -0.0, 0.0))
     assert compile(loss)() == loss.data == pytest.approx(2 * math.pi)
+
+
+def bridge(size):
+    """Loads and a matrix with many zeros, solved by elimination."""
+    xs = [Value(0.5 + 0.1 * k) for k in range(size)]
+    rows = [[0.0] * size for _ in xs]
+    for k, x in enumerate(xs):
+        for i, j in ((k, k), (k, (k + 1) % size), ((k + 1) % size, k), ((k + 3) % size, (k + 3) % size)):
+            rows[i][j] += x * x if i == j else -0.3 * x
+    loads = [0.1] * size
+    for k in range(size):
+        for i in range(k + 1, size):
+            factor = rows[i][k] / rows[k][k]
+            rows[i] = [b - factor * a if j > k else b for j, (a, b) in enumerate(zip(rows[k], rows[i], strict=True))]
+            loads[i] = loads[i] - factor * loads[k]
+    return sum(load * load for load in loads), xs
+
+
+def test_an_elimination_is_cut_into_few_levels(monkeypatch):
+    """Whatever its elements are made of; there is a waist after each step."""
+    loss, xs = bridge(24)
+    graph = graph_of(loss, xs)
+    cut = len(lift(graph).verify().statements)
+    monkeypatch.setattr(lifting, "MOST_LEVELS", ())
+    assert cut < len(lift(graph, math.inf).statements) / 2
+    monkeypatch.undo()
+    ordered = by_depth(leaves_first(graph))
+    assert 1 < len(find_levels(ordered, 16)) < len(find_levels(ordered, 1000))
+    assert_equals_eager(loss, xs)

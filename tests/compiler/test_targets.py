@@ -83,6 +83,14 @@ def test_widths_for_other_registers_are_noticed(wrong, what):
     assert any(getattr(loop, what) > limits[what] * loop.fmas for loop in loops)
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sums_across_lanes_permute_no_whole_registers(name):
+    """`vpermpd` reorders doubles across both halves; pairs of halves are enough, and half as many."""
+    text = assembly(PROGRAMS[name](), "float64", AVX2)
+    assert "vhaddpd" in text
+    assert "vpermpd" not in text
+
+
 def test_registers_follow_from_features():
     assert [(t.bits, t.registers) for t in TARGETS.values()] == [(512, 32), (256, 16), (128, 32)]
     assert Target.of(LINUX) == Target(LINUX, "", "", 128, 16, fma=False)

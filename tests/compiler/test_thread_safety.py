@@ -24,7 +24,7 @@ from chainrule.compiler.backends.llvm import Native
 from chainrule.compiler.backends.protocol import Pool
 from chainrule.compiler.backends.strict import StrictMachine
 from chainrule.compiler.run import turns
-from chainrule.compiler.run.machine import Machine
+from chainrule.compiler.run.machine import NEVER, Machine
 
 needs_jax = pytest.mark.skipif(not find_spec("jax"), reason="jax is not installed")
 QUICK = {  # cases of ways that take long to compile; of the others, all
@@ -95,7 +95,10 @@ class TestRaces:
         ("case", "way"), [(c, w) for c, w in racing.cases() if is_quick(c, w) and c is not racing.Sharded], ids=name_of
     )
     def test_nothing_is_read_from_memory_that_was_given_back(self, case, way, monkeypatch):
-        """What one call leaves in a machine neither shows in its result, nor in the next one's."""
+        """What one call leaves in a machine neither shows in its result, nor in the next one's.
+
+        But captured data that no number has replaced since is there to stay, where the machine says so.
+        """
         kinds = [0, 1, 0]
 
         def results():
@@ -111,8 +114,11 @@ class TestRaces:
                 machine.data[:] = machine.grads[:] = machine.output[:] = machine.gradient[:] = np.nan
                 machine.load("constant", constants)
             else:
+                leaves = machine.program.leaves
+                kept = set() if machine.as_of == NEVER else {leaves.get("parameter"), leaves.get("captured")}
                 for array, view in machine.views.items():
-                    view[:] = np.nan if array.numbers is None else array.numbers
+                    if array not in kept:
+                        view[:] = np.nan if array.numbers is None else array.numbers
                 machine._room[:] = np.nan
             give_back(pool, machine)
 

@@ -837,8 +837,9 @@ def paths_through_the_engine():
     short = chainrule.ops.Op("short", lambda x, y: x, (lambda out, *given: 1.0,))
     five = Value._apply(row, (x, y, 1.0, x, y))
     slopes, seeds, few = array("d", [0.0, 0.0]), array("d", [1.0]), array("d", [0.0])
-    product = [array("i", [-1, -1, chainrule.ops.mul.code]), array("i", [0, 0, 0, 2]), array("i", [0, 1])]
-    tape, number, slope = (*product, array("B", [0, 0, 3])), array("d", [2.0, 3.0, 0.0]), array("d", [0.0, 0.0, 1.0])
+    runs = array("i", [-1, 0, 0, 0, 2, 0, chainrule.ops.mul.code, 2, 3, 2, 3, 0])  # two leaves, and their product
+    tape = runs, array("i", [0, 0, 1]), array("i", [0, 1])
+    number, slope = array("d", [2.0, 3.0, 0.0]), array("d", [0.0, 0.0, 1.0])
 
     two, rows, found = (array("i", [0, 1]),) * 2, array("d", [1.0, 0.0, 2.0, 1.0]), array("i", [7, 7])
     last, far, true = array("i", [2]), array("i", [3]), array("B", [1])
@@ -939,12 +940,13 @@ def paths_through_the_engine():
         "computed again, no Value": lambda: native.replay([x, other]),
         "a tape": lambda: (native.tape_forward(tape, number, 0, 3), native.tape_backward(tape, number, slope, 0, 3)),
         "a tape that is too short": lambda: native.tape_forward(tape, number, 0, 4),
+        "a tape with too few runs": lambda: native.tape_forward((runs[:6], *tape[1:]), number, 0, 3),
         "a tape with too few numbers": lambda: native.tape_backward(tape, number, few, 0, 3),
         "a tape followed": lambda: native.tape_follow(tape, number, *two, rows, 2, last, true, found),
         "a tape and too few rows": lambda: native.tape_follow(tape, number, *two, few, 2, last, true, found),
         "a tape, beyond its end": lambda: native.tape_follow(tape, number, *two, rows, 2, far, true, found),
-        "a tape followed wrongly": lambda: native.tape_follow(tape[:3], number, *two, rows, 2, last, true, found),
-        "a tape called wrongly": lambda: native.tape_forward(tape[:3], number, 0, 3),
+        "a tape followed wrongly": lambda: native.tape_follow(tape[:2], number, *two, rows, 2, last, true, found),
+        "a tape called wrongly": lambda: native.tape_forward(tape[:2], number, 0, 3),
         "numbers in bulk": lambda: (native.read_data([x, y], slopes), native.add_to_grad([x, y], slopes)),
         "numbers of no Values": lambda: native.write_grad([x, other], slopes),
         "numbers of too many Values": lambda: native.read_grad([x, y], few),

@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import re
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,9 +18,25 @@ try:
     from contest import Contest, Contestant, Runner, Workload
     from contestants import CONTESTANTS
     from lines import count, lines_of
-    from pages import BEGIN, END, HOW, ROWS, Board, Score, item, relative, write_between
+    from machine import KINDS, kind
+    from pages import (
+        BEGIN,
+        END,
+        METHOD,
+        ROWS,
+        Board,
+        Score,
+        item,
+        mark,
+        method,
+        relative,
+        standing,
+        summary,
+        write_between,
+    )
     from picture import picture
-    from workloads import GRAPHS, WORKLOADS
+    from published import published
+    from workloads import EVERYTHING, SIX, WORKLOADS
 finally:
     sys.path.remove(str(BENCHMARKS))
 
@@ -53,7 +68,7 @@ def doubles_in_jax():
     jax.config.update("jax_enable_x64", before)
 
 
-TINY = [replace(workload, size=workload.tiny, few=min(workload.few, workload.tiny)) for workload in WORKLOADS + GRAPHS]
+TINY = [replace(workload, size=workload.tiny, few=min(workload.few, workload.tiny)) for workload in EVERYTHING]
 
 
 @pytest.mark.parametrize("workload", TINY, ids=lambda workload: workload.name)
@@ -127,10 +142,11 @@ def test_if_ours_fails_there_is_no_contest(monkeypatch):
 
 
 def test_a_workload_has_the_contestants_that_find_their_file():
-    by_name = {workload.name: [c.name for c in workload.contestants(CONTESTANTS)] for workload in WORKLOADS + GRAPHS}
+    by_name = {workload.name: [c.name for c in workload.contestants(CONTESTANTS)] for workload in EVERYTHING}
     assert "tuned C by hand" in by_name["moons"]
     assert "tuned C by hand" not in by_name["digits"]
-    assert all(names[0] == "chainrule" for names in (by_name[workload.name] for workload in WORKLOADS))
+    assert all(names[0] == "chainrule" for names in (by_name[workload.name] for workload in (*WORKLOADS, *SIX)))
+    assert by_name["Kalman filter"] == ["chainrule", "chainrule (eager)", "JAX", "numba by hand"]
     assert by_name["graph"][0] == "chainrule (eager)"
 
 
@@ -169,16 +185,22 @@ def test_a_ratio_near_one_is_called_a_tie(ratio, text):
     assert relative(ratio) == text
 
 
-def test_pages_say_who_is_ahead_and_who_was_left_out():
-    workload = WORKLOADS[1]
+def board_of(workload, kind=KINDS[0], left_out=(), **seconds):
+    """A Board of one contest, in which contestants took so long."""
     contest = Contest(workload, workload.contestants(CONTESTANTS))
-    contest.times |= {"chainrule": [2e-6, 3e-6], "JAX": [5e-6], "C by hand": [2.5e-6], "tuned C by hand": [1e-6]}
-    contest.left_out["numba by hand"] = "ModuleNotFoundError: No module named 'numba'"
+    contest.times |= {name.replace("_", " "): list(times) for name, times in seconds.items()}
+    contest.left_out |= dict(left_out)
     cost = SimpleNamespace(compiling=0.5, megabytes=12.0)
-    board = Board(
-        [Score(contest, dict.fromkeys(contest.times, 7), {"JAX": cost})], "a machine", "2026-01-01", 0.0, 20.0
-    )
-    page = board.results()
+    score = Score(contest, dict.fromkeys(contest.times, 7), {"JAX": cost})
+    return Board([score], "a processor, 2 cores", kind, "2026-01-01", 0.0, 20.0)
+
+
+def test_pages_say_who_is_ahead_and_who_was_left_out():
+    left_out = {"numba by hand": "ModuleNotFoundError: No module named 'numba'"}
+    times = {"chainrule": [2e-6, 3e-6], "JAX": [5e-6], "C by hand": [2.5e-6], "tuned C by hand": [1e-6]}
+    board = board_of(WORKLOADS[1], left_out=left_out, **times)
+    page = "\n".join(board.results())
+    assert page.startswith("## a processor, with AVX-512\n")
     assert "Faster than ours: moons (tuned C by hand 2.0 ×)." in page
     assert "As fast, to within 1.5 ×: moons (C by hand)." in page
     assert "| JAX | 5.00 µs | 5.00 µs | 2.50 | 1 | 0.50 s | 12.0 MB | 7 |" in page
@@ -186,6 +208,61 @@ def test_pages_say_who_is_ahead_and_who_was_left_out():
     drawn = picture(board)
     assert drawn.count("<circle") == 4
     assert "2.00 µs" in drawn
+
+
+def test_programs_have_a_table_of_their_own():
+    board = board_of(SIX[1], **{"chainrule": [8e-6], "JAX": [3e-4], "numba by hand": [4e-6]})
+    page = "\n".join(board.results())
+    assert "| gradients of programs | chainrule | JAX | numba by hand |" in page
+    assert "| **Kalman filter**: likelihood of 100 positions | **8.00 µs** | 300 µs | 4.00 µs |" in page
+    assert "Faster than ours: Kalman filter (numba by hand 2.0 ×)." in page
+    assert "<img" not in page, "it shows the workloads"
+
+
+@pytest.fixture
+def pages(tmp_path, monkeypatch):
+    """The scoreboard's module, with pages that have the marks and nothing else."""
+    scoreboard = importlib.import_module("scoreboard")
+    places = {"RESULTS": tmp_path / "results.md", "README": tmp_path / "README.md", "PICTURES": tmp_path}
+    for name, path in places.items():
+        monkeypatch.setattr(scoreboard, name, path)
+    scoreboard.RESULTS.write_text("".join(f"{mark(part)}\n{END}\n" for part in (*KINDS, METHOD)))
+    scoreboard.README.write_text(f"{BEGIN}\n{END}\n")
+    return scoreboard
+
+
+def test_a_run_leaves_what_was_taken_on_the_other_kind_of_processor(pages):
+    pages.publish(board_of(WORKLOADS[1], KINDS[0], chainrule=[1e-6], JAX=[2e-6]))
+    pages.publish(board_of(WORKLOADS[1], KINDS[1], chainrule=[3e-6], JAX=[4e-6]))
+    pages.publish(board_of(WORKLOADS[1], KINDS[0], chainrule=[5e-6], JAX=[6e-6]))
+    assert [board.kind for board in published(pages.RESULTS.read_text())] == [*KINDS]
+    text = pages.README.read_text()
+    row = "| **5.00 µs** |  |  | 6.00 µs |  | 6.00 µs, JAX | **3.00 µs** | 4.00 µs, JAX |"
+    assert f"| **moons**: step of 2-16-16-1 on 100 points {row}" in text
+    assert "- Taken on a processor, with AVX-512, 2026-01-01.\n" in text
+    assert "- The last two columns: a processor, without AVX-512, 2026-01-01.\n" in text
+    assert {path.name for path in pages.PICTURES.glob("*.svg")} == {
+        "scoreboard_with_avx512.svg",
+        "scoreboard_without_avx512.svg",
+    }
+
+
+def test_the_readme_has_a_sentence_on_the_programs_and_the_table_as_it_was(pages):
+    pages.publish(board_of(WORKLOADS[1], KINDS[0], chainrule=[1e-6], JAX=[2e-6]))
+    before = pages.README.read_text().splitlines()
+    pages.publish(board_of(SIX[1], KINDS[1], **{"chainrule": [2e-6], "JAX": [4e-6], "numba by hand": [1e-6]}))
+    said = item(
+        "Gradients of six of the fifty programs, as multiples of our time: JAX 2.00 to 2.00, numba by hand 0.50 to "
+        "0.50 (a processor, without AVX-512, 2026-01-01)."
+    )
+    after = pages.README.read_text().splitlines()
+    assert [line for line in after if line not in before] == said
+    assert [line for line in after if line not in said] == before
+    assert "Kalman filter" in pages.RESULTS.read_text()
+
+
+def test_a_processor_is_of_one_of_the_kinds():
+    assert kind() in KINDS
 
 
 def test_the_table_replaces_what_stood_between_the_marks(tmp_path):
@@ -198,41 +275,27 @@ def test_the_table_replaces_what_stood_between_the_marks(tmp_path):
         write_between(page, [])
 
 
-UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
 RESULTS = (BENCHMARKS / "results.md").read_text()
-
-
-def seconds(text):
-    number, unit = text.lstrip("~").replace(",", "").split()
-    return float(number) * UNITS[unit]
-
-
-def published():
-    """The Board that results.md tells of: its best times, to the digits that are printed."""
-    scores = []
-    for workload in WORKLOADS:
-        contest = Contest(workload, workload.contestants(CONTESTANTS))
-        (section,) = re.findall(rf"^## {workload.name}: .*?(?=^## )", RESULTS, re.DOTALL | re.MULTILINE)
-        for name, best in re.findall(r"^\| (\w.*?) \| (~?[\d.,]+ \S+) \|", section, re.MULTILINE):
-            contest.times[name] = [seconds(best)]
-        scores.append(Score(contest, {}, {}))
-    said = re.search(r"^- (\S+), on ([^.].*?)\. The load was (\S+) before", RESULTS.replace("\n  ", " "), re.MULTILINE)
-    return Board(scores, said[2], said[1], float(said[3]), 0.0)
 
 
 def test_the_readme_shows_what_the_results_say_in_at_most_seven_rows():
     text = importlib.import_module("scoreboard").README.read_text()
     assert text.count(BEGIN) == text.count(END) == 1
-    summary = published().summary()
-    assert text.split(f"{BEGIN}\n")[1].split(f"\n{END}")[0] == "\n".join(summary)
-    assert sum(line.startswith("| **") for line in summary) == len(WORKLOADS) <= ROWS == 7
-    assert all(line in RESULTS for line in summary if line.startswith(("- ", "  ")))
+    boards = published(RESULTS)
+    lines = summary(boards)
+    assert text.split(f"{BEGIN}\n")[1].split(f"\n{END}")[0] == "\n".join(lines)
+    assert sum(line.startswith("| **") for line in lines) == len(WORKLOADS) <= ROWS == 7
+    assert f"- Taken on {boards[0].taken()}." in lines
+    assert all(line in RESULTS for line in standing(boards[0].tasks))
+
+
+def test_the_results_show_all_workloads_and_programs():
+    shown = {score.contest.workload.name for board in published(RESULTS) for score in board.scores}
+    assert shown == {workload.name for workload in EVERYTHING}
 
 
 def test_the_results_say_how_they_are_measured():
-    assert RESULTS.endswith(
-        "\n".join(["## How it is measured", "", *(line for text in HOW for line in item(text)), ""])
-    )
+    assert RESULTS.endswith("\n".join([mark(METHOD), *method(), END, ""]))
 
 
 @pytest.fixture

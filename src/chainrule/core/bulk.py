@@ -5,6 +5,7 @@ A call is atomic: other threads see all of its reads or writes, or none.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from typing import Any
@@ -12,9 +13,10 @@ from typing import Any
 from chainrule.core.value import ENGINE, Value
 
 if ENGINE == "native":
-    from chainrule._native import add_to_grad, fill, read_data, read_grad, replay, write_data, write_grad
+    from chainrule._native import add_to_grad, fill, read_data, read_grad, replaced, replay, write_data, write_grad
 else:
     _lock = threading.RLock()
+    _calls = itertools.count()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
@@ -22,6 +24,10 @@ else:
         """Copy the data of Values into an array."""
         with _lock:
             numbers[: len(values)] = [value._data for value in values]
+
+    def replaced() -> int:
+        """A number that is another one whenever any Value may have got new data since; here, at every call."""
+        return next(_calls)
 
     def write_data(values: list[Value], numbers: Any) -> None:
         """Set the data of Values from an array."""
@@ -58,4 +64,4 @@ else:
                 value.data = value._rule.forward(*[operand._data for operand in value._operands])
 
 
-__all__ = ["add_to_grad", "fill", "read_data", "read_grad", "replay", "write_data", "write_grad"]
+__all__ = ["add_to_grad", "fill", "read_data", "read_grad", "replaced", "replay", "write_data", "write_grad"]

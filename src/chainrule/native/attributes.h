@@ -274,7 +274,7 @@ static PyObject *value_setstate(PyObject *self, PyObject *state)
         check_text(label, "label") < 0 ||
         (PyUnicode_GET_LENGTH(label) && set_text(node, label, "label", offsetof(Extra, label)) < 0))
         return NULL;
-    node->data = data;
+    replace_number(node, data);
     node->grad = grad;
     if (!takes_gradient)
         node->flags |= FROZEN;

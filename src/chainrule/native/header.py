@@ -89,7 +89,9 @@ def engine_header(table: Iterable[Any], checksum: int) -> str:
     lines += ["static void builtin_backward(Node *node)", "{", "    const double out = node->data, grad = node->grad;"]
     lines += ["    Node *const *operand = operands_of(node);", "    (void)out;", "    switch (node->op) {"]
     for op in rows:
-        lines += _backward_case(op, "takes_gradient({0})", "{0}->data", "{0}->grad")
+        if any(partials(op)):
+            body = _backward(op, "takes_gradient({0})", "{0}->data", "{0}->grad")
+            lines += [f"    case OP_{op.name}: {{", *body, "        break;", "    }"]
     lines += ["    default: return;", "    }", "}", "", *_tape(rows)]
     lines += [f"{'UNARY_METHOD' if op.arity == 1 else 'METHOD'}({op.name})" for op in rows]
     lines += ["", "#define OP_METHODS \\"]
@@ -115,39 +117,59 @@ def _forward_switches(rows: list[Any]) -> list[str]:
     ]
 
 
-def _backward_case(op: Any, takes: str, number: str, gradient: str) -> list[str]:
-    """Adds to the operands' gradients; the formats say how C spells what an operand has."""
+def _backward(op: Any, takes: str, number: str, gradient: str) -> list[str]:
+    """Statements that add to the operands' gradients; the formats say how C spells what an operand has."""
     expressions = partials(op)
-    if not any(expressions):
-        return []
     used = set(re.findall(r"\w+", " ".join(filter(None, expressions))))
     places = {name: f"operand[{k}]" for k, name in enumerate(op.parameters)}
-    lines = [f"    case OP_{op.name}: {{"]
-    lines += [f"        const double {name} = {number.format(o)};" for name, o in places.items() if name in used]
+    lines = [f"        const double {name} = {number.format(o)};" for name, o in places.items() if name in used]
     for k, (o, expression) in enumerate(zip(places.values(), expressions, strict=True)):
         if expression:
             lines += [f"        if ({takes.format(o, k)}) {gradient.format(o)} += grad * {expression};"]
-    return [*lines, "        break;", "    }"]
+    return lines
+
+
+TAPE = """\
+static void tape_forward(const Tape *tape, double *data, Py_ssize_t start, Py_ssize_t stop)
+{
+    const Run *run = tape->runs + (start < stop ? tape->run_of[start] : 0);
+    for (Py_ssize_t i = start; i < stop; run++) {
+        const Py_ssize_t end = run->stop < stop ? run->stop : stop;
+        const int32_t *operand = tape->operands + run->first + (i - run->start) * run->arity;
+        switch (run->code) {
+FORWARD
+        default: i = end;
+        }
+    }
+}
+
+static void tape_backward(const Tape *tape, const double *restrict data, double *restrict grads,
+                          Py_ssize_t start, Py_ssize_t stop)
+{
+    const Run *run = tape->runs + (start < stop ? tape->run_of[stop - 1] : 0);
+    for (Py_ssize_t i = stop; i > start; run--) {
+        const Py_ssize_t end = run->start > start ? run->start : start;
+        const int32_t *operand = tape->operands + run->first + (i - run->start) * run->arity;
+        const unsigned taken = (unsigned)run->taken;
+        switch (taken ? run->code : BUILTIN_OPS) {
+BACKWARD
+        default: i = end;
+        }
+    }
+}
+"""
 
 
 def _tape(rows: list[Any]) -> list[str]:
-    """Functions that run a graph given as arrays, forward and backward."""
-    lines = [
-        *["static void tape_forward(const Tape *tape, double *data, Py_ssize_t start, Py_ssize_t stop)", "{"],
-        "    for (Py_ssize_t i = start; i < stop; i++) {",
-        *["    const int32_t *operand = tape->operands + tape->firsts[i];", "    switch (tape->codes[i]) {"],
-    ]
+    """Functions that run a graph given as arrays, forward and backward: a loop for each run of nodes of one op."""
+    forward, backward = [], []
     for op in rows:
         operands = ", ".join(f"data[operand[{k}]]" for k in range(op.arity))
-        lines += [f"    case OP_{op.name}: data[i] = forward_{op.name}({operands}); break;"]
-    lines += [
-        *["    default: break;", "    }", "    }", "}", "", "static void tape_backward(const Tape *tape,"],
-        *["    const double *data, double *grads, Py_ssize_t start, Py_ssize_t stop)", "{"],
-        *["    for (Py_ssize_t i = stop; i-- > start;) {", "    const unsigned taken = tape->taken[i];"],
-        *["    if (!taken)", "        continue;", "    const double out = data[i], grad = grads[i];", "    (void)out;"],
-        *["    const int32_t *operand = tape->operands + tape->firsts[i];", "    grads[i] = 0.0;"],
-        "    switch (tape->codes[i]) {",
-    ]
-    for op in rows:
-        lines += _backward_case(op, "taken >> {1} & 1", "data[{0}]", "grads[{0}]")
-    return [*lines, "    default: break;", "    }", "    }", "}", ""]
+        forward += [f"        case OP_{op.name}:", f"            do data[i] = forward_{op.name}({operands});"]
+        forward += [f"            while (operand += {op.arity}, ++i < end);", "            break;"]
+        if any(partials(op)):
+            lines = _backward(op, "taken >> {1} & 1", "data[{0}]", "grads[{0}]")
+            backward += [f"        case OP_{op.name}: do {{", f"        operand -= {op.arity};"]
+            backward += ["        const double out = data[--i], grad = grads[i];", "        (void)out;"]
+            backward += ["        grads[i] = 0.0;", *lines, "        } while (i > end); break;"]
+    return TAPE.replace("FORWARD", "\n".join(forward)).replace("BACKWARD", "\n".join(backward)).split("\n")

@@ -136,7 +136,7 @@ static int value_init(PyObject *self, PyObject *args, PyObject *names)
     int flags = 0;
     for (Py_ssize_t k = 0; k < count; k++)
         flags |= operands_of(node)[k]->flags;
-    node->data = data;
+    replace_number(node, data);
     node->grad = 0.0;
     node->flags &= (uint16_t)~(CONSTANT | FROZEN | READ | FOLLOWS_READ | COMPARED | WRITTEN);
     inherit(node, flags);

@@ -8,8 +8,10 @@ enum { INLINE_OPERANDS = 2 };
 
 #ifdef _MSC_VER
 #define PER_THREAD __declspec(thread)
+#define PREFETCH(address) ((void)(address))
 #else
 #define PER_THREAD _Thread_local
+#define PREFETCH(address) __builtin_prefetch(address)
 #endif
 
 typedef struct {
@@ -47,6 +49,7 @@ typedef struct Node {
 
 static PyTypeObject *ValueType;
 static uint64_t next_serial;
+static uint64_t numbers_replaced; /* how often: never the same again after a change */
 static PyObject *table;     /* the rows of the op table, by code */
 static PyObject *as_float;  /* ops.as_float, for numbers that are neither float nor int */
 static PyObject *hang;      /* copies.hang, which gives a copy its attributes */
@@ -104,12 +107,19 @@ static inline PyObject *unary(int op, double data, PyObject *operand);
 #define OP_METHOD(as, name, doc) \
     {#as, (PyCFunction)(void (*)(void))method_##name, METH_FASTCALL | METH_KEYWORDS, PyDoc_STR(doc)},
 
-/* A graph as arrays, oldest node first (see tape.h). */
+/* Nodes of one op that follow each other in a graph given as arrays (see tape.h). */
 typedef struct {
-    const int32_t *codes;       /* of ops; others are leaves, or nodes that Python computes */
-    const int32_t *firsts;      /* where each node's operands start */
-    const int32_t *operands;    /* places of nodes */
-    const unsigned char *taken; /* bit k: the node passes a gradient to its operand k */
+    int32_t code;        /* of the op; others are leaves, or nodes that Python computes */
+    int32_t arity;       /* of the op */
+    int32_t taken;       /* bit k: the nodes pass a gradient to their operand k */
+    int32_t start, stop; /* the nodes: the first, and the one after the last */
+    int32_t first;       /* where their operands start */
+} Run;
+
+typedef struct {
+    const Run *runs;         /* oldest node first */
+    const int32_t *run_of;   /* each node's run */
+    const int32_t *operands; /* places of nodes */
 } Tape;
 
 #include "ops.h"
@@ -327,9 +337,17 @@ static int keep_in_mind(Node *leaf) /* that nodes were made since it was read; 0
     return 1;
 }
 
-static inline void write_number(Node *node, double data)
+/* Another number for a node that others may know already: all that change one come by here, so that a program which
+   has read its parameters can tell whether they may have changed since. */
+static inline void replace_number(Node *node, double data)
 {
     node->data = data;
+    numbers_replaced++;
+}
+
+static inline void write_number(Node *node, double data)
+{
+    replace_number(node, data);
     node->flags |= WRITTEN;
     if (node->count == 0)
         *written_at(node) = next_serial;

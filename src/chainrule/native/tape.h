@@ -1,33 +1,34 @@
 /* Tapes: graphs as arrays, which are run again and again with other numbers. */
 
-static int read_tape(const Py_buffer *codes, const Py_buffer *firsts, const Py_buffer *operands, const Py_buffer *taken,
-                     const Py_buffer *numbers, Py_ssize_t start, Py_ssize_t stop, Tape *tape)
+static int read_tape(const Py_buffer *runs, const Py_buffer *run_of, const Py_buffer *operands, const Py_buffer *numbers,
+                     Py_ssize_t start, Py_ssize_t stop, Tape *tape)
 {
-    Py_ssize_t count = codes->len / (Py_ssize_t)sizeof(int32_t);
-    if (start < 0 || stop > count || firsts->len < codes->len || taken->len < count ||
-        numbers->len < count * (Py_ssize_t)sizeof(double)) {
+    const Py_ssize_t count = run_of->len / (Py_ssize_t)sizeof(int32_t);
+    const Py_ssize_t last = count ? ((const int32_t *)run_of->buf)[count - 1] : -1;
+    if (start < 0 || stop > count || numbers->len < count * (Py_ssize_t)sizeof(double) ||
+        runs->len / (Py_ssize_t)sizeof(Run) <= last) {
         PyErr_SetString(PyExc_ValueError, "the parts of the tape have different lengths, or it is shorter than `stop`");
         return -1;
     }
-    *tape = (Tape){codes->buf, firsts->buf, operands->buf, taken->buf};
+    *tape = (Tape){runs->buf, run_of->buf, operands->buf};
     return 0;
 }
 
 /* Computes the nodes from `start` to `stop` from the numbers of older ones. Codes that are no op's are left alone. */
 static PyObject *native_tape_forward(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    Py_buffer codes, firsts, operands, taken, data;
+    Py_buffer runs, run_of, operands, data;
     Py_ssize_t start, stop;
     Tape tape;
-    if (!PyArg_ParseTuple(args, "(y*y*y*y*)w*nn", &codes, &firsts, &operands, &taken, &data, &start, &stop))
+    if (!PyArg_ParseTuple(args, "(y*y*y*)w*nn", &runs, &run_of, &operands, &data, &start, &stop))
         return NULL;
-    int failed = read_tape(&codes, &firsts, &operands, &taken, &data, start, stop, &tape);
+    int failed = read_tape(&runs, &run_of, &operands, &data, start, stop, &tape);
     if (!failed) {
         Py_BEGIN_ALLOW_THREADS
         tape_forward(&tape, data.buf, start, stop);
         Py_END_ALLOW_THREADS
     }
-    Py_buffer *buffers[] = {&codes, &firsts, &operands, &taken, &data};
+    Py_buffer *buffers[] = {&runs, &run_of, &operands, &data};
     for (size_t k = 0; k < sizeof buffers / sizeof *buffers; k++)
         PyBuffer_Release(buffers[k]);
     return failed ? NULL : Py_NewRef(Py_None);
@@ -47,7 +48,7 @@ static int are_below(const int32_t *places, Py_ssize_t count, Py_ssize_t size)
    the first such node is computed. */
 static PyObject *native_tape_follow(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    enum { CODES, FIRSTS, OPERANDS, TAKEN, DATA, LEAVES, COLUMNS, ROWS, RESULTS, ANSWERS, FOUND, COUNT };
+    enum { RUNS, RUN_OF, OPERANDS, DATA, LEAVES, COLUMNS, ROWS, RESULTS, ANSWERS, FOUND, COUNT };
     Py_buffer b[COUNT];
     PyObject *parts;
     Py_ssize_t width;
@@ -56,16 +57,16 @@ static PyObject *native_tape_follow(PyObject *Py_UNUSED(module), PyObject *args)
     if (!PyArg_ParseTuple(args, "O!w*y*y*y*ny*y*w*", &PyTuple_Type, &parts, &b[DATA], &b[LEAVES], &b[COLUMNS], &b[ROWS],
                           &width, &b[RESULTS], &b[ANSWERS], &b[FOUND]))
         return NULL;
-    if (!PyArg_ParseTuple(parts, "y*y*y*y*", &b[CODES], &b[FIRSTS], &b[OPERANDS], &b[TAKEN])) {
+    if (!PyArg_ParseTuple(parts, "y*y*y*", &b[RUNS], &b[RUN_OF], &b[OPERANDS])) {
         for (int k = DATA; k < COUNT; k++)
             PyBuffer_Release(&b[k]);
         return NULL;
     }
-    const Py_ssize_t place = sizeof(int32_t), nodes = b[CODES].len / place;
+    const Py_ssize_t place = sizeof(int32_t), nodes = b[RUN_OF].len / place;
     const Py_ssize_t inputs = b[LEAVES].len / place, wanted = b[RESULTS].len / place, count = b[FOUND].len / place;
     const int32_t *leaves = b[LEAVES].buf, *columns = b[COLUMNS].buf, *results = b[RESULTS].buf;
     const uint8_t *answers = b[ANSWERS].buf;
-    int failed = read_tape(&b[CODES], &b[FIRSTS], &b[OPERANDS], &b[TAKEN], &b[DATA], 0, nodes, &tape);
+    int failed = read_tape(&b[RUNS], &b[RUN_OF], &b[OPERANDS], &b[DATA], 0, nodes, &tape);
     if (!failed && (b[COLUMNS].len != b[LEAVES].len || b[ANSWERS].len < wanted || width < 0 ||
                     b[ROWS].len < count * width * (Py_ssize_t)sizeof(double) || !are_below(leaves, inputs, nodes) ||
                     !are_below(columns, inputs, width) || !are_below(results, wanted, nodes))) {
@@ -101,12 +102,12 @@ static PyObject *native_tape_follow(PyObject *Py_UNUSED(module), PyObject *args)
 /* Passes gradients on, newest node first. A node that has passed its own on has 0 again. */
 static PyObject *native_tape_backward(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    Py_buffer codes, firsts, operands, taken, data, grads;
+    Py_buffer runs, run_of, operands, data, grads;
     Py_ssize_t start, stop;
     Tape tape;
-    if (!PyArg_ParseTuple(args, "(y*y*y*y*)y*w*nn", &codes, &firsts, &operands, &taken, &data, &grads, &start, &stop))
+    if (!PyArg_ParseTuple(args, "(y*y*y*)y*w*nn", &runs, &run_of, &operands, &data, &grads, &start, &stop))
         return NULL;
-    int failed = read_tape(&codes, &firsts, &operands, &taken, &data, start, stop, &tape);
+    int failed = read_tape(&runs, &run_of, &operands, &data, start, stop, &tape);
     if (!failed && grads.len != data.len) {
         PyErr_SetString(PyExc_ValueError, "there must be as many gradients as numbers");
         failed = -1;
@@ -116,7 +117,7 @@ static PyObject *native_tape_backward(PyObject *Py_UNUSED(module), PyObject *arg
         tape_backward(&tape, data.buf, grads.buf, start, stop);
         Py_END_ALLOW_THREADS
     }
-    Py_buffer *buffers[] = {&codes, &firsts, &operands, &taken, &data, &grads};
+    Py_buffer *buffers[] = {&runs, &run_of, &operands, &data, &grads};
     for (size_t k = 0; k < sizeof buffers / sizeof *buffers; k++)
         PyBuffer_Release(buffers[k]);
     return failed ? NULL : Py_NewRef(Py_None);

@@ -11,6 +11,6 @@ from . import (  # noqa: F401
     sequences,
     statistics,
 )
-from .registry import PROGRAMS, by_torch
+from .registry import PROGRAMS
 
-__all__ = ["PROGRAMS", "by_torch"]
+__all__ = ["PROGRAMS"]

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.backends.strict import StrictMachine, Tape
+from chainrule.compiler.backends.strict import StrictMachine
+from chainrule.compiler.backends.tape import Tape
 from chainrule.compiler.trace.graph import Graph
 
 
@@ -63,11 +64,12 @@ class _Surroundings:
             reached |= {nodes[place] for place in tape.reached_surroundings()}
         every = sorted(rules, key=lambda node: node._serial)
         place_of = {node: k for k, node in enumerate(every)}
-        self.places = [np.array([place_of[n] for n in t.graph.nodes[: t.surroundings]], np.int64) for t in tapes]
-        self.data, self.grads = np.zeros(len(every)), np.zeros(len(every))
         links = [tuple([place_of[operand] for operand in operands[node]]) for node in every]
         graph = Graph([rules[node] for node in every], links, every)
         self.tape = Tape(graph, True, sorted(place_of[node] for node in reached), iter(()), 0)
+        place_of = {node: k for k, node in enumerate(self.tape.graph.nodes)}
+        self.places = [np.array([place_of[n] for n in t.graph.nodes[: t.surroundings]], np.int64) for t in tapes]
+        self.data, self.grads = np.zeros(len(every)), np.zeros(len(every))
 
     def gradient(self) -> dict[Any, float]:
         """The gradient by parameter, after the backward pass through all that is shared."""

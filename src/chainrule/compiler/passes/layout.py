@@ -86,12 +86,12 @@ def _split(statement: Statement, shapes: dict[Array, Shape]) -> Statement | None
             step = 1
             for axis in reversed(shape):
                 if stride == step and extent > axis and extent % axis == 0 and axis > 1:
-                    return _split_loop(statement, loops, d, axis)
+                    return split_loop(statement, loops, d, axis)
                 step *= axis
     return None
 
 
-def _split_loop(statement: Statement, loops: Shape, d: int, inner: int) -> Statement:
+def split_loop(statement: Statement, loops: Shape, d: int, inner: int) -> Statement:
     """Loop d becomes two, the inner one of extent `inner`; in all terms, if the loop is the statement's."""
     outer_count = len(statement.loops)
 

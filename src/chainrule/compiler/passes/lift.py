@@ -44,6 +44,7 @@ VERY_FEW_STATEMENTS = 10  # if classes leave more of them, loops are sought by n
 FEW_STATEMENTS = 50  # if they leave more, all loops are
 SOME_STATEMENTS = 200  # if loops leave more of them, waists are
 MOST_MORE = 1.25  # times the statements, to compute things once: sums of growing lengths are better left alone
+MOST_LEVELS = 16, 64  # to cut a graph into: few need fewer copies, many start afresh more often
 LEAST_NODES = 5  # that each of so many statements replaces: otherwise LLVM takes seconds, and saves microseconds
 
 
@@ -80,7 +81,8 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
         found = _fewer(found, outline(ordered, loops, lift_body))
     if found.statements > SOME_STATEMENTS:
         ordered = by_depth(ordered)
-        found = _fewer(found, outline(ordered, find_levels(ordered), lift_body))
+        for most in MOST_LEVELS:
+            found = _fewer(found, outline(ordered, find_levels(ordered, most), lift_body))
     is_little = found.statements > SOME_STATEMENTS and found.statements * LEAST_NODES > nodes
     if found.statements > most_statements or (is_little and most_statements < math.inf):
         raise IrregularityError(found.statements)
@@ -177,11 +179,16 @@ class _Lifter:
     @property
     def statements(self) -> int:
         """How many statements the program will have."""
-        stored = ~self.classes.inlined
+        stored = ~self.classes.inlined & (np.diff(self.classes.slot_starts) > 0)  # leaves have no slots
         for run in self.recurrences.values():
             stored[run.start + run.period : run.stop] = False  # the first time stands for all
-        loops = [kind for kind in self.classes.kinds if isinstance(kind, Outlined)]
-        return int(stored.sum()) + sum([len(step.body) for loop in loops for step in loop.steps])
+        count = int(stored.sum())
+        for index, kind in enumerate(self.classes.kinds):
+            if isinstance(kind, Outlined):
+                rows = [(self.row(operand), position) for operand, position in self.reads(index)]
+                sources = [(first, position + offset) for (first, offset, _), position in rows]
+                count += kind.count_entries(sources) - 1 + sum([len(step.body) for step in kind.steps])
+        return count
 
     def program(self) -> ArrayProgram:
         steps: list[Statement | Repeat] = []
@@ -207,10 +214,15 @@ class _Lifter:
         """Statements that hand to a loop what it reads from outside."""
         numbers = Array(f"k{index}", self.numbers.shape[1], "constant", self.numbers[0])
         sources = []
-        for (operand, _, _), position in zip(self.classes.slots[index], self.classes.rows(index)[0], strict=True):
+        for operand, position in self.reads(index):
             array, offset = (numbers, 0) if self.classes.kinds[operand] == "constant" else self.place(operand)
-            sources.append((array, int(position) + offset))
-        yield from loop.entries(iter(sources))
+            sources.append((array, position + offset))
+        yield from loop.entries(sources)
+
+    def reads(self, index: int) -> list[tuple[int, int]]:
+        """What a loop reads from outside: classes, and positions in them."""
+        classes = [operand for operand, _, _ in self.classes.slots[index]]
+        return [*zip(classes, self.classes.rows(index)[0].tolist(), strict=True)]
 
     def is_inlined(self, index: int) -> bool:
         """Whether a class is a product that is part of a sum, and in a recurrence of one at the same time."""
@@ -228,12 +240,17 @@ class _Lifter:
 
     def place(self, index: int) -> tuple[Array, int]:
         """The array that a class is stored in, and where in it."""
+        first, offset, size = self.row(index)
+        return self.array(first, size), offset
+
+    def row(self, index: int) -> tuple[int, int, int]:
+        """The class whose array a class is stored in, where in it, and the array's size."""
         run = self.recurrence(index) or self.ahead.get(index)
         size = int(self.classes.sizes[index])
         if run is None:
-            return self.array(index, size), 0
+            return index, 0, size
         first, time = run.place(index)
-        return self.array(first, run.rows(first) * size), (time + run.before.get(first, 0)) * size
+        return first, (time + run.before.get(first, 0)) * size, run.rows(first) * size
 
     def array(self, index: int, size: int) -> Array:
         if index not in self.arrays:

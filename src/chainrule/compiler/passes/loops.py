@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from chainrule.compiler.passes.recurrence import candidates, stretches
+from chainrule.compiler.passes.recurrence import candidates, mixed, stretches
 from chainrule.compiler.trace.graph import Graph
 
 FEWEST = 4  # times that make a loop worthwhile
@@ -104,6 +104,11 @@ def is_leaf(rule: Any) -> bool:
     return isinstance(rule, str) and rule != "constant"
 
 
+def find_leaves(graph: Graph) -> list[int]:
+    """The leaves of a graph, except constants."""
+    return [node for node, rule in enumerate(graph.rules) if rule.__class__ is str and rule != "constant"]
+
+
 def find_loops(graph: Graph) -> list[Loop]:
     """The loops in a graph whose leaves come first; they do not overlap."""
     return _Search(graph).found() if any(graph.operands) else []
@@ -112,7 +117,7 @@ def find_loops(graph: Graph) -> list[Loop]:
 class _Search:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.first = sum(map(is_leaf, graph.rules))  # node that is no leaf
+        self.first = len(find_leaves(graph))  # node that is no leaf
         numbers: dict[Any, int] = {}
         self.codes = np.array([numbers.setdefault(rule, len(numbers)) for rule in graph.rules], dtype=np.int64)
         arity = np.fromiter(map(len, graph.operands), np.int64, len(graph))
@@ -137,12 +142,12 @@ class _Search:
         """Periods to try. From each, hardly anything is read that lies too far back."""
         distance = np.where(self.operands < self.first, 0, self.users - self.operands)
         distance[np.bincount(distance)[distance] < FEWEST] = 0  # something from before a loop, as every leaf is
-        form, arity = self.codes, np.diff(self.starts)
+        form, arity = self.codes.astype(np.uint64), np.diff(self.starts)
         for place in range(MOST_OPERANDS):
             has = arity > place
             part = np.full(len(form), -1)
             part[has] = distance[self.starts[:-1][has] + place]
-            form = np.unique(form * (part.max() + 2) + part + 1, return_inverse=True)[1]
+            form = mixed(form, part)
         near = np.sort(distance[distance > 0])
         found = candidates(form[self.first :])
         far = len(near) - np.searchsorted(near, (FARTHEST + 1) * np.array(found, dtype=np.int64), side="right")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from chainrule.compiler.passes.loops import Loop, is_leaf
+from chainrule.compiler.passes.loops import Loop, find_leaves
 from chainrule.compiler.passes.program import Access, Array, Repeat, Shape, Statement, Term, row_major
 from chainrule.compiler.trace.graph import Graph
 
@@ -62,11 +62,20 @@ class Outlined:
         if loop.count > 1:
             self.steps = [Repeat(loop.count, [*at_each_time, *self.handed_over()])]
 
-    def entries(self, sources: Iterator[Place]) -> Iterator[Statement]:
+    def entries(self, sources: Sequence[Place]) -> Iterator[Statement]:
         """Statements that fill its arrays with what it reads from outside, in the order of `reads`."""
-        sizes = {"x": self.widths["x"], "s": self.widths["s"], "y": self.arrays["y"].size}
-        for name, size in sizes.items():
-            yield from copies(self.arrays[name], 0, [next(sources) for _ in range(size)])
+        for array, part in self._filled(sources):
+            yield from copies(array, 0, part)
+
+    def count_entries(self, sources: Sequence[tuple[Any, int]]) -> int:
+        """How many these are; arrays may be named by anything."""
+        return sum([len(list(regular_parts(part))) for _, part in self._filled(sources)])
+
+    def _filled(self, sources: Sequence[Any]) -> Iterator[tuple[Array, Sequence[Any]]]:
+        first = 0
+        for name, size in (("x", self.widths["x"]), ("s", self.widths["s"]), ("y", self.arrays["y"].size)):
+            yield self.arrays[name], sources[first : first + size]
+            first += size
 
     def body(self, graph: Graph, exports: Sequence[int]) -> tuple[Graph, dict[Any, int]]:
         """The body as a graph, and where its nodes are in it. A leaf's rule is an array, and its node a position."""
@@ -123,12 +132,12 @@ def outline(graph: Graph, loops: Sequence[Loop], lift_body: LiftBody) -> Graph |
 
 def leaves_first(graph: Graph) -> Graph:
     """The same graph with its leaves, except constants, before everything else."""
-    order = sorted(range(len(graph)), key=lambda node: not is_leaf(graph.rules[node]))
-    if order == list(range(len(graph))):
+    leaves = find_leaves(graph)
+    if leaves == list(range(len(leaves))):
         return graph
-    place = {node: k for k, node in enumerate(order)}
-    operands = [tuple([place[operand] for operand in graph.operands[node]]) for node in order]
-    return Graph([graph.rules[node] for node in order], operands, [graph.nodes[node] for node in order])
+    inner = np.ones(len(graph), dtype=bool)
+    inner[leaves] = False
+    return graph.reordered([*leaves, *np.flatnonzero(inner).tolist()])
 
 
 class _Outlining:
@@ -140,16 +149,17 @@ class _Outlining:
             inside[loop.start : loop.stop].reshape(loop.count, -1)[:, loop.kept] = k
         loose = np.flatnonzero(inside < 0).tolist()
         read = {operand for node in loose for operand in graph.operands[node]}.union(*[loop.reads for loop in loops])
+        constants = {node for node in read if graph.rules[node] == "constant"}
         results: list[list[int]] = [[] for _ in loops]  # what is read of each
-        for node in sorted(read):
-            if inside[node] >= 0 and graph.rules[node] != "constant":
+        for node in sorted(read - constants):
+            if inside[node] >= 0:
                 results[inside[node]].append(node)
         numbers = {loop.start: number for number, loop in enumerate(loops)}
-        for node, rule in enumerate(graph.rules):
+        for node in sorted(constants.union(loose, numbers)):
             if (number := numbers.get(node)) is not None:
                 self.add_loop(loops[number], number + 1, graph, results[number], lift_body)
-            if inside[node] < 0 or (rule == "constant" and node in read):
-                self.add(rule, graph.operands[node], graph.nodes[node], node)
+            if inside[node] < 0 or node in constants:
+                self.add(graph.rules[node], graph.operands[node], graph.nodes[node], node)
 
     def add(self, rule: Any, operands: Iterable[int], node: Any, place: int | None = None) -> None:
         if place is not None:
@@ -169,16 +179,22 @@ class _Outlining:
 
 def copies(target: Array, offset: int, sources: Sequence[Place]) -> Iterator[Statement]:
     """Statements that fill `target` from `offset` on, in regular pieces."""
-    groups: dict[Array, list[int]] = {}
+    for array, places, loops, strides in regular_parts(sources):
+        positions = np.array([sources[k][1] for k in places])
+        source = Access(array, 0, row_major(loops), positions)
+        if (steps := _strides(positions, loops)) is not None:
+            source = Access(array, positions[0], steps)
+        yield Statement(Access(target, offset + places[0], strides), loops, [Term(source)])
+
+
+def regular_parts(sources: Sequence[tuple[Any, int]]) -> Iterator[tuple[Any, np.ndarray, Shape, Shape]]:
+    """Which of the sources are from one array and in regular places, with the extents and strides of these."""
+    groups: dict[Any, list[int]] = {}
     for k, (array, _) in enumerate(sources):
         groups.setdefault(array, []).append(k)
     for array, members in groups.items():
-        for places, loops, strides in pieces(np.array(members)):
-            positions = np.array([sources[k][1] for k in places])
-            source = Access(array, 0, row_major(loops), positions)
-            if (steps := _strides(positions, loops)) is not None:
-                source = Access(array, positions[0], steps)
-            yield Statement(Access(target, offset + places[0], strides), loops, [Term(source)])
+        for part in pieces(np.array(members)):
+            yield array, *part
 
 
 def pieces(places: np.ndarray) -> Iterator[tuple[np.ndarray, Shape, Shape]]:

@@ -258,22 +258,29 @@ def candidates(sequence: np.ndarray) -> list[int]:
     each number many times per period, but the words at its ends once.
     """
     tally: Counter[int] = Counter()
-    words, length = sequence, 1
+    words, length = sequence.astype(np.uint64), 1
     for wanted in WORDS:
         while length < min(wanted, len(sequence) // 2):
-            pairs = words[:-length] * (words.max() + 1) + words[length:]  # words twice as long
-            words, length = np.unique(pairs, return_inverse=True)[1], 2 * length
+            words, length = mixed(words[:-length], words[length:]), 2 * length  # twice as long
         order = np.argsort(words, kind="stable")
+        ordered = words[order]
         for k in range(1, OCCURRENCES + 1):
-            same = words[order[k:]] == words[order[:-k]]
-            distances, counts = np.unique((order[k:] - order[:-k])[same], return_counts=True)
-            tally.update(dict(zip(distances.tolist(), counts.tolist(), strict=True)))
-    found = {}
+            same = ordered[k:] == ordered[:-k]
+            counts = np.bincount((order[k:] - order[:-k])[same])  # by distance
+            found = np.flatnonzero(counts)
+            tally.update(dict(zip(found.tolist(), counts[found].tolist(), strict=True)))
+    recurs = {}
     for period, _ in tally.most_common(MOST_CANDIDATES):
         matches = int(np.count_nonzero(sequence[:-period] == sequence[period:]))
         if matches >= (FEWEST - 1) * period:
-            found[period] = matches
-    return sorted(found, key=found.__getitem__, reverse=True)[:MOST_PERIODS]
+            recurs[period] = matches
+    return sorted(recurs, key=recurs.__getitem__, reverse=True)[:MOST_PERIODS]
+
+
+def mixed(numbers: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """A number for each pair: the same for equal pairs, and almost surely another for others."""
+    spread: np.ndarray = (numbers ^ (numbers >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15)
+    return spread + others.astype(np.uint64)
 
 
 def stretches(mask: np.ndarray, shortest: int = 1) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.passes.loops import is_leaf
+from chainrule.compiler.passes.loops import find_leaves
 from chainrule.compiler.trace.graph import Graph
 
 LEAST_SAVED = 0.4  # of all nodes but leaves and constants
@@ -25,7 +25,7 @@ def without_repeats(graph: Graph) -> Graph:
     if len(computed) - len(left) < LEAST_SAVED * len(computed):
         return graph
     read = {same[operand] for node in left for operand in graph.operands[node]}
-    kept = sorted({*left, *read, *(node for node, rule in enumerate(graph.rules) if is_leaf(rule)), len(graph) - 1})
+    kept = sorted({*left, *read, *find_leaves(graph), len(graph) - 1})
     place = {node: k for k, node in enumerate(kept)}
     operands = [tuple([place[same[operand]] for operand in graph.operands[node]]) for node in kept]
     return Graph([graph.rules[node] for node in kept], operands, [graph.nodes[node] for node in kept])

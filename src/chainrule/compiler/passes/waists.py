@@ -14,16 +14,10 @@ import numpy as np
 from chainrule.compiler.passes.loops import Held, Loop, is_leaf
 from chainrule.compiler.trace.graph import Graph
 
-MOST_LEVELS = 64
-
 
 def by_depth(graph: Graph) -> Graph:
     """The same graph with its nodes in the order of their depth: of the longest way from a leaf."""
-    depth = depths(graph)
-    order = np.argsort(depth, kind="stable").tolist()
-    place = {node: k for k, node in enumerate(order)}
-    operands = [tuple([place[operand] for operand in graph.operands[node]]) for node in order]
-    return Graph([graph.rules[node] for node in order], operands, [graph.nodes[node] for node in order])
+    return graph.reordered(np.argsort(depths(graph), kind="stable").tolist())
 
 
 def depths(graph: Graph) -> np.ndarray:
@@ -38,8 +32,8 @@ def depths(graph: Graph) -> np.ndarray:
     return np.array(found)
 
 
-def find_levels(graph: Graph) -> list[Loop]:
-    """The levels of a graph in the order of depth, between places where the fewest numbers are alive."""
+def find_levels(graph: Graph, most: int) -> list[Loop]:
+    """At `most` so many levels of a graph in the order of depth, between places where fewer numbers are alive."""
     depth = depths(graph)
     last = depth.copy()  # at which each node is read
     for node, operands in enumerate(graph.operands):
@@ -51,10 +45,11 @@ def find_levels(graph: Graph) -> list[Loop]:
     np.add.at(changes, last[computed], -1)
     alive = np.cumsum(changes)  # after each depth
     waists = 1 + np.flatnonzero((alive[1:-1] <= alive[:-2]) & (alive[1:-1] < alive[2:]))
-    if len(waists) > MOST_LEVELS:  # a chain, rather than levels
-        return []
-    ends = np.searchsorted(depth, waists, side="right").tolist()
-    return [_level(graph, start, stop) for start, stop in pairwise([*ends, len(graph) - 1])]
+    ends = [int(np.searchsorted(depth, 0, side="right"))]  # of the leaves
+    for stop in np.searchsorted(depth, waists, side="right").tolist():
+        if stop - ends[-1] >= (len(graph) - ends[0]) / most:
+            ends.append(stop)
+    return [_level(graph, start, stop) for start, stop in pairwise([*ends[1:], len(graph) - 1])]
 
 
 def _level(graph: Graph, start: int, stop: int) -> Loop:

@@ -36,7 +36,7 @@ class Traces:
         paths, numbers = self._as_before(tuple(inputs)) or self._flattened(inputs)
         traced, moment = paths.of(numbers)
         if traced.classes:
-            traced.check_classes(lambda place: numbers[place : place + 1])
+            traced.check_classes(numbers[None, sorted(traced.classes)])
         return traced, numbers, moment
 
     def _as_before(self, inputs: tuple[Any, ...]) -> tuple[Paths, np.ndarray] | None:
@@ -70,9 +70,10 @@ class Traces:
         paths = self.by_structure.get(structure)
         if paths is None:
             paths = self._begin(structure, [number for rows in matrices for number in rows[0].tolist()])
-        examples = Examples(matrices, paths.known.paths[0])
+        first = paths.known.paths[0]
+        examples = Examples(matrices, first)
         if paths.only is not None:
-            paths.only.check_classes(examples.column)
+            examples.check_classes(first)
         return paths, examples
 
     def to_reduce(self, arrays: Sequence[Any], reduce: str) -> tuple[Paths, Examples, int]:
@@ -137,7 +138,9 @@ class Examples:
     def __init__(self, matrices: Sequence[np.ndarray], traced: Traced) -> None:
         self.count, self.used = len(matrices[0]), traced.used
         if traced.spans is None:
-            traced.spans = _spans([matrix.shape[1] for matrix in matrices], traced.used)
+            widths = [matrix.shape[1] for matrix in matrices]
+            traced.class_spans = _spans(widths, np.array(sorted(traced.classes), dtype=np.int64))
+            traced.spans = _spans(widths, traced.used)
         self.pieces = [(matrix, *span) for matrix, span in zip(matrices, traced.spans, strict=True)]
 
     def chosen(self, numbers: Sequence[int]) -> Examples:
@@ -151,20 +154,18 @@ class Examples:
         """The examples with these numbers, all of which take this path."""
         which = _span(numbers)
         examples = Examples([matrix[which] for matrix, *_ in self.pieces], traced)
-        traced.check_classes(examples.column)
+        examples.check_classes(traced)
         return examples
 
     def arguments(self) -> np.ndarray:
         """One row per example, of all numbers in the arguments."""
         return np.concatenate([matrix for matrix, *_ in self.pieces], axis=1)
 
-    def column(self, place: int) -> np.ndarray:
-        """The number at one place of the arguments, for all examples."""
-        for matrix, *_ in self.pieces:
-            if place < matrix.shape[1]:
-                return matrix[:, place]
-            place -= matrix.shape[1]
-        raise IndexError(f"the arguments have fewer numbers than {place + 1}")
+    def check_classes(self, traced: Traced) -> None:
+        """Refuse examples that have no class index where this path needs one."""
+        if traced.classes:
+            pieces = zip(self.pieces, traced.class_spans, strict=True)
+            traced.check_classes(np.hstack([matrix[:, own] for (matrix, *_), (own, _) in pieces]))
 
     def matrix(self) -> np.ndarray:
         """One row per example, of the numbers that the program uses."""

@@ -108,16 +108,23 @@ def _sum_and_grad(
         plan.give_back(strict)
         return value / divisor, gradient
 
+    def run_once(machine: Machine, sections: list[range]) -> list[tuple[float, np.ndarray]]:
+        """Where there is one run, its gradient is in the machine's memory, and copied as it is divided."""
+        machine.run_on(examples.rows(sections[0], machine)[0])
+        return [(float(machine.output[0]) / divisor, traced.order(machine.gradient, divisor))]
+
     def add_up(machine: Machine, sections: list[range]) -> list[tuple[float, np.ndarray]]:
         rows, section = {"input": examples.rows(joined(sections), machine)}, len(sections[0])
         values, gradients = machine.run_many(rows, section)
         totals = np.add.reduceat(values[:, 0], range(0, len(values), section), dtype=np.float64)
         return list(zip(totals.tolist(), gradients, strict=True))
 
+    if sum(len(firsts) for firsts, _ in plan) == 1:
+        return _run(traced, plan, threads, moment, run_once)[0]
     (value, gradient), *others = _run(traced, plan, threads, moment, add_up)
     for more in others:
         value, gradient = value + more[0], gradient + more[1]
-    return value / divisor, traced.order(gradient, divisor)
+    return value / divisor, traced.order(gradient, divisor, own=True)
 
 
 def results_of_each(paths: Paths, examples: Examples, threads: int | None) -> Any:

@@ -11,7 +11,7 @@ from itertools import groupby
 
 import numpy as np
 
-from chainrule.compiler.backends.strict import Tape
+from chainrule.compiler.backends.tape import Tape
 from chainrule.compiler.passes.results import packed
 from chainrule.compiler.trace.branches import Branch, Place, line_at
 from chainrule.compiler.trace.expand import expanded
@@ -50,7 +50,8 @@ class Guards:
         self.captured = graph.leaves("captured")
         self.places = np.zeros(0, dtype=np.int64)  # of the captured Values among those of all paths
         own = Graph(graph.rules[:-1], graph.operands[:-1], graph.nodes[:-1])
-        self._tape = Tape(own, False, [place for _, place in asked], iter([0.0] * len(self.used)), since)
+        results, numbers = [place for _, place in asked], iter([0.0] * len(self.used))
+        self._tape = Tape(own, False, results, numbers, since, in_turn=True)
         places = self._tape.leaves["input"], self.used, self._tape.results
         self._inputs, self._columns, self._results = [array.astype(np.int32) for array in places]
         self._expected = np.array(self.answers, dtype=np.uint8)

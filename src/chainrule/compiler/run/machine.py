@@ -12,6 +12,8 @@ from chainrule.compiler.passes.program import Array, ArrayProgram
 from chainrule.core.bulk import read_data
 from chainrule.core.value import Value
 
+NEVER = -1  # no count of `replaced()`
+
 
 class Machine:
     """Memory for one run of a program at a time. `output` and `gradient` are the results of the last one.
@@ -30,6 +32,9 @@ class Machine:
         self._plain = {  # leaves that lie in memory as they are given
             kind: self.views[array] for kind, array in program.leaves.items() if wide and array not in places
         }
+        self.as_of = NEVER  # what `replaced()` was before the captured data was loaded, if that is still in memory
+        written = {statement.target.array for statement in program.statements}
+        self.keeps_data = written.isdisjoint(program.leaves.values())
         for array, view in self.views.items():
             if array.numbers is not None:
                 _assign(view, slice(None), array.numbers)
@@ -64,6 +69,13 @@ class Machine:
         given = {leaves[kind]: self._laid_out(leaves[kind], part) for kind, part in rows.items() if kind in leaves}
         summed = self.program.gradient if section else None
         return self._runner.run_many(count, given, self.program.output, summed, section or max(count, 1))
+
+    def run_on(self, inputs: np.ndarray) -> None:
+        """Run on these inputs, which may be in place already (see `room`)."""
+        leaf = self.program.leaves.get("input")
+        if leaf is not None and not np.may_share_memory(inputs, self.views[leaf]):
+            self.load("input", inputs)
+        self.run()
 
     def room(self, count: int, width: int) -> np.ndarray:
         """A matrix to fill with inputs for `run_many`; it holds zeros or old inputs. For one run, the inputs in place.
@@ -123,11 +135,11 @@ class Order:
         self.is_same = np.array_equal(self.places, np.arange(len(parameters)))
         self.is_whole = (self.places >= 0).all()
 
-    def __call__(self, gradient: np.ndarray, divisor: float = 1.0) -> np.ndarray:
-        """A new array, divided by `divisor`."""
+    def __call__(self, gradient: np.ndarray, divisor: float = 1.0, own: bool = False) -> np.ndarray:
+        """Divided by `divisor`, in a new array; in place if the order is the same and the array is the caller's own."""
         numbers = gradient.astype(np.float64, copy=False)
         if self.is_same:
-            return numbers / divisor
+            return np.divide(numbers, divisor, out=numbers if own else None)
         found: np.ndarray = (numbers if self.is_whole else np.append(numbers, 0.0))[self.places]
         found /= divisor
         return found

@@ -8,7 +8,7 @@ the inputs. A part of a graph may have leaves of other kinds, for what was compu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from chainrule.compiler.trace.symbols import Symbol
@@ -41,6 +41,14 @@ class Graph:
     def leaves(self, kind: str) -> list[Any]:
         """The nodes that are leaves of one kind."""
         return [node for node, rule in zip(self.nodes, self.rules, strict=True) if rule == kind]
+
+    def reordered(self, order: Sequence[int]) -> Graph:
+        """The same nodes in another order, which must have operands before their users."""
+        place = [0] * len(order)
+        for k, node in enumerate(order):
+            place[node] = k
+        operands = [tuple([place[operand] for operand in self.operands[node]]) for node in order]
+        return Graph([self.rules[node] for node in order], operands, [self.nodes[node] for node in order])
 
     def verify(self) -> Graph:
         """This graph, if it is well formed: every operand is older than its user, and their number suits the rule."""

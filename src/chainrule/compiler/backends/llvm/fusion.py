@@ -13,7 +13,8 @@ import numpy as np
 
 from chainrule.compiler.backends.llvm.lanes import choose_lanes
 from chainrule.compiler.passes.differentiate import is_injective
-from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Number, Repeat, Statement
+from chainrule.compiler.passes.layout import split_loop
+from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Number, Repeat, Shape, Statement
 
 Group = tuple[Statement, ...]
 
@@ -26,8 +27,8 @@ def groups(steps: Sequence[Statement | Repeat]) -> list[Group | Repeat]:
     for step in steps:
         if isinstance(step, Repeat):
             found.append(step)
-        elif found and not isinstance(last := found[-1], Repeat) and len(last) < MOST and _joins(last, step):
-            found[-1] = (*last, step)
+        elif found and not isinstance(last := found[-1], Repeat) and len(last) < MOST and (more := _joined(last, step)):
+            found[-1] = more
         else:
             found.append((step,))
     return found
@@ -50,14 +51,46 @@ def stored(program: ArrayProgram) -> set[Array]:
     return found
 
 
-def _joins(group: Group, statement: Statement) -> bool:
-    """Whether a statement can join a group's pass over memory, and shares an array with it."""
-    loops, elementwise = group[0].loops, not any(term.loops for term in statement.terms)
-    if not loops or statement.loops != loops or not elementwise or not _stays_in_turn(group, statement):
-        return False
-    axis = choose_lanes(group[0])[0]
-    is_along = axis is not None and choose_lanes(statement)[0] == axis
-    return is_along and is_injective(group[0]) and is_injective(statement)
+def _joined(group: Group, statement: Statement) -> Group | None:
+    """The group with a statement in its pass over memory, if that can join it and shares an array with it."""
+    if not group[0].loops or _is_sum(statement) or not (together := _in_the_same_loops(group, statement)):
+        return None
+    *others, last = together
+    axis, own = choose_lanes(others[0])[0], choose_lanes(last)[0]
+    if axis is None or axis != own or not _lanes(group[0]) == _lanes(statement) == last.loops[axis]:
+        return None
+    fits = _stays_in_turn(tuple(others), last) and is_injective(others[0]) and is_injective(last)
+    return together if fits else None
+
+
+def _is_sum(statement: Statement) -> bool:
+    return any(term.loops for term in statement.terms)
+
+
+def _lanes(statement: Statement) -> int | None:
+    """How many turns the loop has that is vectorized: splitting it would leave few to a vector."""
+    axis = choose_lanes(statement)[0]
+    return None if axis is None else statement.loops[axis]
+
+
+def _in_the_same_loops(group: Group, statement: Statement) -> Group | None:
+    """The group and the statement, with the loops of one of them split as those of the other are.
+
+    Layout merges loops wherever it can, in each statement for itself. A sum keeps its loops, which its tiles are of.
+    """
+    loops = group[0].loops
+    if split := _split(statement, loops):
+        return (*group, split)
+    finer = [] if _is_sum(group[0]) else [found for each in group if (found := _split(each, statement.loops))]
+    return (*finer, statement) if len(finer) == len(group) else None
+
+
+def _split(statement: Statement, loops: Shape) -> Statement | None:
+    """The statement in these loops, some of which may be parts of its own; None if they are not."""
+    for d, extent in enumerate(loops):
+        if d < len(statement.loops) and extent < statement.loops[d] and statement.loops[d] % extent == 0:
+            statement = split_loop(statement, statement.loops, d, statement.loops[d] // extent)
+    return statement if statement.loops == loops else None
 
 
 def _stays_in_turn(group: Group, statement: Statement) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-from chainrule.compiler.backends.llvm.target import Target
+from chainrule.compiler.backends.llvm.target import CACHE, Target
 from chainrule.compiler.passes.differentiate import is_injective
+from chainrule.compiler.passes.layout import split_loop
 from chainrule.compiler.passes.program import Access, Statement, Term
 
 COLUMNS = 4  # sums across lanes that are finished at once, and stored side by side
@@ -15,7 +16,8 @@ def choose_tile(statement: Statement, axis: int | None, target: Target) -> dict[
     """The loops of which several turns are computed side by side, as they share what they load; and how many turns.
 
     Those loops share that leave an operand of a reduction unmoved. There are two if the lanes are along the reduction:
-    a block of rows by columns loads rows + columns operands for rows·columns sums.
+    a block of rows by columns loads rows + columns operands for rows·columns sums. The first is that of the columns,
+    whose results lie side by side in memory if those of any loop do.
     """
     sums = [list(term.expression.accesses()) for term in statement.terms if term.loops]
     loops = [d for d, extent in enumerate(statement.loops) if d != axis and extent > 1]
@@ -23,6 +25,7 @@ def choose_tile(statement: Statement, axis: int | None, target: Target) -> dict[
     if not sharing:
         return {}
     if axis is None:
+        sharing.sort(key=lambda d: statement.target.strides[d] != 1)
         return dict(zip(sharing, (COLUMNS, target.turns(0, COLUMNS + 1)), strict=False))  # a row has an operand too
 
     def width(access: Access) -> int:
@@ -44,6 +47,32 @@ def choose_lanes(statement: Statement) -> tuple[int | None, Statement]:
     costs |= {axis: _cost(statement, axis) for axis, extent in enumerate(statement.loops) if extent > 1}
     best = min(costs, key=costs.__getitem__)
     return best, turned if best is None else statement
+
+
+def in_blocks(statement: Statement, target: Target, size: int) -> Statement:
+    """A statement whose sums are across lanes, with the outer loop of its tiles in blocks, where memory asks for it.
+
+    For each turn of the outer loop all operands of the inner one are read. If these are more than the first cache
+    holds, they come once for each block of turns instead, whose own operands stay there. Numbers are of `size` bytes.
+    """
+    tile = choose_tile(statement, None, target)
+    each = max((prod(term.loops) for term in statement.terms), default=0) * size  # bytes of an operand of one turn
+    if len(tile) < 2 or statement.loops[max(tile)] * each <= CACHE:
+        return statement
+    outer, inner = sorted(tile)
+    extent, most = statement.loops[outer], 3 * CACHE // 4 // each
+    block = max((n for n in range(2 * tile[outer], min(most, extent - 1) + 1) if extent % n == 0), default=None)
+    if block is None:
+        return statement
+    split = split_loop(statement, statement.loops, outer, block)
+    order = [*range(outer + 1), *range(outer + 2, inner + 2), outer + 1, *range(inner + 2, len(split.loops))]
+
+    def change(access: Access) -> Access:
+        return access.with_strides((*[access.strides[d] for d in order], *access.strides[len(order) :]))
+
+    result = split.map(change)
+    result.loops = tuple(split.loops[d] for d in order)
+    return result
 
 
 def _turned(term: Term, statement: Statement) -> Term:

@@ -1,8 +1,8 @@
 """Loop nests: a group of statements as one LLVM function.
 
 One loop goes through vectors, in chunks as wide as fit. Of others, several turns may be computed side by side, and
-share what they load. A *tile* is a list of index lists, one for each of these turns; those of the last loop are
-outermost, so that one of its operands is in a register at a time.
+share what they load. A *tile* is a list of index lists, one for each of these turns. Where it has rows and columns, it
+goes column by column, so that one operand of the columns is in a register at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from chainrule import ops
 from chainrule.compiler.backends.llvm.fusion import Group, is_same
-from chainrule.compiler.backends.llvm.lanes import COLUMNS, choose_lanes, choose_tile
+from chainrule.compiler.backends.llvm.lanes import COLUMNS, choose_lanes, choose_tile, in_blocks
 from chainrule.compiler.backends.llvm.registers import ANY_ORDER, Register, Registers
 from chainrule.compiler.passes.program import NOTHING, Access, Expression, Statement, Term
 
@@ -26,12 +26,14 @@ class Nest:
         self.registers = registers
         self.width = registers.target.lanes(registers.element.bytes)  # lanes of a register
         self.axis, self.statement = choose_lanes(group[0])
+        if self.axis is None:
+            self.statement = in_blocks(self.statement, registers.target, registers.element.bytes)
         self.followers = group[1:]
         self.reduction = Reduction(registers, self.statement.join)
         self.known: list[tuple[Access, Register]] = []  # what this turn has in registers
         self.tile = choose_tile(self.statement, self.axis, registers.target)
         self.lanes = 1
-        self.columns = 1  # turns of the tile's last loop, where lanes are along a reduction
+        self.columns = 1  # turns of the tile's first loop, where lanes are along a reduction
         self.nest(0, [[]])
 
     # Loops.
@@ -42,7 +44,7 @@ class Nest:
             self.body(tile)
             return
         in_lanes = depth == self.axis
-        in_columns = self.axis is None and depth == max(self.tile, default=None)
+        in_columns = self.axis is None and depth == next(iter(self.tile), None)
         most = self.width * self.registers.target.vectors if in_lanes else self.tile.get(depth, 1)
         for start, stop, step in (_chunks if in_lanes or in_columns else _parts)(self.statement.loops[depth], most):
             self.lanes = step if in_lanes else self.lanes
@@ -50,7 +52,7 @@ class Nest:
 
             def several(index: str, count: int = 1 if in_lanes else step) -> None:
                 turns = [self.shifted(index, k) for k in range(count)]
-                self.nest(depth + 1, [[*indices, turn] for turn in turns for indices in tile])
+                self.nest(depth + 1, _widened(tile, turns, in_columns))
 
             self.walk(start, stop, step, several)
 
@@ -175,6 +177,13 @@ class Nest:
         return self.registers.load(access, indices, lanes, axis)
 
 
+def _widened(tile: Tile, turns: list[str], in_columns: bool) -> Tile:
+    """The tile in one more loop, of which it has these turns: column by column."""
+    if in_columns:
+        return [[*indices, turn] for turn in turns for indices in tile]
+    return [[*indices, turn] for indices in tile for turn in turns]
+
+
 def _chunks(extent: int, widest: int) -> list[tuple[int, int, int]]:
     """(start, stop, lanes): as many of the widest vectors as fit, then narrower ones for the rest."""
     found, start, lanes = [], 0, widest
@@ -202,6 +211,11 @@ def _parts(extent: int, most: int) -> list[tuple[int, int, int]]:
     return [(0, middle, turns), *([(middle, extent, turns - 1)] if middle < extent else [])]
 
 
+def _pairs(vectors: list[Register]) -> list[list[Register]]:
+    """Two by two; a single one by itself."""
+    return [vectors[k : k + 2] for k in range(0, len(vectors), 2)]
+
+
 class Reduction:
     """A reduction by `op`, which is `add` or `larger`."""
 
@@ -225,23 +239,42 @@ class Reduction:
         return self.join(wide, self.registers.shuffled(narrow, self.start(narrow.lanes).name, lanes))
 
     def across(self, vectors: list[Register]) -> Register:
-        """A vector with one lane for each of these, which has all lanes of that one joined."""
+        """A vector with one lane for each of these, which has all lanes of that one joined.
+
+        Whole registers come first, then neighbours inside of 16 bytes, and these parts last: moving numbers from one of
+        them to another is the slowest.
+        """
         count, lanes = len(vectors), vectors[0].lanes
         if count == 1 or lanes == 1:
             return self.registers.side_by_side([self._total(vector) for vector in vectors], count)
         if count > lanes:
             return self.registers.joined(self.across(vectors[: count // 2]), self.across(vectors[count // 2 :]))
+        size = self.registers.element.bytes
+        while vectors[0].lanes > max(count, self.registers.target.lanes(size)):
+            vectors = [self._halved(vector) for vector in vectors]
+        part = min(vectors[0].lanes, 16 // size)
+        for _ in range(part.bit_length() - 1):
+            vectors = [self._folded(pair, 1, part) for pair in _pairs(vectors)]
         while len(vectors) > 1:
-            vectors = [self._folded(a, b) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
+            vectors = [self._folded(pair, part, 2 * part) for pair in _pairs(vectors)]
         while vectors[0].lanes > count:
-            vectors = [self._folded(vectors[0])]
+            vectors = [self._halved(vectors[0])]
         return vectors[0]
 
-    def _folded(self, a: Register, b: Register | None = None) -> Register:
-        """Neighbouring lanes joined: those of `a`, then those of `b`."""
-        lanes, other = (2 * a.lanes, b.name) if b else (a.lanes, "poison")
-        even, odd = (self.registers.shuffled(a, other, range(start, lanes, 2)) for start in (0, 1))
-        return self.join(even, odd)
+    def _folded(self, vectors: Sequence[Register], unit: int, part: int) -> Register:
+        """In each `part` of one vector or two, every `unit` of lanes joined with the next; those of the first, then."""
+        first, other = vectors[0], vectors[-1].name if len(vectors) > 1 else "poison"
+        starts = [k * first.lanes + s for s in range(0, first.lanes, part) for k in range(len(vectors))]
+
+        def chosen(skipped: int) -> list[int]:
+            return [s + u + lane for s in starts for u in range(skipped, part, 2 * unit) for lane in range(unit)]
+
+        return self.join(*[self.registers.shuffled(first, other, chosen(skipped)) for skipped in (0, unit)])
+
+    def _halved(self, vector: Register) -> Register:
+        """The first half of the lanes joined with the second."""
+        half = vector.lanes // 2
+        return self.join(*[self.registers.lanes_of(vector, start, half) for start in (0, half)])
 
     def _total(self, vector: Register) -> Register:
         """All lanes joined."""
@@ -249,7 +282,7 @@ class Reduction:
             return vector
         if self.op is not ops.add:
             while vector.lanes > 2:
-                vector = self._folded(vector)
+                vector = self._halved(vector)
             return self.join(*self.registers.apart(vector))
         element = self.registers.element
         one, many = element.name, element.lanes(vector.lanes)

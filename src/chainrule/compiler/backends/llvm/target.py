@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+CACHE = 2**15  # bytes of the first cache; newer processors have more
+
 
 @dataclass(frozen=True)
 class Target:
