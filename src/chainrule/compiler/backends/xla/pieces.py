@@ -30,9 +30,9 @@ class Pieces:
 
     def read(self, start: int, stop: int) -> Any:
         """The vector from `start` to `stop`. If it lies in several pieces, they are one from now on."""
-        touched = [(begin, end, vector) for begin, end, vector in self.parts if begin < stop and start < end]
-        if not touched:
+        if start == stop:
             return jnp.zeros(0, self.dtype)
+        touched = [(begin, end, vector) for begin, end, vector in self.parts if begin < stop and start < end]
         if len(touched) > 1:
             first, last = touched[0][0], touched[-1][1]
             zeros = [jnp.zeros(end - begin, self.dtype) if v is None else v for begin, end, v in touched]
