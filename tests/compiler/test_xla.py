@@ -24,8 +24,8 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 from chainrule.compiler.backends.xla import Xla  # noqa: E402
-from chainrule.compiler.backends.xla.pieces import Pieces  # noqa: E402
 from chainrule.compiler.backends.xla.paths import Path, in_boxes  # noqa: E402
+from chainrule.compiler.backends.xla.pieces import Pieces  # noqa: E402
 
 relaxed = settings(deadline=None, suppress_health_check=list(HealthCheck))
 SINGLE = 1e-5  # of the largest number: rounding errors of 2**-24 add up
