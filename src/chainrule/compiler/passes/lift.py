@@ -78,11 +78,11 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
         loops = find_loops(ordered)
         if found.statements <= FEW_STATEMENTS:  # classes found something good; only such loops are better
             loops = [loop for loop in loops if loop.is_sequential]
-        found = _fewer(found, outline(ordered, loops, lift_body))
+        found = _fewer(found, outline(ordered, loops, lift_body, found.statements))
     if found.statements > SOME_STATEMENTS:
         ordered = by_depth(ordered)
         for most in MOST_LEVELS:
-            found = _fewer(found, outline(ordered, find_levels(ordered, most), lift_body))
+            found = _fewer(found, outline(ordered, find_levels(ordered, most), lift_body, found.statements))
     is_little = found.statements > SOME_STATEMENTS and found.statements * LEAST_NODES > nodes
     if found.statements > most_statements or (is_little and most_statements < math.inf):
         raise IrregularityError(found.statements)

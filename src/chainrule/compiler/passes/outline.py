@@ -6,6 +6,7 @@ of the arrays that the body fills, with a row for each time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
@@ -125,9 +126,13 @@ def _by_time(graph: Graph, times: range) -> Constants:
     return Constants(float(numbers[0]), numbers)
 
 
-def outline(graph: Graph, loops: Sequence[Loop], lift_body: LiftBody) -> Graph | None:
-    """The graph, whose leaves come first, with its loops outlined; None if there are none."""
-    return _Outlining(graph, loops, lift_body).found if loops else None
+def outline(graph: Graph, loops: Sequence[Loop], lift_body: LiftBody, most: float = math.inf) -> Graph | None:
+    """The graph, whose leaves come first, with its loops outlined.
+
+    None if there are none, or if what they repeat has more than `most` statements, which is not worth going on for.
+    """
+    outlining = _Outlining(graph, loops, lift_body, most) if loops else None
+    return outlining.found if outlining and outlining.statements <= most else None
 
 
 def leaves_first(graph: Graph) -> Graph:
@@ -141,8 +146,10 @@ def leaves_first(graph: Graph) -> Graph:
 
 
 class _Outlining:
-    def __init__(self, graph: Graph, loops: Sequence[Loop], lift_body: LiftBody) -> None:
+    def __init__(self, graph: Graph, loops: Sequence[Loop], lift_body: LiftBody, most: float) -> None:
+        self.graph, self.loops, self.lift_body = graph, loops, lift_body
         self.found = Graph([], [], [])
+        self.statements = 0  # in the loops so far
         self.places: dict[int, int] = {}  # of the graph's nodes in what is found
         inside = np.full(len(graph), -1)
         for k, loop in enumerate(loops):
@@ -154,12 +161,18 @@ class _Outlining:
         for node in sorted(read - constants):
             if inside[node] >= 0:
                 results[inside[node]].append(node)
-        numbers = {loop.start: number for number, loop in enumerate(loops)}
-        for node in sorted(constants.union(loose, numbers)):
-            if (number := numbers.get(node)) is not None:
-                self.add_loop(loops[number], number + 1, graph, results[number], lift_body)
-            if inside[node] < 0 or node in constants:
-                self.add(graph.rules[node], graph.operands[node], graph.nodes[node], node)
+        self.kept, self.numbers = constants.union(loose), {loop.start: number for number, loop in enumerate(loops)}
+        self.add_all(results, most)
+
+    def add_all(self, results: Sequence[Sequence[int]], most: float) -> None:
+        """Loops, and nodes outside of them, in order, until the loops have more than `most` statements."""
+        for node in sorted(self.kept.union(self.numbers)):
+            if self.statements > most:
+                return
+            if (number := self.numbers.get(node)) is not None:
+                self.add_loop(number, results[number])
+            if node in self.kept:
+                self.add(self.graph.rules[node], self.graph.operands[node], self.graph.nodes[node], node)
 
     def add(self, rule: Any, operands: Iterable[int], node: Any, place: int | None = None) -> None:
         if place is not None:
@@ -168,9 +181,11 @@ class _Outlining:
         self.found.rules.append(rule)
         self.found.nodes.append(node)
 
-    def add_loop(self, loop: Loop, number: int, graph: Graph, results: Sequence[int], lift_body: LiftBody) -> None:
+    def add_loop(self, number: int, results: Sequence[int]) -> None:
+        loop = self.loops[number]
         wanted = {(node - loop.start) % loop.period for node in results}
-        outlined = Outlined(loop, graph, wanted, number, lift_body)
+        outlined = Outlined(loop, self.graph, wanted, number + 1, self.lift_body)
+        self.statements += sum([len(step.body) for step in outlined.steps])
         self.add(outlined, loop.reads, None)
         for node in results:
             array, position = outlined.place(node)
