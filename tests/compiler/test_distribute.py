@@ -57,11 +57,30 @@ def test_what_only_reads_the_state_goes_after_the_loop_and_what_only_feeds_it_be
     assert numbers(found)[0] == pytest.approx(numbers(program)[0], rel=1e-14)
 
 
-def test_what_reads_an_element_that_is_written_later_stays(monkeypatch):
+def test_what_reads_a_number_that_changes_later_stays(monkeypatch):
+    """`b[0] += x[r]`, and `s[0] += b[0]`: after the Repeat b is the sum of all, and not of those so far."""
     monkeypatch.setattr(module, "STORE", 0)
-    program = recurrence(lambda h, s: Statement(Access(h, 0, ()), (), [Term(Access(h, 1, (), repeat=1))]))
-    (loop,) = [step for step in distribute(program).verify().steps if isinstance(step, Repeat)]
-    assert len(loop.body) == 2
+    x, b, s = Array("x", TIMES, "input"), Array("b", 1, "value"), Array("s", 1, "value")
+    still = {array: Access(array, 0, ()) for array in (b, s)}
+    body = [
+        Statement(still[b], (), [Term(moving(x))], accumulate=True),
+        Statement(still[s], (), [Term(still[b])], accumulate=True),
+    ]
+    program = ArrayProgram([Repeat(TIMES, body)], {"input": x}, s)
+    found = distribute(program)
+    assert [len(step.body) for step in found.steps] == [2]
+    assert numbers(found)[0] == numbers(program)[0]
+
+
+def test_what_reads_an_element_before_it_is_written_stays(monkeypatch):
+    """`s[0] += h[1+r]` comes before `h[1+r]` is computed; and each time has the row that the one before it made."""
+    monkeypatch.setattr(module, "STORE", 0)
+    program = recurrence(total(1))
+    loop = next(step for step in program.steps if isinstance(step, Repeat))
+    early = loop.with_body([loop.body[0], loop.body[2], loop.body[1]])
+    found = distribute(ArrayProgram([*program.steps[:-1], early], program.leaves, program.output))
+    (left,) = [step for step in found.steps if isinstance(step, Repeat)]
+    assert len(left.body) == 2
 
 
 def test_a_number_that_would_have_to_be_stored_for_one_sum_is_added_in_the_loop():

@@ -167,6 +167,9 @@ PLANTED = [
     ("tape", "backends.tape._levels", lambda found: [0] * len(found), "strict", ["scan"]),
     ("C", "backends.c_header._Block.spell", lambda found: f"-({found})", "C", ["scan"]),
     ("jax", "backends.xla.statements._factors", lambda found: found[:1], "jax", ["coupled"]),
+    ("jax", "passes.distribute._is_used", lambda found: False, "jax", ["coupled"]),
+    ("jax", "backends.xla.loops.Window.kept", lambda found: "last", "jax", ["coupled"]),
+    ("jax", "passes.time_first._fits", lambda found: True, "jax", ["batches"]),
 ]
 
 
