@@ -169,7 +169,6 @@ PLANTED = [
     ("jax", "backends.xla.statements._factors", lambda found: found[:1], "jax", ["coupled"]),
     ("jax", "passes.distribute._is_used", lambda found: False, "jax", ["coupled"]),
     ("jax", "backends.xla.loops.Window.kept", lambda found: "last", "jax", ["coupled"]),
-    ("jax", "passes.time_first._fits", lambda found: True, "jax", ["batches"]),
 ]
 
 
