@@ -212,7 +212,7 @@ def _steps_a_turn(contestant: Contestant, runner: Runner, turn: float) -> int:
     least = count = contestant.at_once
     while True:
         seconds = _turn(contestant, runner, count)
-        if count * seconds > 10 * turn:  # no need to be sure
+        if count * seconds > 100 * turn:  # so slow that it is no accident
             return count
         seconds = min(seconds, _turn(contestant, runner, count))
         if count * seconds > turn / 2:
