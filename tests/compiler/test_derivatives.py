@@ -421,9 +421,9 @@ class TestEveryWayToRun:
         assert exported("derivative", inputs=x)["outputs"] == pytest.approx(function(x), abs=1e-13)
 
     def test_jax(self, function):
-        pytest.importorskip("jax").config.update("jax_enable_x64", True)
         exported = compile(function).to_jax(self.X, self.Y)
-        found = exported(np.array([w.data for w in self.W]), np.array(self.X), self.Y)
+        with pytest.importorskip("jax").enable_x64(True):
+            found = exported(np.array([w.data for w in self.W]), np.array(self.X), self.Y)
         assert np.array(numbers_in(found)) == pytest.approx(taken_apart(function(self.X, self.Y))[1], abs=1e-13)
         assert_same(compile(function, backend="jax")(self.X, self.Y), function(self.X, self.Y))
 
