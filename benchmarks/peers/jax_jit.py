@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from contest import Runner
-from peers import jax_settings  # noqa: F401  which it sets
+from peers.jax_settings import jax
 from workloads.problems import Problem
 
 BLOCK = 1000  # examples

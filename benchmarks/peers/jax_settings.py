@@ -1,4 +1,4 @@
-"""JAX as contestants use it. It must be imported before anything is computed."""
+"""JAX as contestants use it: they import it from here, before anything is computed."""
 
 import jax
 

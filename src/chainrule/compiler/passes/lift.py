@@ -7,10 +7,10 @@ product. The classes of a recurrence become the body of a `Repeat`, and its time
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import islice
-from math import gcd, prod
+from math import gcd, inf, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,9 +68,10 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
 
     Unless it `merges`, equal nodes stay apart, as they must where a derivative is with respect to one of them.
     """
-    if large := _of_a_large_graph(leaves_first(graph)):
+    if large := _of_a_large_graph(graph):
         return large.program()
-    nodes, found, merged = len(graph), _Lifter(graph), without_repeats(graph) if merges else graph
+    nodes, found = len(graph), _Lifter(graph)
+    merged = without_repeats(graph) if merges else graph
     if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
         graph, found = merged, once
     ordered = leaves_first(graph)
@@ -84,7 +85,7 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
         for most in MOST_LEVELS:
             found = _fewer(found, outline(ordered, find_levels(ordered, most), lift_body, found.statements))
     is_little = found.statements > SOME_STATEMENTS and found.statements * LEAST_NODES > nodes
-    if found.statements > most_statements or (is_little and most_statements < math.inf):
+    if found.statements > most_statements or (is_little and most_statements < inf):
         raise IrregularityError(found.statements)
     return found.program()
 
@@ -98,7 +99,8 @@ def _of_a_large_graph(graph: Graph) -> _Lifter | None:
     """With loops of which each time needs much of the one before: classes of so many nodes take seconds to find."""
     if len(graph) < MANY_NODES:
         return None
-    outlined = outline(graph, [loop for loop in find_loops(graph) if loop.is_sequential], lift_body)
+    ordered = leaves_first(graph)
+    outlined = outline(ordered, [loop for loop in find_loops(ordered) if loop.is_sequential], lift_body)
     found = _Lifter(outlined) if outlined else None
     return found if found and found.statements <= FEW_STATEMENTS else None
 
@@ -176,7 +178,7 @@ class _Lifter:
         self.lookups: list[Statement] = []  # for the next recurrence
         self.copies = 0  # how many arrays of looked up numbers there are
 
-    @property
+    @cached_property
     def statements(self) -> int:
         """How many statements the program will have."""
         stored = ~self.classes.inlined & (np.diff(self.classes.slot_starts) > 0)  # leaves have no slots
