@@ -965,6 +965,14 @@ class TestWhatItShows:
                 show()
         assert repr(program) == "<CompiledFunction square: 0 structures traced>"
 
+    def test_training_is_a_call_too(self):
+        w = Value(3.0)
+        program = compile(lambda x: w * x)
+        program.train(chainrule.optim.SGD([w], lr=0.5), [1.0, 2.0])
+        assert "\ni<1: parameter[i] = parameter[i] - (scalars[0]·dparameter[i])\n" in program.describe()
+        assert program.stats["scalar nodes"] == 3
+        assert program.wrt == [w]
+
     def test_describe_and_stats(self):
         program = compile(lambda xs: sum(x * x for x in xs))
         program([1.0, 2.0])

@@ -16,7 +16,7 @@ from chainrule import ops
 from chainrule.compiler.passes.batch import batched
 from chainrule.compiler.passes.lift import IrregularityError
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Expression, Number, Statement, Term
-from chainrule.compiler.pipeline import Clock, Code
+from chainrule.compiler.pipeline import Code
 from chainrule.compiler.run.arguments import Examples, Traces
 from chainrule.compiler.run.calls import sum_and_grad
 from chainrule.compiler.run.machine import Machine, Order, places
@@ -104,10 +104,11 @@ class Steps:
             )
         self.order = places(self.parameters, optimizer.parameters)
         self.names = list(optimizer.scalars())
-        clock, source = Clock(), traced.source
+        source, clock = traced.source, traced.clock
         program = traced.lifted if examples is None else batched(traced.lifted, examples, total=True)
         self.code = Code(program, True, source.backend, clock, then=self._with_update, dtype=source.dtype)
-        self.stats = self.code.stats(traced.scalar_nodes, {**traced.clock.seconds, **clock.seconds})
+        self.stats = self.code.stats(traced.scalar_nodes, clock.seconds)
+        self._run = traced.structure, traced.number, self.code
 
     def run_through(self, examples: Examples, firsts: range) -> list[float]:
         """Take a step on each batch, which begins at one of `firsts`; the losses before the updates."""
@@ -128,6 +129,7 @@ class Steps:
         other thread trains these parameters.
         """
         optimizer, steps = self.optimizer, self.optimizer.steps
+        self.traced.source.ran(self._run)
         machine = self.code.take()
         self.traced.load(machine)
         for slot in optimizer.slots:
