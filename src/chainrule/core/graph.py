@@ -34,9 +34,9 @@ def lay_flat(*roots: Any, since: int = 0) -> tuple[list[Any], list[Any], list[tu
         return node._operands if node._serial > since else ()
 
     nodes = oldest_first(*roots, operands_of=younger)
-    place = {node: k for k, node in enumerate(nodes)}
+    place = {id(node): k for k, node in enumerate(nodes)}
     rules = [None if node._serial <= since or is_hand_written(node) else node._rule for node in nodes]
-    return nodes, rules, [tuple([place[operand] for operand in younger(node)]) for node in nodes]
+    return nodes, rules, [tuple([place[id(operand)] for operand in younger(node)]) for node in nodes]
 
 
 def is_hand_written(node: Any) -> bool:
