@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 
@@ -32,6 +32,10 @@ from chainrule.compiler.trace.symbols import TracingError, refuse_numbers
 from chainrule.core.display import shown
 from chainrule.core.value import Value
 from chainrule.nn import Module
+from chainrule.optim import Optimizer
+
+if TYPE_CHECKING:
+    from chainrule.wasm import WasmProgram
 
 __all__ = ["CompiledFunction", "Program", "TracingError", "compile"]
 
@@ -140,6 +144,22 @@ class Program:
         """
         program = differentiate(self._exported()) if gradient else self._exported()
         return load_xla().function(program, len(self.wrt))  # type: ignore[no-any-return]
+
+    def to_wasm(self, *, optimizer: Optimizer | None = None, steps: int = 1) -> WasmProgram:
+        """The graph as a WebAssembly module: `forward`, `gradient`, and with an `optimizer` also `step`.
+
+        Parameters are in the order of `wrt`; the other leaves are the inputs, in order of creation. It computes node by
+        node, in doubles, and equals eager code to the last bit but for elementary functions, which are within 1 ulp.
+        See docs/wasm.md for its exports and its memory.
+
+        >>> x, w = Value(2.0), Value(0.5)
+        >>> compile(w * x, wrt=[w]).to_wasm().buffers["rows"][1]  # an input and the result
+        2
+        """
+        from chainrule.compiler.backends.wasm import module
+
+        graph = self._graph
+        return module(graph, [len(graph) - 1], self.wrt, graph.leaves("input"), optimizer, steps)
 
     def _exported(self, freeze: bool = False) -> ArrayProgram:
         lifted = self.code.forward if isinstance(self.code, Code) else lift(self._graph, math.inf)

@@ -40,6 +40,7 @@ from chainrule.transforms import Argnums
 
 if TYPE_CHECKING:
     from chainrule.compiler.run.sharding import ShardedFunction
+    from chainrule.wasm import WasmProgram
 
 
 class CompiledFunction:
@@ -254,6 +255,27 @@ class CompiledFunction:
         if examples is None:
             return xla.function(program, len(traced.wrt), traced.structure, traced.result)  # type: ignore[no-any-return]
         return xla.batch_function(program, len(traced.wrt), traced.structure, examples, traced.used, traced.count)  # type: ignore[no-any-return]
+
+    def to_wasm(self, *like: Any, optimizer: Optimizer | None = None, steps: int = 1) -> WasmProgram:
+        """The program of one example as a WebAssembly module, which goes through examples by itself.
+
+        It is the program of the last call, or the one for arguments `like` those given. Inputs are all numbers of the
+        arguments, from left to right; parameters are in the order of `wrt`. With an `optimizer` the module takes its
+        steps, and has the learning rates of the next `steps` of them. It computes node by node, in doubles, and equals
+        eager code to the last bit but for elementary functions, which are within 1 ulp. See docs/wasm.md.
+
+        >>> w = Value(3.0)
+        >>> CompiledFunction(lambda x: w * x * x).to_wasm(2.0)
+        <WasmProgram: 4 nodes in 522 bytes; forward, gradient>
+        """
+        from chainrule.compiler.backends.wasm import module
+
+        traced = self._traces.on_numbers(like)[0] if like else self._last_run[0]
+        traced.refuse_branches("a WebAssembly module")
+        arguments: list[Any] = [None] * traced.count
+        for symbol in traced.graph.leaves("input"):
+            arguments[symbol.place] = symbol
+        return module(traced.graph, traced.graph.operands[-1], traced.wrt, arguments, optimizer, steps)
 
     def shard(self, mesh: Any) -> ShardedFunction:
         """The same function with its batches spread over devices, of one machine or of many, through JAX.

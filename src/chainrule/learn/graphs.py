@@ -101,7 +101,7 @@ def _oldest_first(root: Any) -> tuple[list[Any], list[list[Any]]]:
     operands: dict[int, list[Any]] = {}
 
     def visit(node: Any) -> None:
-        operands[id(node)] = _operands(node)
+        operands[id(node)] = operands_of(node)
         if len(operands) > MOST_NODES:
             raise ValueError(f"`root` stands on more than {MOST_NODES} nodes: show a part of it")
         for operand in operands[id(node)]:
@@ -115,17 +115,17 @@ def _oldest_first(root: Any) -> tuple[list[Any], list[list[Any]]]:
     return list(order.values()), [operands[key] for key in order]
 
 
-def _operands(node: Any) -> list[Any]:
+def operands_of(node: Any) -> list[Any]:
     """The operands in their original order, as far as the closure tells; `x * x` has x twice."""
     if hasattr(node, "_operands"):
         return list(node._operands)
     previous = {id(operand): operand for operand in node._prev}
-    held = _held_by(node)
+    held = held_by(node)
     found = [held[name] for name in ("self", "other") if id(held.get(name)) in previous]
     return found + [operand for key, operand in previous.items() if all(key != id(other) for other in found)]
 
 
-def _held_by(node: Any) -> dict[str, Any]:
+def held_by(node: Any) -> dict[str, Any]:
     """The variables in the node's closure, by name."""
     backward = getattr(node, "_backward", None)
     names = getattr(getattr(backward, "__code__", None), "co_freevars", ())
@@ -164,7 +164,7 @@ def _expression(node: Any, number: float, operands: list[FormulaText]) -> dict[s
     tag = str(getattr(node, "_op", "")) or "f"
     rule = RULES.get(tag) or ops.TABLE.get(tag)
     if tag == "**" and len(operands) == 1:
-        exponent = _held_by(node).get("exponent")
+        exponent = held_by(node).get("exponent")
         if isinstance(exponent, (int, float)):
             operands = [*operands, FormulaText(float(exponent))]
     if rule is not None and len(rule.partials) == len(operands):

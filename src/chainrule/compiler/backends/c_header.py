@@ -16,8 +16,8 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.passes.differentiate import differentiate
-from chainrule.compiler.passes.powers import power
 from chainrule.compiler.passes.program import LETTERS, NOTHING, Access, Array, ArrayProgram, Repeat, Statement, Term
+from chainrule.core.powers import power
 
 LONGEST = 80  # characters of an expression; a longer one is computed in parts
 PRECEDENCE = {"add": 1, "sub": 1, "mul": 2, "div": 2, "neg": 3}  # of what C spells with operators

@@ -11,8 +11,8 @@ from chainrule import ops
 from chainrule.compiler.backends.llvm import kernels
 from chainrule.compiler.backends.llvm.target import Target
 from chainrule.compiler.backends.llvm.text import Text, constant, vector
-from chainrule.compiler.passes.powers import power
 from chainrule.compiler.passes.program import Access, Array
+from chainrule.core.powers import power
 
 # Flags never assume away NaN or infinity. Products and sums are fused, and sums across lanes are in any order, but no
 # instruction has both flags: with `reassoc` and `contract` LLVM 22 rewrites (a*b + c*d) + e in place, and another sum

@@ -1,0 +1,61 @@
+"""WebAssembly: a recorded graph as a module that computes, differentiates and trains in any browser.
+
+`Program.to_wasm` and `CompiledFunction.to_wasm` make such modules too. This package needs nothing but the standard
+library, so it also runs in the browser itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from chainrule.core.arguments import whole_number
+from chainrule.core.graph import is_hand_written, lay_flat
+from chainrule.core.value import Value
+from chainrule.optim import Optimizer
+from chainrule.wasm.program import WasmProgram
+from chainrule.wasm.replay import Graph
+
+__all__ = ["WasmProgram", "to_wasm"]
+
+
+def to_wasm(
+    *results: Value,
+    inputs: Sequence[Value] = (),
+    wrt: Iterable[Value] | None = None,
+    optimizer: Optimizer | None = None,
+    steps: int = 1,
+) -> WasmProgram:
+    """The graph of one example as a module. `inputs` are the leaves that differ from example to example.
+
+    Gradients are with respect to `wrt`, or else to the optimizer's parameters, or else to all other leaves. With an
+    `optimizer` the module takes steps too, and has the learning rates of the next `steps` ones.
+
+    >>> w, x = Value(3.0), Value(2.0)
+    >>> to_wasm(w * x + 1.0, inputs=[x])
+    <WasmProgram: 5 nodes in 510 bytes; forward, gradient>
+    """
+    nodes, rules, operands = lay_flat(*results)
+    chosen = [*wrt] if wrt is not None else [*optimizer.parameters] if optimizer else None
+    given, wanted = {*inputs}, None if chosen is None else {*chosen}
+    kinds = [rule or _kind(node, given, wanted) for node, rule in zip(nodes, rules, strict=True)]
+    leaves = {kind: [n for n, k in zip(nodes, kinds, strict=True) if k == kind] for kind in ("parameter", "captured")}
+    leaves["input"] = [*inputs]
+    if chosen is not None:
+        leaves["parameter"] = chosen
+    if optimizer and [*map(id, leaves["parameter"])] != [*map(id, optimizer.parameters)]:
+        raise ValueError("`wrt` must be the optimizer's parameters, in their order: leave it out")
+    position = {id(node): place for place, node in enumerate(nodes)}
+    numbers = [node._data for node in nodes]
+    graph = Graph.of(kinds, operands, nodes, [position[id(result)] for result in results], leaves, numbers)
+    return WasmProgram(graph, optimizer, whole_number(steps, "steps"))
+
+
+def _kind(node: Value, inputs: set[Value], wanted: set[Value] | None) -> str:
+    """The kind of a leaf."""
+    if is_hand_written(node) or node._operands:
+        raise TypeError(f"{node!r} was made by hand, and only Python can compute it: register the op with chainrule.op")
+    if node in inputs:
+        return "input"
+    if node._constant:
+        return "constant"
+    return "parameter" if node.requires_grad and (wanted is None or node in wanted) else "captured"

@@ -1,0 +1,310 @@
+"""A recorded graph as a WebAssembly module: every node once forward and, for the gradient, once backward.
+
+Numbers lie in linear memory. The graph is that of one example, whose inputs and results are a *row*; the exported
+functions go through rows, and add the gradients up. Nodes are computed in the order in which they were made and pass
+their gradients on in the reverse order, as `backward()` does, so the results are the same to the last bit, except for
+elementary functions, which are our own (see `elementary`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from chainrule import ops
+from chainrule.wasm import encoding as e
+from chainrule.wasm.functions import Library
+from chainrule.wasm.rules import Template, Writer, filled
+
+CHUNK = 2**15  # bytes of a function; V8 takes much longer for one that is larger
+DEEPEST = 16  # numbers on the stack while an expression is computed
+BUFFERS = {"parameter": "parameters", "captured": "captured"}  # of leaves, by kind
+ROW = 0  # the local with the address of the row
+ZERO = e.i32(0)
+
+
+@dataclass
+class Graph:
+    """Nodes in order of creation: `rules[i]` is an op, or the kind of a leaf (see `compiler.trace.graph`).
+
+    `numbers` are the leaves' data. `places[i]` says where a leaf stands among the parameters, inputs or captured ones.
+    """
+
+    rules: Sequence[ops.Op | str]
+    operands: Sequence[tuple[int, ...]]
+    numbers: Sequence[float]
+    places: Sequence[int]
+    results: Sequence[int]
+    sizes: Mapping[str, int]  # how many parameters, inputs and captured leaves there are
+
+    @classmethod
+    def of(
+        cls,
+        rules: Sequence[ops.Op | str],
+        operands: Sequence[tuple[int, ...]],
+        nodes: Sequence[Any],
+        results: Sequence[int],
+        leaves: Mapping[str, Sequence[Any]],
+        numbers: Sequence[float],
+    ) -> Graph:
+        """The graph of these nodes; `leaves` are all of each kind, in order."""
+        named = [node for some in leaves.values() for node in some if node is not None]
+        if len({*map(id, named)}) < len(named):
+            raise ValueError("the same Value stands twice among `inputs` and `wrt`: give each once")
+        places = {id(node): place for some in leaves.values() for place, node in enumerate(some)}
+        sizes = {kind: len(some) for kind, some in leaves.items()}
+        return cls(rules, operands, numbers, [places.get(id(node), 0) for node in nodes], results, sizes)
+
+    @cached_property
+    def taken(self) -> list[tuple[int, ...]]:
+        """For each node, which of its operands it passes a gradient to: on ways from the result to the parameters."""
+        leads = [rule == "parameter" for rule in self.rules]
+        taken: list[tuple[int, ...]] = []
+        for place, (rule, operands) in enumerate(zip(self.rules, self.operands, strict=True)):
+            some = tuple([k for k, o in enumerate(operands) if leads[o] and rule.partials[k]])  # type: ignore[union-attr]
+            leads[place] = leads[place] or bool(some)
+            taken.append(some)
+        reached = set(self.results)
+        for place in reversed(range(len(taken))):
+            if place in reached:
+                reached.update(self.operands[place][k] for k in taken[place])
+            else:
+                taken[place] = ()
+        return taken
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The template of an op's result. Hole k is for operand k."""
+
+    code: Template
+    locals: int
+
+
+@dataclass(frozen=True)
+class Backward:
+    """The template that passes a gradient on to some operands.
+
+    Holes, of n operands: 0 to n - 1 the operands' numbers, n the result, n + 1 its gradient, then for each operand the
+    code that loads its gradient to add to (or none), and the code that stores it.
+    """
+
+    code: Template
+    reads: frozenset[int]  # the holes up to n that it has
+    copies: frozenset[int]  # operands whose gradient is the same as that of the result
+
+
+Kind = tuple[ops.Op, float | None]  # of a node: its op, and a constant exponent
+
+
+class Templates:
+    """What is written for each kind of node."""
+
+    def __init__(self, library: Library) -> None:
+        self.library, self.locals = library, 0
+        self._forward: dict[Kind, Forward] = {}
+        self._backward: dict[tuple[Kind, tuple[int, ...]], Backward] = {}
+
+    def forward(self, kind: Kind) -> Forward:
+        """The template that computes a node."""
+        found = self._forward.get(kind)
+        if found is None:
+            op, (writer, operands) = kind[0], self._start(kind)
+            result = _run(op, "rule", op, *operands)
+            writer.expect(result)
+            writer.number(result)
+            self.locals = max(self.locals, writer.locals)
+            found = self._forward[kind] = Forward(_joined(writer.code), writer.locals)
+        return found
+
+    def backward(self, kind: Kind, taken: tuple[int, ...]) -> Backward:
+        """The template that passes a node's gradient on to the operands that are `taken`."""
+        found = self._backward.get((kind, taken))
+        if found is None:
+            op, (writer, operands) = kind[0], self._start(kind)
+            n, passed = len(operands), {}
+            out, grad = writer.hole(n), writer.hole(n + 1)
+            for k in taken:
+                slope = _run(op, "partial derivative", op.partials[k], out, *operands)
+                passed[k] = grad if slope == 1.0 else grad * slope
+            writer.expect(*passed.values())
+            for k, number in passed.items():
+                writer.code += [ZERO, n + 2 + 2 * k]
+                writer.number(number)
+                writer.code += [n + 3 + 2 * k]
+            self.locals = max(self.locals, writer.locals)
+            reads = frozenset(part for part in writer.code if isinstance(part, int) and part <= n)
+            copies = frozenset(k for k, number in passed.items() if number is grad)
+            found = self._backward[kind, taken] = Backward(_joined(writer.code), reads, copies)
+        return found
+
+    def _start(self, kind: Kind) -> tuple[Writer, list[Any]]:
+        """A writer, and the operands as pieces; the last one as a number if it is part of the kind."""
+        op, exponent = kind
+        writer = Writer(self.library.number, ROW + 1)
+        operands: list[Any] = [writer.hole(k) for k in range(op.arity)]
+        return writer, operands if exponent is None else [*operands[:-1], exponent]
+
+
+def _run(op: ops.Op, what: str, rule: Any, *operands: Any) -> Any:
+    try:
+        return rule(*operands)
+    except (TypeError, AttributeError) as error:
+        raise TypeError(
+            f"the {what} of `{op.name}` cannot become WebAssembly ({error}): write it with `+ - *` and chainrule's ops"
+        ) from error
+
+
+def _joined(code: Template) -> Template:
+    """The template with neighbouring instructions as one."""
+    joined: Template = []
+    for part in code:
+        if joined and isinstance(part, bytes) and isinstance(joined[-1], bytes):
+            joined[-1] += part
+        else:
+            joined.append(part)
+    return joined
+
+
+@dataclass
+class Memory:
+    """Where everything lies: offset and number of doubles of each buffer, by name."""
+
+    buffers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    size: int = 0
+
+    def add(self, name: str, count: int) -> int:
+        """The offset of a new buffer."""
+        offset = self.size
+        self.buffers[name] = offset, count
+        self.size += 8 * count
+        return offset
+
+
+class Replay:
+    """The code of one example. `forward` and `backward` are the functions' numbers, to be called in turn with a row."""
+
+    def __init__(self, graph: Graph, module: e.Module, memory: Memory, templates: Templates, gradient: bool) -> None:
+        self.graph, self.module, self.memory, self.templates = graph, module, memory, templates
+        count = len(graph.rules)
+        self.taken = graph.taken if gradient else [()] * count
+        self.data, self.grads = memory.add("data", count), memory.add("grads", count * gradient)
+        self.kinds = [self._kind(place) for place in range(count)]
+        self.numbers = [self._leaf(place) for place in range(count)]  # code that puts each on the stack
+        self.slots = [self.grads + 8 * place for place in range(count)]  # addresses of gradients
+        if gradient:
+            for place, rule in enumerate(graph.rules):
+                if rule == "parameter":
+                    self.slots[place] = memory.buffers["gradient"][0] + 8 * graph.places[place]
+        self.forward = self._functions(self._forward())
+        self.backward = self._functions(self._backward()) if gradient else []
+
+    def _kind(self, place: int) -> Kind | None:
+        """None for leaves."""
+        graph, rule, operands = self.graph, self.graph.rules[place], self.graph.operands[place]
+        if isinstance(rule, str):
+            return None
+        known = rule is ops.pow_ and graph.rules[operands[1]] == "constant"
+        return rule, graph.numbers[operands[1]] if known else None
+
+    def _leaf(self, place: int) -> bytes:
+        """Code for the number of a leaf, or of a node that lies in memory."""
+        kind, k = self.graph.rules[place], self.graph.places[place]
+        if kind == "constant":
+            return e.f64(self.graph.numbers[place])
+        if kind == "input":
+            return e.get(ROW) + e.load(8 * k)
+        return _at(self.memory.buffers[BUFFERS[kind]][0] + 8 * k if isinstance(kind, str) else self.data + 8 * place)
+
+    def _forward(self) -> Iterable[bytes]:
+        """Statements that compute the nodes, and then store the results in the row.
+
+        A node that one other needs, and nobody afterwards, is not stored: it is computed where it is needed, on the
+        stack, if it needs no locals.
+        """
+        graph, numbers, depths = self.graph, self.numbers, [1] * len(self.graph.rules)
+        once = self._needed_once()
+        for place, kind in enumerate(self.kinds):
+            if kind is None:
+                continue
+            template, operands = self.templates.forward(kind), graph.operands[place]
+            code = filled(template.code, [numbers[operand] for operand in operands])
+            if once[place] and not template.locals and len(code) < CHUNK:
+                depth = max([k + depths[operand] for k, operand in enumerate(operands)])
+                if depth < DEEPEST:
+                    numbers[place], depths[place] = code, depth
+                    continue
+            yield ZERO + code + e.store(self.data + 8 * place)
+        for k, place in enumerate(graph.results):
+            yield e.get(ROW) + numbers[place] + e.store(8 * (graph.sizes["input"] + k))
+
+    def _needed_once(self) -> list[bool]:
+        """Whether each node is an operand of one node, once, and of no use for the gradient."""
+        uses = [0] * len(self.kinds)
+        for place, operands in enumerate(self.graph.operands):
+            for operand in operands:
+                uses[operand] += 1
+            if taken := self.taken[place]:
+                for hole in self.templates.backward(self.kinds[place], taken).reads:  # type: ignore[arg-type]
+                    uses[operands[hole] if hole < len(operands) else place] += 2
+        for place in self.graph.results:
+            uses[place] += 2
+        return [count == 1 for count in uses]
+
+    def _backward(self) -> Iterable[bytes]:
+        """Statements that set the gradients of the nodes, and add to those of the parameters.
+
+        The first gradient that a node receives is stored and the others are added. If it receives only one, which is
+        that of the node above, as in sums, it has no place of its own.
+        """
+        graph, slots, (root,) = self.graph, self.slots, self.graph.results
+        received = [0] * len(self.kinds)
+        for place, operands in enumerate(graph.operands):
+            for k in self.taken[place]:
+                received[operands[k]] += 1
+        stored = [rule == "parameter" for rule in graph.rules]
+        seed = e.f64(1.0)
+        yield ZERO + (_at(slots[root]) + seed + e.F64_ADD if stored[root] else seed) + e.store(slots[root])
+        for place in reversed(range(len(self.kinds))):
+            taken = self.taken[place]
+            if not taken:
+                continue
+            operands, kind = graph.operands[place], self.kinds[place]
+            assert kind is not None
+            copies = self.templates.backward(kind, taken).copies
+            passed = {}  # operand: whether it has a gradient already
+            for k in taken:
+                operand = operands[k]
+                if k in copies and received[operand] == 1 and not stored[operand]:
+                    slots[operand] = slots[place]
+                else:
+                    passed[k], stored[operand] = stored[operand], True
+            if passed:
+                fills = [*[self.numbers[operand] for operand in operands], self.numbers[place], _at(slots[place])]
+                for k, operand in enumerate(operands):
+                    if k not in passed:
+                        fills += b"", b""
+                    elif passed[k]:
+                        fills += _at(slots[operand]), e.F64_ADD + e.store(slots[operand])
+                    else:
+                        fills += b"", e.store(slots[operand])
+                yield filled(self.templates.backward(kind, tuple(passed)).code, fills)
+
+    def _functions(self, statements: Iterable[bytes]) -> list[int]:
+        """Functions of a row that run the statements, so many in each that they compile fast."""
+        bodies, body, size = [], list[bytes](), 0
+        for statement in statements:
+            body.append(statement)
+            size += len(statement)
+            if size > CHUNK:
+                bodies.append(b"".join(body))
+                body, size = [], 0
+        bodies.append(b"".join(body))
+        return [self.module.add(e.Function(e.I32, b"", code, e.F64 * self.templates.locals)) for code in bodies]
+
+
+def _at(address: int) -> bytes:
+    """Code that puts the double at an address on the stack."""
+    return ZERO + e.load(address)

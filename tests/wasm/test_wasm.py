@@ -1,0 +1,299 @@
+"""Graphs as WebAssembly modules, run in Node: equal to eager code to the last bit, but for elementary functions."""
+
+import math
+import random
+import struct
+
+import pytest
+from hypothesis import given, settings
+
+import chainrule
+from chainrule import Value, data, losses, nn, ops, optim
+from chainrule.wasm import to_wasm
+from chainrule.wasm.rules import COMPARISONS, INSTRUCTIONS
+from expressions import programs, run
+from op_samples import TABLE, samples
+from wasm_host import Host
+
+EXACT = {"where", "fmod", *INSTRUCTIONS, *COMPARISONS}  # primitive ops that are the processor's own, or exact
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -3.0, 1e-310, 1e308, math.inf, -math.inf, math.nan]
+
+
+@pytest.fixture(scope="module")
+def host():
+    host = Host()
+    yield host
+    host.close()
+
+
+def bits(numbers):
+    """Equal if the numbers are the same to the last bit; every NaN is the same."""
+    return [b"nan" if number != number else struct.pack("<d", number) for number in numbers]
+
+
+def primitives_of(rule, arity):
+    """The primitive ops that a rule ends in."""
+    met = set()
+
+    class Seen(ops.Carrier):
+        def _apply(self, op, operands):
+            if op.c:
+                met.add(op.name)
+                return self
+            return op.forward(*operands)
+
+    rule(*[Seen() for _ in range(arity)])
+    return met
+
+
+def is_exact(row):
+    rules = [(row, row.arity), *[(partial, 1 + row.arity) for partial in row.partials if partial]]
+    return all(primitives_of(*rule) <= EXACT for rule in rules)
+
+
+def eager(row, numbers):
+    leaves = [Value(number) for number in numbers]
+    result = row(*leaves)
+    result.backward()
+    return result.data, [leaf.grad for leaf in leaves]
+
+
+@pytest.mark.parametrize("row", TABLE.values(), ids=TABLE)
+def test_every_op_and_its_derivatives(row, host):
+    inputs = samples(row, 40, seed="wasm")
+    rng = random.Random(row.name)
+    if is_exact(row):
+        inputs += [[rng.choice(SPECIAL) for _ in range(row.arity)] for _ in range(60)]
+    for numbers in inputs:
+        program = to_wasm(row(*[Value(number) for number in numbers]))
+        ran, (result, gradient) = host.run(program), eager(row, numbers)
+        if is_exact(row):
+            assert bits(ran.results) == bits([result]), numbers
+            assert not ran.gradient or bits(ran.gradient) == bits(gradient), numbers
+        else:
+            assert ran.results == pytest.approx([result], rel=1e-14, abs=1e-300), numbers
+            assert ran.gradient == pytest.approx(gradient, rel=1e-13, abs=1e-15), numbers
+
+
+EXACT_ROWS = [row for row in TABLE.values() if is_exact(row)]
+
+
+@settings(max_examples=150)
+@given(programs(EXACT_ROWS, most_nodes=60))
+def test_random_programs_equal_eager_code_to_the_last_bit(host, program):
+    leaves, nodes = run(program, Value, lambda row, operands: row(*operands))
+    results = [node for node in nodes[len(leaves) :] if isinstance(node, Value)]
+    if not results:
+        return
+    results[-1].backward()
+    ran = host.run(to_wasm(results[-1], wrt=leaves))
+    assert bits(ran.results) == bits([results[-1].data])
+    assert bits(ran.gradient) == bits([leaf.grad for leaf in leaves])
+    assert bits(host.run(to_wasm(*results, inputs=leaves)).results) == bits([node.data for node in results])
+
+
+def moons_loss(points):
+    model = nn.MLP(2, [16, 16, 1], rng=1337)
+    outputs = [model([Value(x) for x in point]) for point in points.inputs]
+    return model, losses.hinge(outputs, points.targets) + losses.l2(1e-4)(model.parameters())
+
+
+def test_a_whole_training_set_as_one_graph(host):
+    model, loss = moons_loss(data.micrograd_moons())  # 65,818 nodes, in dozens of functions
+    loss.backward()
+    program = chainrule.compile(loss, wrt=model.parameters()).to_wasm()
+    ran = host.run(program)
+    assert ran.mean == ran.results == [loss.data]
+    assert bits(ran.gradient) == bits([parameter.grad for parameter in model.parameters()])
+
+
+OPTIMIZERS = {
+    "sgd": lambda parameters: optim.SGD(parameters, lr=0.05, momentum=0.9),
+    "sgd, falling rate": lambda parameters: optim.SGD(parameters, lr=optim.linear(0.1, 0.0, 20)),
+    "adam": lambda parameters: optim.Adam(parameters, lr=0.01),
+    "adamw": lambda parameters: optim.AdamW(parameters, lr=0.01),
+    "rmsprop": lambda parameters: optim.RMSprop(parameters, lr=0.01),
+}
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_steps_on_examples(make, host):
+    model, points = nn.MLP(2, [8, 1], rng=1), data.micrograd_moons()[:30]
+    optimizer = make(model.parameters())
+
+    def loss(x, y):
+        return (1.0 - y * model(x)).relu()
+
+    program = chainrule.compile(loss, wrt=model.parameters())
+    module = program.to_wasm(points.inputs[0], points.targets[0], optimizer=optimizer, steps=20)
+    ran = host.run(module, [[*x, y] for x, y in zip(points.inputs, points.targets, strict=True)], steps=20)
+    mean, gradient = program.batch_value_and_grad(points.inputs, points.targets)
+    assert ran.mean == pytest.approx([mean], rel=1e-14)
+    assert ran.gradient == pytest.approx(list(gradient), rel=1e-12, abs=1e-16)
+    found = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        total = chainrule.mean([loss(x, y) for x, y in zip(points.inputs, points.targets, strict=True)])
+        total.backward()
+        optimizer.step()
+        found.append(total.data)
+    assert ran.losses == pytest.approx(found, rel=1e-12)
+    assert ran.parameters == pytest.approx([parameter.data for parameter in model.parameters()], rel=1e-10, abs=1e-14)
+
+
+@pytest.mark.parametrize("size", [1, 4, 10])
+def test_many_steps_at_once(size, host):
+    w, x, y = Value(0.5), Value(0.0), Value(0.0)
+    optimizer = optim.SGD([w], lr=optim.linear(0.1, 0.0, 8))
+    module = to_wasm((w * x - y) * (w * x - y), inputs=[x, y], optimizer=optimizer, steps=6)
+    rows = [[0.1 * k, 1.0 - 0.2 * k] for k in range(10)]
+    step = f"(p) => [...Array(9).keys()].map((t) => p.step(Math.min(t, 5), t % {10 // size} * {size}, {size})).join()"
+    one_by_one = [float(loss) for loss in host.call(module, step, rows).split(",")]
+    after = "p.buffer('parameters')[0]"
+    mean, parameter = map(float, host.call(module, f"(p) => [p.train(9, 0, {size}), {after}].join()", rows).split(","))
+    apart, together = f"(p) => (p.train(4, 0, {size}), p.train(5, 4, {size}), {after})", f"{parameter!r}"
+    assert mean == pytest.approx(sum(one_by_one) / 9, rel=1e-14)
+    assert float(host.call(module, apart, rows)) == float(together)
+
+
+def test_steps_go_on_from_where_the_optimizer_is(host):
+    w = Value(3.0)
+    optimizer = optim.Adam([w], lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        (w * w).backward()
+        optimizer.step()
+    module = to_wasm(w * w, optimizer=optimizer, steps=5)
+    ran = host.run(module, steps=5)
+    assert optimizer.steps == 3
+    for _ in range(5):
+        optimizer.zero_grad()
+        (w * w).backward()
+        optimizer.step()
+    assert ran.parameters == pytest.approx([w.data], rel=1e-14)
+
+
+class TestShapes:
+    def test_a_result_that_is_a_leaf(self, host):
+        w = Value(3.0)
+        ran = host.run(to_wasm(w))
+        assert (ran.mean, ran.gradient) == ([3.0], [1.0])
+        ran = host.run(to_wasm(w, inputs=[w]), [[5.0], [7.0]])
+        assert ran.results == [5.0, 7.0]
+
+    def test_what_is_used_twice_and_what_is_not_used(self, host):
+        a, b, unused = Value(3.0), Value(-2.0), Value(9.0)
+        c = a + a
+        loss = c * c + (a + b) - b
+        loss.backward()
+        ran = host.run(to_wasm(loss, wrt=[unused, b, a]))
+        assert bits(ran.gradient) == bits([0.0, b.grad, a.grad])
+
+    def test_what_is_frozen_is_captured(self, host):
+        a, b = Value(3.0), Value(-2.0)
+        b.requires_grad = False
+        module = to_wasm(a * b)
+        assert (module.buffers["parameters"][1], module.buffers["captured"][1]) == (1, 1)
+        assert host.run(module).gradient == [-2.0]
+
+    @pytest.mark.parametrize("right", [False, True])
+    def test_a_long_sum(self, right, host):
+        leaves = [Value(0.1 * k) for k in range(5000)]
+        total = leaves[0]
+        for leaf in leaves[1:]:
+            total = leaf * 1.5 + total if right else total + leaf * 1.5
+        total.backward()
+        ran = host.run(to_wasm(total, wrt=leaves))
+        assert ran.mean == [total.data]
+        assert bits(ran.gradient) == bits([leaf.grad for leaf in leaves])
+
+    def test_several_results(self, host):
+        program = chainrule.compile(lambda x, y: {"sum": x + y, "both": [x, x * y]})
+        module = program.to_wasm(1.0, 2.0)
+        assert host.run(module, [[2.0, 3.0], [4.0, 5.0]]).results == [5.0, 2.0, 6.0, 9.0, 4.0, 20.0]
+        assert repr(module).endswith("; forward>")
+
+    def test_arguments_that_are_not_used(self, host):
+        w = Value(2.0)
+        module = chainrule.compile(lambda xs, y: w * xs[2]).to_wasm([1.0, 2.0, 3.0], 4.0)
+        assert host.run(module, [[5.0, 6.0, 7.0, 8.0]]).results == [14.0]
+
+    def test_derivatives_in_a_function(self, host):
+        def slope(x):
+            return chainrule.grad(lambda t: t * t * t)(x)
+
+        assert host.run(chainrule.compile(slope).to_wasm(2.0), [[2.0], [3.0]]).results == [12.0, 27.0]
+
+
+def test_an_op_that_a_user_composed(host):
+    @chainrule.op(lambda out, x: 3.0 * x * x)
+    def cube(x):
+        return x * x * x
+
+    w = Value(2.0)
+    assert host.run(to_wasm(cube(w))).gradient == [12.0]
+
+
+class TestRefusals:
+    def test_an_op_that_only_python_can_compute(self):
+        @chainrule.op(lambda out, x: 1.0)
+        def gamma(x):
+            return math.gamma(x)
+
+        with pytest.raises(TypeError, match="the rule of `gamma` cannot become WebAssembly"):
+            to_wasm(gamma(Value(2.0)))
+
+    def test_a_node_made_by_hand(self):
+        node = Value(1.0, (Value(2.0),), "mine")
+        with pytest.raises(TypeError, match="was made by hand, and only Python can compute it"):
+            to_wasm(node)
+
+    def test_a_function_that_branches(self):
+        program = chainrule.compile(lambda x: x if x > 0 else -x)
+        with pytest.raises(chainrule.compiler.TracingError, match="a WebAssembly module needs one program"):
+            program.to_wasm(1.0)
+
+    def test_an_optimizer_of_other_parameters(self):
+        a, b = Value(1.0), Value(2.0)
+        program = chainrule.compile(a * b)
+        with pytest.raises(ValueError, match="`optimizer` must have the parameters"):
+            program.to_wasm(optimizer=optim.SGD([b], lr=0.1))
+        with pytest.raises(ValueError, match="`wrt` must be the optimizer's parameters"):
+            to_wasm(a * b, wrt=[a], optimizer=optim.SGD([b], lr=0.1))
+
+    def test_a_value_named_twice(self):
+        a = Value(1.0)
+        with pytest.raises(ValueError, match="the same Value stands twice"):
+            to_wasm(a * a, wrt=[a, a])
+
+    def test_steps_that_are_no_number(self):
+        a = Value(1.0)
+        with pytest.raises(ValueError, match="`steps`"):
+            to_wasm(a * a, optimizer=optim.SGD([a], lr=0.1), steps=0)
+
+
+LOADER = {
+    "(p) => p.buffer('weights')": 'there is no buffer "weights": choose from parameters, gradient, captured, rows',
+    "(p) => { p.examples = [[1, 2], [3]] }": "example 1 has 1 numbers: give 2 inputs each",
+    "(p) => p.gradient(1, 1)": "rows 1 to 2 were asked for, and there are 1",
+}
+
+
+@pytest.mark.parametrize("script", LOADER)
+def test_the_loader_says_what_is_wrong(script, host):
+    w, x, y = Value(1.0), Value(2.0), Value(3.0)
+    assert host.call(to_wasm(w * x * y, inputs=[x, y]), script) == LOADER[script]
+
+
+def test_memory_grows_with_the_examples(host):
+    w, x = Value(2.0), Value(0.0)
+    rows = [[float(k)] for k in range(20_000)]
+    assert host.run(to_wasm(w * x, inputs=[x]), rows).results == [2.0 * k for (k,) in rows]
+
+
+def test_a_file_appears_whole(tmp_path):
+    w = Value(1.0)
+    module = to_wasm(w * w)
+    module.save(tmp_path / "square.wasm")
+    assert (tmp_path / "square.wasm").read_bytes() == module.binary
+    assert [path.name for path in tmp_path.iterdir()] == ["square.wasm"]
