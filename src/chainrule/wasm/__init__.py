@@ -1,0 +1,1 @@
+"""WebAssembly: compiled programs that run in a browser."""
