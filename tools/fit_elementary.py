@@ -1,4 +1,4 @@
-"""The tables and fitted polynomials in `wasm/elementary.py`, in 60 digits; the other coefficients are Taylor's.
+"""The tables and fitted polynomials in `wasm/elementary/`, in 60 digits; the other coefficients are Taylor's.
 
 A value that two numbers share is cut so that products of the first with other short numbers are exact.
 
@@ -26,6 +26,12 @@ def short(number: mp.mpf, bits: int = 26) -> tuple[float, float]:
     return cut(number, mp.ldexp(1, math.frexp(float(number))[1] - bits)) if number else (0.0, 0.0)
 
 
+def pair(number: mp.mpf) -> tuple[float, float]:
+    """The nearest float, and the rest."""
+    high, low = parts(number, 2, "float64")
+    return high, low
+
+
 def in_parts(number: mp.mpf, bits: int, count: int) -> list[float]:
     """Numbers of so many bits, and a last one, whose sum is the number: a bit less at first, never more."""
     found = []
@@ -36,22 +42,22 @@ def in_parts(number: mp.mpf, bits: int, count: int) -> list[float]:
     return [*found, float(number)]
 
 
-def erfcx_over_line(t: mp.mpf) -> mp.mpf:
-    """(1 + 2x)·exp(x²)·erfc(x), which hardly changes, for t = (x - 4) / (x + 4)."""
-    x = 4 * (1 + t) / (1 - t)
+def erfc_over_exp(t: mp.mpf) -> mp.mpf:
+    """(1 + 2x)·exp(x²)·erfc(x), which hardly changes, for t = (x - 3) / (x + 3)."""
+    x = 3 * (1 + t) / (1 - t)
     return (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x)
 
 
-def tail_of_erfc() -> tuple[list[tuple[float, float]], list[float], mp.mpf]:
-    """The first two coefficients as pairs, the others as numbers, and the largest relative error of the fit."""
-    low, high = (mp.mpf("0.25") - 4) / (mp.mpf("0.25") + 4), (mp.mpf("27.3") - 4) / (mp.mpf("27.3") + 4)
-    numbers, worst = minimax(erfcx_over_line, lambda t: 1 / erfcx_over_line(t), low, high, 23, "exact")
-    return [cut_to_pair(c) for c in numbers[:2]], [float(c) for c in numbers[2:]], worst
-
-
-def cut_to_pair(number: mp.mpf) -> tuple[float, float]:
-    high, low = parts(number, 2, "float64")
-    return high, low
+def fits() -> dict[str, tuple[list[mp.mpf], mp.mpf]]:
+    """Coefficients before rounding, and the largest relative error."""
+    low, high = ((mp.mpf(x) - 3) / (mp.mpf(x) + 3) for x in ("0.75", "27.3"))
+    quarter, half = mp.mpf("0.25"), mp.mpf("0.5")
+    return {
+        "ERF": minimax(
+            lambda t: mp.erf(half + t), lambda t: 1 / mp.erf(half + t), -quarter, quarter, 14, "exact"
+        ),
+        "ERFC": minimax(erfc_over_exp, lambda t: 1 / erfc_over_exp(t), low, high, 21, "exact"),
+    }  # fmt: skip
 
 
 def constants() -> dict[str, float | tuple[float, ...]]:
@@ -60,7 +66,7 @@ def constants() -> dict[str, float | tuple[float, ...]]:
         "EXP2": [short(mp.power(2, mp.mpf(j) / 32)) for j in range(32)],
         "LOG": [cut(-mp.log(mp.mpf(j) / 64), mp.ldexp(1, -42)) for j in range(43, 86)],
         "SIN": [short(mp.sin(mp.pi * j / 32)) for j in range(17)],
-        "ATAN": [cut_to_pair(mp.atan(mp.mpf(j) / 16)) for j in range(17)],
+        "ATAN": [pair(mp.atan(mp.mpf(j) / 16)) for j in range(17)],
     }
     found: dict[str, float | tuple[float, ...]] = {}
     for name, rows in tables.items():
@@ -72,14 +78,15 @@ def constants() -> dict[str, float | tuple[float, ...]]:
     pairs = {"STEP": mp.pi / 32, "HALF_PI": mp.pi / 2, "LOG_2": mp.log(2), "ONE_OVER_LOG_2": 1 / mp.log(2)}
     pairs |= {"ONE_OVER_LOG_10": 1 / mp.log(10), "TWO_OVER_SQRT_PI": 2 / mp.sqrt(mp.pi)}
     for name, number in pairs.items():
-        found[name], found[f"{name}_REST"] = cut_to_pair(number)
+        found[name], found[f"{name}_REST"] = pair(number)
     with mp.workprec(CHUNK * CHUNKS + 40):
         whole = [int(mp.floor(mp.ldexp(32 / mp.pi, CHUNK * i))) for i in range(CHUNKS)]
     found["STEPS_PER_RADIAN"] = tuple(float(number % 2**CHUNK) for number in whole)
-    (constant, linear), others, _ = tail_of_erfc()
-    found["ERFC_0"], found["ERFC_0_REST"] = constant
-    found["ERFC_1"], found["ERFC_1_REST"] = linear
-    found["ERFC_TAIL"] = tuple(others)
+    found["EXP_STEPS"] = float(32 / mp.log(2))
+    for name, (coefficients, _) in fits().items():
+        for i in (0, 1):
+            found[f"{name}_{i}"], found[f"{name}_{i}_REST"] = pair(coefficients[i])
+        found[f"{name}_HIGHER"] = tuple(map(float, coefficients[2:]))
     return found
 
 
@@ -93,3 +100,5 @@ def spelled(name: str, numbers: float | tuple[float, ...]) -> str:
 if __name__ == "__main__":
     for name, numbers in constants().items():
         print(spelled(name, numbers))
+    for name, (_, worst) in fits().items():
+        print(f"# {name}: error 2^{float(mp.log(worst, 2)):.1f}")
