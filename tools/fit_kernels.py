@@ -17,8 +17,10 @@ Function = Callable[[mp.mpf], mp.mpf]
 FORMATS = ("float64", "float32")
 
 
-def rounded(number: mp.mpf, dtype: str) -> float:
+def rounded(number: mp.mpf, dtype: str) -> mp.mpf:
     """The nearest number of that type."""
+    if dtype == "exact":
+        return number
     return float(number) if dtype == "float64" else struct.unpack("<f", struct.pack("<f", float(number)))[0]
 
 
