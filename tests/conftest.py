@@ -42,6 +42,7 @@ ONCE = [
     "learn_server",
     "lessons_page",
     "microgpt",
+    "own_program",
     "package",
     "plot",
     "ragged_sums",

@@ -1,4 +1,4 @@
-// The learner's own class: templates filled with their code, and with the course's solutions where they have none.
+// The learner's own code: templates filled with it, and with the course's solutions where they have none.
 
 import type { Course } from "./course";
 import { store } from "./store";
@@ -21,6 +21,31 @@ export function ownCodes(except = ""): Record<string, string> {
 export function ownSource(course: Course): string {
   const template = course.templates?.Value;
   return template ? fill(template, "", { ...solutions(course), ...ownCodes() }).text : "";
+}
+
+/** The learner's whole program, engine to training loop, as `chainrule.learn.own_program` takes it. */
+export interface Program {
+  template: string;
+  own: Record<string, string>; // code by exercise
+  lent: Record<string, string>;
+  engine: string; // "own", or "chainrule" for its Value in place of the learner's
+}
+
+/** What of a program was lent when it ran: not written yet, or written and failing. */
+export interface Lent {
+  lent: string[];
+  failing: string[];
+}
+
+/** The learner's program; null in a course that has none. */
+export function ownProgram(course: Course, engine = "own"): Program | null {
+  const template = course.templates?.Training;
+  return template ? { template, own: ownCodes(), lent: solutions(course), engine } : null;
+}
+
+/** The exercises whose code a template holds, in its order. */
+export function slotsOf(template = ""): string[] {
+  return [...new Set(template.split("\n").flatMap((line) => SLOT.exec(line)?.[3] ?? []))];
 }
 
 /** `chainrule.learn.course.fill`, for when Python is not loaded yet. */
