@@ -13,7 +13,7 @@ from chainrule.learn.server import make_server, site_folder
 
 COURSE = load_course()
 EXERCISES = list(COURSE.exercises.values())
-PLACES = ["", *(lesson.id for lesson in COURSE.lessons), "playground", "about"]
+PLACES = ["", *(lesson.id for lesson in COURSE.lessons), "playground", "built", "about"]
 PATIENCE = 90_000  # for Python to load on a busy machine, in milliseconds
 
 
