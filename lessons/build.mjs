@@ -101,6 +101,7 @@ async function bundle() {
     target: "es2023",
     legalComments: "none", // the page about licences has them whole
     external: ["*.woff2"],
+    loader: { ".py": "text" },
     define: { PYTHON_BYTES: String(bytes) },
     logLevel: "warning",
     metafile: true,

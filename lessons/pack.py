@@ -1,6 +1,7 @@
 """What the site takes from Python: the package as an archive, the course, and array programs of some networks.
 
-Usage: python pack.py FOLDER, with chainrule importable. Writes chainrule.zip, course.json and array_programs.json.
+Usage: python pack.py FOLDER, with chainrule importable. Writes chainrule.zip, course.json, array_programs.json and
+bridge.json.
 """
 
 import json
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import chainrule
 from chainrule import Value, data, losses, nn
+from chainrule.learn.bridge import rows
 from chainrule.learn.grading import course_json
 from chainrule.learn.lesson_files import load_course
 
@@ -56,4 +58,5 @@ if __name__ == "__main__":
     site = Path(sys.argv[1])
     pack(site / "chainrule.zip")
     (site / "course.json").write_text(course_json(load_course()), "utf-8")
+    (site / "bridge.json").write_text(json.dumps(rows(), ensure_ascii=False), "utf-8")
     (site / "array_programs.json").write_text(json.dumps(array_programs(), ensure_ascii=False), "utf-8")

@@ -19,6 +19,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # engines in turn: there is no need to run them again on the Python one. A test marked `both` is run again nevertheless.
 ONCE = [
     "benchmarks",
+    "bridge",
     "c_header",
     "cli",
     "course",
@@ -42,6 +43,7 @@ ONCE = [
     "learn_server",
     "lessons_page",
     "microgpt",
+    "own_program",
     "package",
     "plot",
     "ragged_sums",
@@ -49,6 +51,7 @@ ONCE = [
     "recurrence",
     "sharding",
     "site",
+    "site_pages",
     "stepper",
     "stepper_page",
     "thread_safety",

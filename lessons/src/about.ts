@@ -3,6 +3,7 @@
 import type { Course } from "./course";
 import { button, html, liveText } from "./elements";
 import type { Page } from "./main";
+import { save as saveFile } from "./my_engine";
 import { store } from "./store";
 
 interface Licence {
@@ -50,9 +51,7 @@ function progressView(course: Course): HTMLElement {
   };
   const words = html("p", {}, count());
   const save = button("Save to a file", () => {
-    const link = html("a", { href: URL.createObjectURL(store.toFile()), download: "chainrule-progress.json" }) as HTMLAnchorElement;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    saveFile(store.toFile(), "chainrule-progress.json");
     status.textContent = "Saved.";
   });
   const file = html("input", { type: "file", accept: "application/json,.json", class: "cr-unseen", tabindex: "-1", "aria-label": "File with progress" }) as HTMLInputElement;

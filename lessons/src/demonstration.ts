@@ -1,21 +1,30 @@
 // A demonstration of `chainrule.learn.demonstrations`: started in Python, then advanced step by step while the page
 // draws. If Python was replaced meanwhile, it starts over.
 
+import type { Lent, Program } from "./own_code";
 import { python } from "./python";
+import { store } from "./store";
 
 const MODULE = "chainrule.learn.demonstrations";
 const SLICE_SECONDS = 0.05; // so that checks and clicks never wait long
 
+/** What every demonstration tells: the nodes it has made, the steps it has taken, and what of its program is lent. */
+export interface Work extends Lent {
+  nodes: number;
+  taken: number;
+}
+
 export class Demonstration<State> {
-  state: State | null = null;
+  state: (State & Work) | null = null;
   private name = "";
   private playing = false;
   private ended = false;
+  private own = false; // whether the learner's own class runs
 
   constructor(
     private readonly kind: string,
-    private readonly settings: () => object,
-    private readonly show: (state: State) => void,
+    private readonly settings: () => { program: Program | null },
+    private readonly show: (state: State & Work) => void,
     private readonly fail: (words: string) => void,
   ) {}
 
@@ -29,16 +38,18 @@ export class Demonstration<State> {
 
   /** Starts over; returns whether that worked. */
   async start(): Promise<boolean> {
-    const answer = await python.call(MODULE, "start", [this.kind, JSON.stringify(this.settings())]);
+    const settings = this.settings();
+    const answer = await python.call(MODULE, "start", [this.kind, JSON.stringify(settings)]);
     if (this.ended) return false;
     if (answer.kind !== "done") {
       this.playing = false;
       this.fail(answer.kind === "raised" ? lastLine(answer.text) : answer.text);
       return false;
     }
-    const { name, ...state } = JSON.parse(answer.text) as State & { name: string };
+    const { name, ...state } = JSON.parse(answer.text) as State & Work & { name: string };
     this.name = name;
-    this.state = state as State;
+    this.own = settings.program?.engine === "own" && Object.keys(settings.program.own).length > 0;
+    this.state = state as State & Work;
     this.show(this.state);
     return true;
   }
@@ -53,9 +64,22 @@ export class Demonstration<State> {
     } else if (answer.text === "null") {
       await this.start();
     } else {
-      this.state = JSON.parse(answer.text) as State;
-      this.show(this.state);
+      this.take(JSON.parse(answer.text) as State & Work);
+      if (!this.playing) store.save(); // what was counted
     }
+  }
+
+  /** Changes settings without starting over. */
+  async adjust(settings: object): Promise<void> {
+    if (!this.name) return;
+    const answer = await python.call(MODULE, "adjust", [this.name, JSON.stringify(settings)]);
+    if (!this.ended && answer.kind === "done" && answer.text !== "null") this.take(JSON.parse(answer.text) as State & Work);
+  }
+
+  private take(state: State & Work): void {
+    if (this.own && this.state) store.count(state.nodes - this.state.nodes, state.taken - this.state.taken);
+    this.state = state;
+    this.show(state);
   }
 
   /** Continues until `pause`, or until no steps are `left`, at most `atATime` at once. */
@@ -68,6 +92,7 @@ export class Demonstration<State> {
       await new Promise((resolve) => (document.hidden ? setTimeout(resolve, 200) : requestAnimationFrame(resolve)));
     }
     this.playing = false;
+    store.save(); // what was counted
   }
 
   pause(): void {

@@ -176,7 +176,8 @@ function fullClass(exercise: Exercise, code: () => string): { element: HTMLEleme
     toggle.setAttribute("aria-expanded", String(open));
     toggle.textContent = open ? "Hide the full class" : "Show the full class";
     if (!open) return close();
-    const { text, first, count } = fill(exercise.template, code(), { ...exercise.parts, ...ownCodes(exercise.name) });
+    const { text, places } = fill(exercise.template, code(), { ...exercise.parts, ...ownCodes(exercise.name) });
+    const { from: first, count } = places[""];
     view = new Editor(element, { label: `The full class with your code for ${exercise.title} in its place`, code: text, readOnly: true });
     view.mark(Array.from({ length: count }, (_, i) => first + i), "cm-slot-line");
     view.scrollTo(first + Math.floor(count / 2));

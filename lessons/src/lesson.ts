@@ -28,7 +28,7 @@ export function lessonPage(course: Course, lesson: Lesson): Page {
     inlineProse(lesson.title, "h1"),
     html("p", { class: "lead" }, inlineProse(lesson.summary)),
     ...parts.map((part) => part.element),
-    ways(course.lessons[place - 1], course.lessons[place + 1]),
+    ways(course, place),
   );
   return { title: lesson.title, element, destroy: () => parts.forEach((part) => part.destroy?.()) };
 }
@@ -66,10 +66,11 @@ function inGroups(blocks: Block[]): (Exclude<Block, Exercise> | Exercise[])[] {
   return parts;
 }
 
-function ways(before: Lesson | undefined, after: Lesson | undefined): HTMLElement {
-  const way = (lesson: Lesson | undefined, words: string, side: string) =>
-    lesson ? [html("a", { href: `#/${lesson.id}`, class: side }, html("span", {}, words), html("strong", {}, inlineProse(lesson.title)))] : [];
-  return html("nav", { class: "ways", "aria-label": "Other lessons" }, ...way(before, "Previous", "before"), ...way(after, "Next", "after"));
+function ways({ lessons, templates }: Course, place: number): HTMLElement {
+  const way = (to: { id: string; title: string } | undefined, words: string, side: string) =>
+    to ? [html("a", { href: `#/${to.id}`, class: side }, html("span", {}, words), html("strong", {}, inlineProse(to.title)))] : [];
+  const end = templates?.Training ? { id: "built", title: "What you built" } : undefined;
+  return html("nav", { class: "ways", "aria-label": "Other lessons" }, ...way(lessons[place - 1], "Previous", "before"), ...way(lessons[place + 1] ?? end, "Next", "after"));
 }
 
 /** How much of a lesson is done, from 0 to 1. A lesson without tasks is done once it was seen. */

@@ -1,10 +1,12 @@
 // The site: contents, lessons, playground and "About". The address after # says which page is shown.
 
 import { aboutPage } from "./about";
+import { builtPage } from "./built";
 import { type Course, type Lesson, inlineProse, loadCourse } from "./course";
 import { button, html } from "./elements";
 import { lessonDone, lessonPage } from "./lesson";
 import { recall, remember } from "./memory";
+import { FILE, downloadEngine } from "./my_engine";
 import { playgroundPage } from "./playground";
 import { python } from "./python";
 import { store } from "./store";
@@ -74,6 +76,7 @@ function route(): void {
 function pageAt(place: string): Page {
   if (place === "") return home();
   if (place === "about") return aboutPage(course);
+  if (place === "built" && course.templates?.Training) return builtPage(course);
   if (place === "playground") return playgroundPage(course);
   const lesson = course.lessons.find(({ id }) => id === place);
   if (lesson) return lessonPage(course, lesson);
@@ -138,7 +141,9 @@ function sidebar(): HTMLElement {
 
 function contents(): HTMLElement {
   const list = html("ol", {}, ...course.lessons.map((lesson) => html("li", {}, entry(lesson))));
-  const more = html("ul", {}, html("li", {}, html("a", { href: "#/playground" }, "Playground")), html("li", {}, html("a", { href: "#/about" }, "About, progress")));
+  const take = button(`Download ${FILE}`, () => void downloadEngine(course), "quiet");
+  const built = course.templates?.Training ? [html("li", {}, html("a", { href: "#/built" }, "What you built")), html("li", {}, take)] : [];
+  const more = html("ul", {}, html("li", {}, html("a", { href: "#/playground" }, "Playground")), ...built, html("li", {}, html("a", { href: "#/about" }, "About, progress")));
   return html("nav", { class: "contents", "aria-label": "Contents" }, list, more);
 }
 

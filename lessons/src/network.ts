@@ -6,7 +6,6 @@ const ACTIVATIONS: Record<string, (x: number) => number> = {
   tanh: Math.tanh,
   relu: (x) => Math.max(0, x),
   sigmoid: (x) => 1 / (1 + Math.exp(-x)),
-  linear: (x) => x,
 };
 
 /** The output of every neuron for one point, layer by layer; the last layer is the score. */
@@ -17,7 +16,7 @@ export function outputsOf(layers: Layers, activation: string, point: [number, nu
     inputs = layer.map((neuron) => {
       let sum = neuron[neuron.length - 1];
       for (let i = 0; i < inputs.length; i++) sum += neuron[i] * inputs[i];
-      return depth === layers.length - 1 ? sum : activate(sum);
+      return depth === layers.length - 1 ? Math.tanh(sum) : activate(sum); // as in `Program.network`
     });
     return inputs;
   });

@@ -1,4 +1,4 @@
-// The learner's own class: templates filled with their code, and with the course's solutions where they have none.
+// The learner's own code: templates filled with it, and with the course's solutions where they have none.
 
 import type { Course } from "./course";
 import { store } from "./store";
@@ -7,8 +7,7 @@ const SLOT = /^([ \t]*)# --- (your code|code of ([\w-]+)) ---[ \t]*$/;
 
 export interface Source {
   text: string;
-  first: number; // line of the learner's first line, from 1
-  count: number;
+  places: Record<string, { from: number; count: number }>; // the lines of each exercise's code, from 1; "" is the one being edited
 }
 
 /** Code that passed, by exercise name, without the exercise `except`, which is being edited. */
@@ -23,21 +22,49 @@ export function ownSource(course: Course): string {
   return template ? fill(template, "", { ...solutions(course), ...ownCodes() }).text : "";
 }
 
-/** `chainrule.learn.course.fill`, for when Python is not loaded yet. */
-export function fill(template: string, code: string, codes: Record<string, string>): Source {
+/** The learner's whole program, engine to training loop, as `chainrule.learn.own_program` takes it. */
+export interface Program {
+  template: string;
+  own: Record<string, string>; // code by exercise
+  lent: Record<string, string>;
+  engine: string; // "own", or "chainrule" for its Value in place of the learner's
+}
+
+/** What of a program was lent when it ran: not written yet, or written and failing. */
+export interface Lent {
+  lent: string[];
+  failing: string[];
+}
+
+/** The learner's program; null in a course that has none. */
+export function ownProgram(course: Course, engine = "own"): Program | null {
+  const template = course.templates?.Training;
+  return template ? { template, own: ownCodes(), lent: solutions(course), engine } : null;
+}
+
+/** The exercises whose code a template holds, in its order. */
+export function slotsOf(template = ""): string[] {
+  return [...new Set(template.split("\n").flatMap((line) => SLOT.exec(line)?.[3] ?? []))];
+}
+
+/** `chainrule.learn.course.fill`, for when Python is not loaded yet. A `remark` on an exercise goes above its code. */
+export function fill(template: string, code: string, codes: Record<string, string>, remark: (name: string) => string = () => ""): Source {
   const lines: string[] = [];
-  let [first, count] = [0, 0];
+  const places: Source["places"] = {};
   for (const line of template.split("\n")) {
     const slot = SLOT.exec(line);
     if (!slot) {
       lines.push(line);
       continue;
     }
-    const inserted = dedent((slot[3] ? (codes[slot[3]] ?? "pass") : code).replace(/\n$/, "").split("\n"));
-    if (!slot[3]) [first, count] = [lines.length + 1, inserted.length];
+    const name = slot[3] ?? "";
+    const inserted = dedent((name ? (codes[name] ?? "pass") : code).replace(/\n$/, "").split("\n"));
+    const above = remark(name);
+    if (above) lines.push(slot[1] + above);
+    places[name] = { from: lines.length + 1, count: inserted.length };
     lines.push(...inserted.map((text) => (text.trim() ? slot[1] + text : text)));
   }
-  return { text: lines.join("\n"), first, count };
+  return { text: lines.join("\n"), places };
 }
 
 /** The code without common indentation. */

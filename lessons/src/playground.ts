@@ -3,19 +3,22 @@
 
 import { mountStepper } from "../../src/chainrule/stepping/web/stepper.js";
 import type { Course } from "./course";
-import { Demonstration } from "./demonstration";
+import { Demonstration, type Work } from "./demonstration";
 import { button, colour, html, liveText, newId, rateSlider, select, slider } from "./elements";
 import type { Live } from "./lesson";
 import type { Page } from "./main";
 import { type Layers, accuracyOf, overGrid, zeroLines } from "./network";
-import { ownSource } from "./own_code";
+import { ownProgram } from "./own_code";
 import { python } from "./python";
+import { Whose } from "./whose";
+import { respelt } from "./widgets/activations";
 
 interface State {
   steps: number;
   loss: number | null;
   layers: Layers;
   points: [number, number, number][];
+  test: [number, number, number][];
 }
 
 interface Settings {
@@ -31,7 +34,7 @@ interface Settings {
 }
 
 const SETS: [string, string][] = [["moons", "moons"], ["circles", "circles"], ["xor", "xor"], ["spirals", "spirals"], ["blobs", "blobs"], ["own", "points of your own"]];
-const STANDARD: Settings = { data: "moons", noise: 0.1, layers: 2, neurons: 6, activation: "tanh", lr: 0.03, seed: 1, engine: "chainrule", points: [] };
+const STANDARD: Settings = { data: "moons", noise: 0.1, layers: 2, neurons: 6, activation: "tanh", lr: 0.01, seed: 1, engine: "own", points: [] };
 const REACH = 2; // the plane is drawn from -2 to 2
 const GRID = 56;
 const NEURON_GRID = 22;
@@ -60,6 +63,7 @@ export class Playground implements Live {
   private readonly neurons = html("div", { class: "neurons" });
   private readonly figures = html("p", { class: "figures" });
   private readonly status = liveText("waiting");
+  private readonly whose: Whose;
   private readonly graph = html("div", { class: "wide" });
   private readonly play: HTMLButtonElement;
   private readonly dataSelect: HTMLSelectElement;
@@ -72,13 +76,15 @@ export class Playground implements Live {
   ) {
     this.standard = read(attributes, STANDARD);
     this.settings = read(Object.fromEntries(new URLSearchParams(location.hash.split("?")[1] ?? "")), this.standard);
+    this.whose = new Whose(course, () => ["tanh", this.settings.activation], () => this.settings.engine);
     this.run = this.newRun();
     this.play = button("Train", () => void this.toggle(), "primary");
     const step = button("One step", () => void this.oneStep());
     const again = button("Start over", () => void this.restart());
+    const notes = html("div", {}, this.whose.element, respelt());
     const sets = select("Data", SETS, this.settings.data, (value) => this.change({ data: value, points: value === "own" ? this.currentPoints() : [] }));
     this.dataSelect = sets.input;
-    const left = html("div", {}, html("div", { class: "plane" }, this.canvas), this.figures, html("div", { class: "bar" }, this.play, step, again), this.status);
+    const left = html("div", {}, html("div", { class: "plane" }, this.canvas), this.figures, html("div", { class: "bar" }, this.play, step, again), this.status, notes);
     const right = html("div", {}, this.controls(sets.element), this.neurons);
     this.element = html("section", { class: "playground live", "data-widget": "playground", "aria-label": "Playground" }, left, right, this.graph);
     this.listen();
@@ -92,6 +98,7 @@ export class Playground implements Live {
     this.run.destroy();
     this.stepper?.destroy();
     this.stopWaiting();
+    this.whose.destroy();
     removeEventListener("themechange", this.redraw);
   }
 
@@ -127,7 +134,7 @@ export class Playground implements Live {
         select("Activation", names("tanh", "relu", "sigmoid"), settings.activation, (activation) => this.change({ activation })).element,
         rateSlider(settings.lr, 0.3, (lr) => this.change({ lr })).element,
         slider({ label: "random start", min: 1, max: 20, step: 1, value: settings.seed }, (seed) => this.change({ seed })).element,
-        select("Gradients by", [["chainrule", "chainrule's Value"], ["own", "your own class (slower)"]], settings.engine, (engine) => this.change({ engine })).element,
+        select("Gradients by", [["own", "your Value"], ["chainrule", "chainrule's Value"]], settings.engine, (engine) => this.change({ engine })).element,
       ),
     );
   }
@@ -136,8 +143,12 @@ export class Playground implements Live {
 
   private newRun(): Demonstration<State> {
     const { settings } = this;
-    const given = () => ({ ...settings, hidden: Array.from({ length: settings.layers }, () => settings.neurons), data: settings.data === "own" ? "moons" : settings.data, own: settings.engine === "own" ? ownSource(this.course) : "" });
-    return new Demonstration<State>("playground", given, () => this.draw(), (words) => (this.status.textContent = words));
+    const given = () => ({ ...settings, hidden: Array.from({ length: settings.layers }, () => settings.neurons), data: settings.data === "own" ? "moons" : settings.data, program: ownProgram(this.course, settings.engine) });
+    const show = (state: State & Work) => {
+      this.whose.tell(state);
+      this.draw();
+    };
+    return new Demonstration<State>("playground", given, show, (words) => (this.status.textContent = words));
   }
 
   private change(part: Partial<Settings>): void {
@@ -152,6 +163,7 @@ export class Playground implements Live {
     this.run = this.newRun();
     this.play.textContent = "Train";
     this.status.textContent = "";
+    this.whose.write();
     this.closeGraph();
     if (this.isEmpty) {
       this.status.textContent = "Add points of both kinds: choose ● or ▲, then click into the plane.";
@@ -252,7 +264,7 @@ export class Playground implements Live {
     }
     const [x, y, label] = point;
     const place = html("div", { class: "stepper-place" });
-    const words = `The loss of the point (${x.toFixed(2)}, ${y.toFixed(2)}), which is a ${label > 0 ? "circle, target 1" : "triangle, target -1"}: relu(1 ${label > 0 ? "−" : "+"} score)`;
+    const words = `The loss of the point (${x.toFixed(2)}, ${y.toFixed(2)}), which is a ${label > 0 ? "circle, target 1" : "triangle, target -1"}: loss_of(model, [x], [${label}])`;
     this.graph.replaceChildren(html("p", { class: "caption" }, words), place);
     this.stepper = mountStepper(place, graph, { position: graph.steps.length - 1 });
     this.showRoot(this.stepper);

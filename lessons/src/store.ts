@@ -16,6 +16,7 @@ export interface Progress {
   quizzes: Record<string, number[]>; // the choices tried, in order
   predictions: Record<string, Record<string, string>>; // what was predicted, by node
   visited: Record<string, true>;
+  built?: { nodes: number; steps: number }; // by the learner's own class, in the figures that train
 }
 
 const EMPTY: Progress = { version: 1, exercises: {}, quizzes: {}, predictions: {}, visited: {} };
@@ -34,6 +35,12 @@ class Store extends EventTarget {
 
   exercise(name: string): ExerciseProgress {
     return (this.progress.exercises[name] ??= {});
+  }
+
+  /** Adds to what the learner's class has built. It is stored with the next change. */
+  count(nodes: number, steps: number): void {
+    const { built = { nodes: 0, steps: 0 } } = this.progress;
+    this.progress.built = { nodes: built.nodes + nodes, steps: built.steps + steps };
   }
 
   /** Call this after every change. */
@@ -68,7 +75,7 @@ function read(text: string | null): Progress | null {
     return null;
   }
   if (!isRecord(data) || data.version !== 1) return null;
-  const { exercises, quizzes, predictions, visited } = data;
+  const { exercises, quizzes, predictions, visited, built } = data;
   if (![exercises, quizzes, predictions, visited].every(isRecord)) return null;
   return {
     version: 1,
@@ -79,6 +86,7 @@ function read(text: string | null): Progress | null {
     quizzes: entries(quizzes, (each): each is number[] => Array.isArray(each) && each.every(Number.isInteger)),
     predictions: entries(predictions, (each): each is Record<string, string> => isRecord(each) && Object.values(each).every(isTextOrNothing)),
     visited: entries(visited, (each): each is true => each === true),
+    ...(isRecord(built) && Number.isInteger(built.nodes) && Number.isInteger(built.steps) && { built: { nodes: Number(built.nodes), steps: Number(built.steps) } }),
   };
 }
 

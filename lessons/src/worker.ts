@@ -64,6 +64,7 @@ async function load(buffer: SharedArrayBuffer | null): Promise<void> {
     python.setInterruptBuffer(interrupts);
   }
   for (const name of NEEDED) python.pyimport(name); // now, so that no check waits for it
+  python.runPython("import gc; gc.collect(); gc.freeze(); gc.set_threshold(50_000)"); // a step makes so many objects: sort them out once
 }
 
 function call({ id, module, name, args }: Incoming & { kind: "call" }): Outgoing {

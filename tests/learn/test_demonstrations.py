@@ -1,18 +1,16 @@
-"""The lessons' live parts: trainings agree with PyTorch, graphs with backward(), own classes with chainrule's."""
+"""The lessons' live parts: trainings agree with PyTorch, graphs with backward(), own programs with chainrule's."""
 
 import json
-from inspect import getsource
 from itertools import pairwise
 from random import Random
 
 import pytest
 import torch
+from learner import PROGRAM
 
-from chainrule import closures, data
+from chainrule import data
 from chainrule.learn import demonstrations
-from chainrule.learn.demonstrations import advance, layer_gradients, point_graph, start
-
-OWN = getsource(closures)
+from chainrule.learn.demonstrations import adjust, advance, layer_gradients, point_graph, start
 
 
 def begin(kind, **settings):
@@ -49,10 +47,15 @@ def torch_losses(inputs, targets, sizes, seed, lr, steps, zero):
     return losses
 
 
-@pytest.mark.parametrize("own", ["", OWN], ids=["chainrule", "own"])
+PROGRAMS = pytest.mark.parametrize(
+    "program", [None, PROGRAM, PROGRAM | {"engine": "chainrule"}], ids=["chainrule", "own", "own over chainrule"]
+)
+
+
+@PROGRAMS
 @pytest.mark.parametrize("zero", [True, False])
-def test_a_training_is_pytorchs(own, zero):
-    settings = {"hidden": [4, 4], "seed": 3, "lr": 0.02, "zero": zero, "own": own}
+def test_a_training_is_pytorchs(program, zero):
+    settings = {"hidden": [4, 4], "seed": 3, "lr": 0.02, "zero": zero, "program": program}
     found = after(begin("training", **settings)["name"], 8)
     points = data.four_points()
     expected = torch_losses(points.inputs, points.targets, [3, 4, 4, 1], 3, 0.02, 8, zero)
@@ -69,28 +72,28 @@ def test_a_forgotten_zero_is_trained_beside_the_right_way():
 
 
 def test_numbers_beyond_all_bounds_are_null_for_the_page():
-    text = advance(begin("comparison", lr=1e9, seeds=1)["name"], 20, 600.0)
+    text = advance(begin("comparison", lr=1e308, seeds=1)["name"], 20, 600.0)
     losses = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))["losses"]
     assert losses["relu"][0][-1] is None or losses["tanh"][0][-1] is None
 
 
 @pytest.mark.parametrize(
-    ("kind", "own"),
-    [("moons", ""), ("circles", ""), ("blobs", ""), pytest.param("moons", OWN, marks=pytest.mark.slow)],
-    ids=["moons", "circles", "blobs", "moons, own class"],
+    ("kind", "program"),
+    [("moons", None), ("circles", None), ("blobs", None), pytest.param("moons", PROGRAM, marks=pytest.mark.slow)],
+    ids=["moons", "circles", "blobs", "moons, own program"],
 )
-def test_the_playground_separates_its_points(kind, own):
-    begun = begin("playground", data=kind, n=30, own=own)
+def test_the_playground_separates_its_points(kind, program):
+    begun = begin("playground", data=kind, n=30, program=program, lr=0.01)
     assert all(abs(x) < 2 and abs(y) < 2 for x, y, _ in begun["points"])  # the plane that the page draws
     state = after(begun["name"], 150)
-    network = demonstrations._kept[begun["name"]].network
+    network = demonstrations._kept[begun["name"]].run.model
     assert state["steps"] == 150
     assert all((network([x, y]).data > 0) == (label > 0) for x, y, label in state["points"])
 
 
-@pytest.mark.parametrize("own", ["", OWN], ids=["chainrule", "own"])
-def test_the_graph_of_a_point_has_pytorchs_gradients(own):
-    begun = begin("playground", hidden=[3], own=own)
+@PROGRAMS
+def test_the_graph_of_a_point_has_pytorchs_gradients(program):
+    begun = begin("playground", hidden=[3], program=program)
     graph = json.loads(point_graph(begun["name"], 0.3, -0.7, -1))["graph"]
     grads = {node["name"]: float(node["grad"]["exact"]) for node in graph["nodes"] if node["grad"]}
     for step in graph["steps"]:
@@ -101,7 +104,7 @@ def test_the_graph_of_a_point_has_pytorchs_gradients(own):
     for p in (*weights, *biases):
         p.requires_grad_()
     hidden = torch.tanh(weights[0] @ torch.tensor([0.3, -0.7], dtype=torch.float64) + biases[0])
-    torch.relu(1 + (weights[1] @ hidden + biases[1])[0]).backward()
+    ((torch.tanh(weights[1] @ hidden + biases[1])[0] + 1) ** 2).backward()
     for depth, (w, b) in enumerate(zip(weights, biases, strict=True), 1):
         for i, row in enumerate(w.grad.tolist(), 1):
             assert grads[f"b{depth},{i}"] == pytest.approx(b.grad[i - 1].item(), abs=1e-12)
@@ -124,6 +127,44 @@ def test_sigmoids_let_gradients_vanish_and_he_weights_keep_relus_alive():
     relu = json.loads(layer_gradients(8, "relu", "he", 1))["layers"]
     assert sigmoid[0] < 1e-3 * sigmoid[-1]
     assert relu[0] > 1e-3 * relu[-1]
+
+
+def test_the_networks_of_lesson_11_are_the_learners_with_relu_for_tanh():
+    given = begin("comparison", seeds=2, lr=0.1, program=PROGRAM)
+    found = after(given["name"], 5)["losses"]
+    models = demonstrations._kept[given["name"]].by_activation["relu"]
+    points = data.xor()
+    targets = [2.0 * y - 1.0 for y in points.targets]
+    assert found["tanh"][1] == pytest.approx(torch_losses(points.inputs, targets, [2, 4, 1], 1, 0.1, 5, True))
+    hidden, last = models[0].model.layers[0].neurons[0], models[0].model.layers[1].neurons[0]
+    hidden.w[0].data, hidden.w[1].data, hidden.b.data = 2.0, -1.0, 0.5
+    assert [hidden([1.0, y]).data for y in (1.0, 5.0)] == [1.5, 0.0]
+    assert abs(last([100.0] * 4).data) <= 1.0
+
+
+def test_the_rate_and_the_points_change_without_a_restart():
+    begun = begin("playground", n=6, lr=0.0001, hidden=[2])
+    before = after(begun["name"], 3)
+    points = [[-1.0, 0.0, 1], [1.0, 0.0, -1]]
+    changed = json.loads(adjust(begun["name"], json.dumps({"lr": 0.2, "points": points})))
+    assert changed["steps"] == 3
+    assert changed["layers"] == before["layers"]
+    assert changed["points"] == points
+    assert after(begun["name"], 100)["loss"] < 0.05
+    assert adjust("long gone", "{}") == "null"
+
+
+def test_nodes_and_steps_are_counted():
+    begun = begin("training", data="xor", program=PROGRAM)
+    assert (begun["nodes"], begun["taken"]) == (0, 0)
+    demonstration = demonstrations._kept[begun["name"]]
+    own_class = demonstration.program.names["Value"]
+    made, init = [], own_class.__init__
+    own_class.__init__ = lambda self, *arguments: made.append(init(self, *arguments))
+    for _ in range(3):
+        demonstration.step()
+    assert len(made) > 100
+    assert (demonstration.work()["nodes"], demonstration.work()["taken"]) == (len(made), 3)
 
 
 def test_only_so_many_are_kept():

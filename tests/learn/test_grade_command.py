@@ -82,6 +82,26 @@ def test_passed_answers_are_used_in_later_ones(run, folder):
     assert json.loads(out)["results"][1]["output"].startswith("mine\n")
 
 
+def test_the_progress_that_the_page_saves_is_graded(run, folder):
+    add = EXERCISES["add"].solution + "\n    print('mine')"
+    exercises = {
+        "diamond": {"code": EXERCISES["diamond"].solution},
+        "add": {"code": "def _backward():\n    oops", "passed": add, "hints": 1},
+        "mul": {"code": EXERCISES["mul"].wrong[0].code},
+        "exp": {"hints": 2},
+    }
+    saved = {"version": 1, "exercises": exercises, "quizzes": {}, "predictions": {}, "visited": {}}
+    (folder / "progress.json").write_text(json.dumps(saved))
+    code, out, _ = run("grade", "progress.json")
+    results = {result["exercise"]: result for result in json.loads(out)["results"]}
+    assert (code, list(results)) == (1, ["add", "mul", "diamond"])  # in the course's order
+    assert [result["passed"] for result in results.values()] == [True, False, True]
+    assert results["mul"]["message"] == EXERCISES["mul"].wrong[0].message
+    assert results["diamond"]["output"].startswith("mine\n")
+    code, out, _ = run("grade", "progress.json", "--exercise", "add")
+    assert (code, len(json.loads(out)["results"])) == (0, 1)
+
+
 def test_ones_own_lessons(run, folder):
     (folder / "lessons").mkdir()
     (folder / "lessons" / "01-mine.md").write_text(LESSON)
@@ -103,6 +123,9 @@ BAD = {
     "an empty name": (["empty.py"], "there is no exercise ''"),
     "not text": (["binary.py", "--exercise", "add"], "binary.py: 'utf-8' codec"),
     "too large": (["large.py"], "larger than a megabyte"),
+    "not progress": (["other.json"], "other.json: it does not hold progress of the course"),
+    "progress of another course": (["foreign.json"], "foreign.json: there is no exercise 'dance'"),
+    "progress without the answer": (["progress.json", "--exercise", "mul"], "holds no answer to mul"),
     "no folder": (["a.py", "--lessons", "nope"], "there is no folder 'nope'"),
     "a bad lesson": (["a.py", "--lessons", "bad"], "01-bad.md, line 1: a lesson begins with front matter"),
     "more memory than there is": (["a.py", "--memory", "9" * 20], "is not in the range 64<=x<=1000000"),
@@ -120,6 +143,9 @@ def test_bad_input_is_told_in_a_line_or_two(run, folder, case):
     (folder / "empty.py").write_text("# exercise:\npass\n")
     (folder / "binary.py").write_bytes(b"\xff\xfe")
     (folder / "large.py").write_text("#" * 1_000_001)
+    (folder / "other.json").write_text('{"version": 1, "exercises": {"add": []}}')
+    (folder / "foreign.json").write_text('{"version": 1, "exercises": {"dance": {"code": "1"}}}')
+    (folder / "progress.json").write_text('{"version": 1, "exercises": {"add": {"code": "1"}, "mul": {"hints": 1}}}')
     (folder / "bad").mkdir()
     (folder / "bad" / "01-bad.md").write_text("Hello")
     arguments, message = BAD[case]

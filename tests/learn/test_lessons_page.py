@@ -5,134 +5,39 @@ course share one page. Tests of what may break a page open their own.
 """
 
 import json
-import os
 import re
 import textwrap
 import threading
-import time
 from contextlib import contextmanager
 
 import pytest
 
-from browser import stop_the_clock, watch
+from browser import stop_the_clock
 from chainrule.learn.course import Exercise, Quiz
-from chainrule.learn.lesson_files import load_course
 from chainrule.learn.server import make_server, site_folder
+from learner import OWN
+from lesson_pages import (
+    COURSE,
+    EXERCISES,
+    PATIENCE,
+    PLACES,
+    check,
+    exercise_called,
+    go,
+    have_passed,
+    open_exercise,
+    paste_code,
+    tab_of,
+    text_of,
+    type_code,
+    until,
+    wait_for_python,
+)
 from lesson_texts import DOUBLE
 from project import ROOT
 
 AXE = ROOT / "lessons" / "node_modules" / "axe-core" / "axe.min.js"
-COURSE = load_course()
-EXERCISES = list(COURSE.exercises.values())
 QUIZZES = [(lesson.id, block) for lesson in COURSE.lessons for block in lesson.blocks if isinstance(block, Quiz)]
-PLACES = ["", *(lesson.id for lesson in COURSE.lessons), "playground", "about"]
-PATIENCE = 90_000  # for Python to load on a busy machine, in milliseconds
-
-
-@pytest.fixture(scope="session")
-def site():
-    """The address of the site."""
-    try:
-        site_folder()
-    except FileNotFoundError as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(error))
-        pytest.skip(str(error))
-    server = make_server()
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@pytest.fixture(scope="module")
-def shared(chromium, site):
-    """One page, with Python ready, and the problems it has had."""
-    context = chromium.new_context(viewport={"width": 1200, "height": 900}, reduced_motion="reduce")
-    page = context.new_page()
-    page.set_default_timeout(20_000)
-    problems = []
-    watch(page, problems)
-    page.goto(site)
-    wait_for_python(page)
-    yield page, problems
-    context.close()
-
-
-@pytest.fixture
-def page(shared, site):
-    """The shared page, with nothing of other tests in it."""
-    page, problems = shared
-    page.goto(f"{site}#/about")
-    page.evaluate("localStorage.removeItem('chainrule-learn')")
-    page.evaluate("dispatchEvent(new StorageEvent('storage', { key: 'chainrule-learn' }))")
-    yield page
-    assert problems == []
-
-
-def until(page, condition, argument=None, patience=20_000):
-    """Wait until a condition, a function in JavaScript, holds. (The page's policy allows no `wait_for_function`.)"""
-    deadline = time.monotonic() + patience / 1000
-    while not page.evaluate(condition, argument):
-        assert time.monotonic() < deadline, f"waited in vain for {condition}"
-        page.wait_for_timeout(20)
-
-
-def wait_for_python(page):
-    page.wait_for_selector(".python[data-state=ready]", timeout=PATIENCE)
-
-
-def go(page, site, place):
-    page.goto(f"{site}#/{place}")
-    page.wait_for_selector("h1")
-
-
-def open_exercise(page, site, exercise):
-    """The part of the page that holds an exercise, its tab chosen."""
-    go(page, site, COURSE.lesson_of(exercise.name).id)
-    body = page.locator(f"[data-exercise='{exercise.name}']")
-    if not body.is_visible():
-        tab_of(page, body).click()
-    body.locator(".cm-content").first.click()
-    return body
-
-
-def tab_of(page, body):
-    panel = body.locator("xpath=ancestor::*[@role='tabpanel']")
-    return page.locator(f"[aria-controls='{panel.get_attribute('id')}']")
-
-
-def type_code(page, code):
-    """Key by key, as a learner would; the editor's own indentation is typed over."""
-    page.keyboard.press("Control+a")
-    page.keyboard.press("Delete")
-    for number, line in enumerate(code.splitlines()):
-        if number:
-            page.keyboard.press("Enter")
-            page.keyboard.press("Shift+Home")
-            page.keyboard.press("Delete")
-        page.keyboard.type(line)
-
-
-def paste_code(page, code):
-    page.keyboard.press("Control+a")
-    page.keyboard.insert_text(code)
-
-
-def text_of(body):
-    lines = body.locator(".editor .cm-line").all_text_contents()
-    return "\n".join(line.rstrip().replace("\u200b", "") for line in lines)
-
-
-def check(page, body, timeout=30_000):
-    """Check by the keyboard; 'right' or 'wrong'."""
-    status = body.locator(".exercise-status")
-    status.evaluate("element => element.removeAttribute('data-outcome')")
-    page.keyboard.press("Control+Enter")
-    until(page, "element => element.dataset.outcome", status.element_handle(), timeout)
-    return status.get_attribute("data-outcome")
 
 
 def bare(text):
@@ -198,10 +103,6 @@ def test_every_page_opens_and_its_live_parts_come_alive(page, site, place):
 
 
 # Feedback.
-
-
-def exercise_called(name):
-    return COURSE.exercises[name]
 
 
 def test_a_wrong_node_lights_up_in_the_learners_own_graph(page, site):
@@ -338,20 +239,6 @@ KILLERS = {
     "input": ("input('your name? ')", r"asks for input\(\)"),
     "postMessage": ("import js\njs.self.postMessage = None", r"_backward is missing"),
 }
-
-
-@pytest.fixture
-def own_page(open_page, site):
-    """A function that opens a fresh page of the site with Python ready."""
-
-    def open_one(address=site, **settings):
-        page = open_page(reduced_motion="reduce", **settings)
-        page.set_default_timeout(20_000)
-        page.goto(address)
-        wait_for_python(page)
-        return page
-
-    return open_one
 
 
 def everything_said(body):
@@ -590,9 +477,56 @@ def test_a_training_runs_with_the_learners_class(page, site):
     paste_code(page, add.solution)
     assert check(page, body) == "right"
     widget = find_widget(page, site, "training")
+    assert "add" not in widget.locator(".whose").get_attribute("data-lent").split()
     widget.get_by_role("button", name="Train").click()
-    said = reading(page, widget, "Your own class")
+    said = reading(page, widget, "After 50 steps")
     assert float(re.search(r"After 50 steps the loss is ([\d.e-]+)\.", said)[1]) < 0.1
+
+
+def first_loss(page, site):
+    """What the first training's chart says after one step, and whose code the page says it was."""
+    widget = find_widget(page, site, "training")
+    widget.get_by_role("button", name="Start over").click()
+    widget.get_by_role("button", name="One step").click()
+    chart = widget.locator(".chart")
+    until(page, "e => e.ariaLabel.includes('After 1 steps')", chart.element_handle(), PATIENCE)
+    said = float(re.search(r"it is ([\d.e-]+)", chart.get_attribute("aria-label"))[1])
+    return said, widget.locator(".whose").text_content().strip()
+
+
+def test_the_figures_run_the_learners_network_loss_and_loop_and_say_so(page, site):
+    lent, words = first_loss(page, site)
+    assert words == "Lent until you write it: Value, Neuron, Layer, MLP, loss_of and train."
+    own = OWN | {"loss": OWN["loss"].replace("return total", "return total * 2")}
+    have_passed(page, own)
+    doubled, words = first_loss(page, site)
+    assert words == "Every line that computes here is yours: Value, Neuron, Layer, MLP, loss_of and train."
+    assert doubled == pytest.approx(2 * lent, rel=1e-4)
+    have_passed(page, {name: own[name] for name in ("neuron", "layer", "loss")})
+    assert (
+        first_loss(page, site)[1] == "Yours: Neuron, Layer and loss_of. Lent until you write it: Value, MLP and train."
+    )
+
+
+def test_code_that_fails_is_lent_and_named(page, site):
+    lent, _ = first_loss(page, site)
+    have_passed(page, OWN | {"train": "def train(model, xs, ys, steps, rate):\n    return [1.0] * steps"})
+    loss, words = first_loss(page, site)
+    assert words.endswith("Lent because the program does not train with yours: train.")
+    assert loss == lent
+
+
+def test_the_playground_runs_the_learners_class_unless_told_otherwise(page, site):
+    have_passed(page, OWN)
+    go(page, site, "playground")
+    until(page, "document.querySelector('.playground').dataset.steps === '0'", patience=PATIENCE)
+    whose = page.locator(".playground .whose").first
+    assert whose.get_attribute("data-lent") == ""
+    page.get_by_role("button", name="One step").click()
+    until(page, "document.querySelector('.playground').dataset.steps === '1'", patience=PATIENCE)
+    until(page, "(JSON.parse(localStorage.getItem('chainrule-learn')).built?.nodes ?? 0) > 1000")
+    page.get_by_label("Gradients by").select_option("chainrule")
+    assert "by chainrule's Value" in whose.text_content()
 
 
 @pytest.mark.slow

@@ -4,7 +4,9 @@ import { Chart } from "../chart";
 import type { Course } from "../course";
 import { html, liveText, select, slider } from "../elements";
 import type { Live } from "../lesson";
+import { type Lent, ownProgram } from "../own_code";
 import { python } from "../python";
+import { Whose } from "../whose";
 import { Player } from "./player";
 
 interface State {
@@ -13,7 +15,7 @@ interface State {
 
 const SOLVED = 0.2; // of the squares' sum: every output is on the right side by far
 
-export function xorCompare(_: Course, attributes: Record<string, string>): Live {
+export function xorCompare(course: Course, attributes: Record<string, string>): Live {
   const most = Number(attributes.steps ?? 200);
   const seeds = Number(attributes.seeds ?? 8);
   let hidden = Number(attributes.hidden ?? 4);
@@ -25,6 +27,7 @@ export function xorCompare(_: Course, attributes: Record<string, string>): Live 
     curves: [...Array.from({ length: seeds }, () => ({ label: "tanh", colour: "data", faint: true })), ...Array.from({ length: seeds }, () => ({ label: "relu", colour: "grad", faint: true, dashed: true }))],
   });
   const reading = liveText("reading");
+  const whose = new Whose(course, () => ["tanh", "relu"]);
   const show = ({ losses }: State) => {
     const runs = [...losses.tanh, ...losses.relu];
     const solved = (all: number[][]) => all.filter((each) => (each.at(-1) ?? 1) < SOLVED).length;
@@ -36,7 +39,8 @@ export function xorCompare(_: Course, attributes: Record<string, string>): Live 
   const player = new Player<State>({
     words: "Train them all",
     kind: "comparison",
-    settings: () => ({ hidden, seeds, lr }),
+    settings: () => ({ hidden, seeds, lr, program: ownProgram(course) }),
+    whose,
     steps: ({ losses }) => losses.tanh[0].length,
     most,
     show,
@@ -45,7 +49,7 @@ export function xorCompare(_: Course, attributes: Record<string, string>): Live 
   });
   const size = slider({ label: "hidden neurons", min: 2, max: 8, step: 1, value: hidden }, (value) => ((hidden = value), player.restart()));
   return {
-    element: html("section", { class: "live widget", "data-widget": "xor-compare", "aria-label": "tanh and relu on xor" }, html("div", { class: "bar" }, player.button), chart.element, html("div", { class: "sliders" }, size.element), reading),
+    element: html("section", { class: "live widget", "data-widget": "xor-compare", "aria-label": "tanh and relu on xor" }, html("div", { class: "bar" }, player.button), chart.element, html("div", { class: "sliders" }, size.element), reading, whose.element, respelt()),
     destroy() {
       player.destroy();
       chart.destroy();
@@ -53,22 +57,30 @@ export function xorCompare(_: Course, attributes: Record<string, string>): Live 
   };
 }
 
-export function vanishing(_: Course, attributes: Record<string, string>): Live {
+/** How a neuron that says tanh becomes another. */
+export function respelt(): HTMLElement {
+  return html("p", { class: "whose" }, "The Neuron says ", html("code", {}, ".tanh()"), ". For another bend, the page runs it with that in the same place, in all layers but the last.");
+}
+
+export function vanishing(course: Course, attributes: Record<string, string>): Live {
   let depth = Number(attributes.depth ?? 6);
   let activation = attributes.activation ?? "sigmoid";
   let init = attributes.init ?? "uniform";
   const bars = html("div", { class: "bars", role: "img" });
   const reading = liveText("reading");
+  const whose = new Whose(course, () => ["tanh", activation]);
   let asked = 0;
   async function show(): Promise<void> {
     const id = ++asked;
-    const answer = await python.call("chainrule.learn.demonstrations", "layer_gradients", [depth, activation, init, 1]);
+    const answer = await python.call("chainrule.learn.demonstrations", "layer_gradients", [depth, activation, init, 1, JSON.stringify(ownProgram(course))]);
     if (id !== asked) return;
     if (answer.kind !== "done") {
       reading.textContent = answer.text;
       return;
     }
-    const { layers } = JSON.parse(answer.text) as { layers: number[] };
+    const { layers, ...lent } = JSON.parse(answer.text) as { layers: number[] } & Lent;
+    whose.tell(lent);
+    whose.write();
     const [least, largest] = [1e-8, Math.max(...layers, 1e-8)];
     const width = (size: number) => (100 * Math.max(0, Math.log10(Math.max(size, least) / least))) / Math.log10(Math.max(largest, 1) / least);
     bars.replaceChildren(
@@ -90,7 +102,10 @@ export function vanishing(_: Course, attributes: Record<string, string>): Live {
   reading.textContent = "The gradients appear when Python is ready.";
   const stopWaiting = python.whenReady(() => void show());
   return {
-    element: html("section", { class: "live widget", "data-widget": "vanishing", "aria-label": "Vanishing gradients" }, html("p", { class: "caption" }, "Mean size of the weights' gradients, layer by layer, before any training (logarithmic)"), controls, html("div", { class: "sliders" }, deep.element), bars, reading),
-    destroy: stopWaiting,
+    element: html("section", { class: "live widget", "data-widget": "vanishing", "aria-label": "Vanishing gradients" }, html("p", { class: "caption" }, "Mean size of the weights' gradients, layer by layer, before any training (logarithmic)"), controls, html("div", { class: "sliders" }, deep.element), bars, reading, whose.element),
+    destroy() {
+      whose.destroy();
+      stopWaiting();
+    },
   };
 }

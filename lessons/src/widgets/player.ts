@@ -2,11 +2,14 @@
 
 import { Demonstration } from "../demonstration";
 import { button } from "../elements";
+import type { Lent, Program } from "../own_code";
+import type { Whose } from "../whose";
 
 export interface PlayerOptions<State> {
   words: string; // on the button
   kind: string; // of the demonstration
-  settings: () => object;
+  settings: () => { program: Program | null };
+  whose: Whose;
   steps: (state: State) => number; // taken so far
   most: number;
   atATime?: number;
@@ -37,6 +40,7 @@ export class Player<State> {
   }
 
   destroy(): void {
+    this.options.whose.destroy();
     this.run.destroy();
   }
 
@@ -51,7 +55,11 @@ export class Player<State> {
   }
 
   private newRun(): Demonstration<State> {
-    const { kind, settings, show, say } = this.options;
-    return new Demonstration<State>(kind, settings, show, say);
+    const { kind, settings, show, say, whose } = this.options;
+    const tell = (state: State & Lent) => {
+      whose.tell(state);
+      show(state);
+    };
+    return new Demonstration<State>(kind, settings, tell, say);
   }
 }

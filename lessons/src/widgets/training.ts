@@ -4,7 +4,8 @@ import { Chart } from "../chart";
 import type { Course } from "../course";
 import { button, html, liveText, rateSlider, select, slider, spell } from "../elements";
 import type { Live } from "../lesson";
-import { ownCodes, ownSource } from "../own_code";
+import { ownProgram } from "../own_code";
+import { Whose } from "../whose";
 import { Player } from "./player";
 
 interface State {
@@ -21,16 +22,17 @@ export function training(course: Course, attributes: Record<string, string>): Li
   const chart = new Chart({ label: "Loss by training step", x: "step", y: "loss", curves: [{ label: "loss", colour: "grad" }] });
   const outputs = html("tbody", {});
   const reading = liveText("reading");
-  const who = () => (Object.keys(ownCodes()).length && course.templates?.Value ? " Your own class computed every gradient of it." : "");
+  const whose = new Whose(course);
   const show = ({ losses, outputs: found, targets }: State) => {
     chart.set([losses.map((_, i) => i), losses], losses.length ? `After ${losses.length} steps it is ${spell(losses.at(-1) ?? Number.NaN)}` : "Not begun.");
     outputs.replaceChildren(...targets.map((target, i) => html("tr", {}, html("th", { scope: "row" }, `example ${i + 1}`), html("td", {}, String(target)), html("td", {}, found.length ? (found[i] ?? 0).toFixed(3) : ""))));
-    if (losses.length >= most) reading.textContent = `After ${losses.length} steps the loss is ${spell(losses.at(-1) ?? Number.NaN)}.${who()}`;
+    if (losses.length >= most) reading.textContent = `After ${losses.length} steps the loss is ${spell(losses.at(-1) ?? Number.NaN)}.`;
   };
   const player = new Player<State>({
     words: "Train",
     kind: "training",
-    settings: () => ({ data, lr, seed, hidden: sizes(attributes.hidden), own: ownSource(course) }),
+    settings: () => ({ data, lr, seed, hidden: sizes(attributes.hidden), program: ownProgram(course) }),
+    whose,
     steps: ({ losses }) => losses.length,
     most,
     atATime: 2,
@@ -48,7 +50,7 @@ export function training(course: Course, attributes: Record<string, string>): Li
   const which = select("Data", [["four-points", "four points"], ["xor", "xor"]], data, (value) => ((data = value), player.restart()));
   const bar = html("div", { class: "bar" }, player.button, button("One step", () => void player.step()), button("Start over", () => player.restart()), which.element);
   return {
-    element: html("section", { class: "live widget", "data-widget": "training", "aria-label": "Train a network" }, bar, chart.element, controls, table, reading),
+    element: html("section", { class: "live widget", "data-widget": "training", "aria-label": "Train a network" }, bar, chart.element, controls, table, reading, whose.element),
     destroy() {
       player.destroy();
       chart.destroy();
@@ -69,6 +71,7 @@ export function forgottenZero(course: Course, attributes: Record<string, string>
   const chart = new Chart({ label: "Loss by training step, with and without zero_grad", x: "step", y: "loss", curves });
   const gradients = new Chart({ label: "The largest gradient by training step, with and without zero_grad", x: "step", y: "largest gradient", curves, height: 180 });
   const reading = liveText("reading");
+  const whose = new Whose(course);
   const show = ({ losses, largest }: Pair) => {
     const steps = losses[0].map((_, i) => i);
     const words = ([one, other]: number[][]) => `After ${steps.length} steps: ${spell(one.at(-1) ?? Number.NaN)} with, ${spell(other.at(-1) ?? Number.NaN)} without`;
@@ -81,7 +84,8 @@ export function forgottenZero(course: Course, attributes: Record<string, string>
   const player = new Player<Pair>({
     words: "Train both",
     kind: "forgotten-zero",
-    settings: () => ({ data: attributes.data ?? "four-points", lr, hidden: sizes(attributes.hidden), own: ownSource(course) }),
+    settings: () => ({ data: attributes.data ?? "four-points", lr, hidden: sizes(attributes.hidden), program: ownProgram(course) }),
+    whose,
     steps: ({ losses }) => losses[0].length,
     most,
     atATime: 1,
@@ -91,7 +95,7 @@ export function forgottenZero(course: Course, attributes: Record<string, string>
   });
   const rate = rateSlider(lr, 0.3, (value) => ((lr = value), player.restart()));
   return {
-    element: html("section", { class: "live widget", "data-widget": "forgotten-zero", "aria-label": "Forgotten zero_grad" }, html("div", { class: "bar" }, player.button), chart.element, gradients.element, html("div", { class: "sliders" }, rate.element), reading),
+    element: html("section", { class: "live widget", "data-widget": "forgotten-zero", "aria-label": "Forgotten zero_grad" }, html("div", { class: "bar" }, player.button), chart.element, gradients.element, html("div", { class: "sliders" }, rate.element), reading, whose.element, html("p", { class: "whose" }, "The loop that forgets is lent: nobody would write it on purpose.")),
     destroy() {
       player.destroy();
       chart.destroy();

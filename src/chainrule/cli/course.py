@@ -46,7 +46,7 @@ def learn(lessons: str | None, port: int, no_browser: bool) -> None:
 
 
 @click.command()
-@click.argument("submission", metavar="SUBMISSION.py")
+@click.argument("submission", metavar="SUBMISSION")
 @click.option("--exercise", default="", metavar="NAME", help="What the file answers, if it has no `# exercise: NAME`.")
 @click.option("--lesson", default="", metavar="ID", help="The lesson the exercise must be in, such as 03-closures.")
 @click.option("--lessons", "folder", metavar="DIR", help="Your own lessons, in place of chainrule's course.")
@@ -54,6 +54,8 @@ def learn(lessons: str | None, port: int, no_browser: bool) -> None:
 @option("--memory", 512, "Memory for each answer.", click.IntRange(64, 1_000_000), "MB")
 def grade(submission: str, exercise: str, lesson: str, folder: str | None, seconds: float, memory: int) -> int:
     """Grade a learner's file; prints one JSON object with a report for each answer.
+
+    The file is Python, or the progress that the course's page saves as JSON.
 
     Each answer runs in its own process, with limits against accidents: run strangers' code in a container. The exit
     code is 1 if an answer did not pass.
@@ -113,16 +115,41 @@ def _answers(course: Course, path: str, exercise: str, lesson: str) -> list[Answ
         raise BadInput(f"`--lesson` is {lesson!r}, which is not in the course: it has {', '.join(known)}")
     if lesson and not exercise and len(known[lesson]) == 1:
         exercise = known[lesson][0]
+    if path.endswith(".json"):
+        return _saved_answers(course, path, [exercise] if exercise else known.get(lesson, []))
+    with input_errors(f"{path}: "):
+        answers = read_answers(_text(path), exercise)
+    _check_known(course, path, answers)
+    for answer in answers:
+        if lesson and answer.name not in known[lesson]:
+            raise BadInput(f"exercise {answer.name!r} is not in lesson {lesson}: that has {', '.join(known[lesson])}")
+    return answers
+
+
+def _saved_answers(course: Course, path: str, wanted: list[str]) -> list[Answer]:
+    """The answers in a file of progress: those to the exercises that are wanted, or all."""
+    from chainrule.learn.submissions import read_progress
+
+    with input_errors(f"{path}: "):
+        answers = read_progress(_text(path), list(course.exercises))
+    _check_known(course, path, answers)
+    found = [answer for answer in answers if not wanted or answer.name in wanted]
+    if not found:
+        raise BadInput(f"{path} holds no answer to {', '.join(wanted) or 'any exercise'}")
+    return found
+
+
+def _text(path: str) -> str:
     if not os.path.isfile(path):
         raise BadInput(f"there is no file {path!r}")
     if os.path.getsize(path) > MOST_BYTES:
-        raise BadInput(f"{path!r} is larger than a megabyte: a submission is a short Python file")
-    with input_errors(f"{path}: "), open(path, encoding="utf-8-sig") as file:
-        answers = read_answers(file.read(), exercise)
+        raise BadInput(f"{path!r} is larger than a megabyte: a submission is a short Python file, or saved progress")
+    with open(path, encoding="utf-8-sig") as file:
+        return file.read()
+
+
+def _check_known(course: Course, path: str, answers: list[Answer]) -> None:
     for answer in answers:
         if answer.name not in course.exercises:
             exercises = ", ".join(course.exercises)
             raise BadInput(f"{path}: there is no exercise {answer.name!r}; the course has {exercises}")
-        if lesson and answer.name not in known[lesson]:
-            raise BadInput(f"exercise {answer.name!r} is not in lesson {lesson}: that has {', '.join(known[lesson])}")
-    return answers

@@ -1,8 +1,8 @@
 """What the interactive figures of the lessons compute: training runs that advance step by step, and layer gradients.
 
 The page calls these functions, JSON in and JSON out; it only draws. `start` creates a demonstration and keeps it,
-`advance` runs it for a number of steps or seconds and returns its state. If a demonstration takes `own`, the source of
-a learner's class, that class replaces chainrule's.
+`advance` runs it for a number of steps or seconds and returns its state, `adjust` changes its settings while it runs.
+Networks, losses and loops are the learner's own, as `own_program` puts them together from the setting `program`.
 """
 
 from __future__ import annotations
@@ -10,209 +10,208 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from math import sqrt
 from random import Random
 from typing import Any
 
-from chainrule import data, losses, nn, optim
+from chainrule import data
 from chainrule.core.value import Value
-from chainrule.learn.explaining import FILE
 from chainrule.learn.graphs import describe as describe_own
+from chainrule.learn.own_program import Program, assemble
 from chainrule.stepping.steps import describe
 
-Neuron = Callable[[Sequence[Any]], Any]
 MOST_KEPT = 12  # demonstrations; older ones belong to pages long gone
 
 
-class Network:
-    """Layers of neurons over any class of Value: their weights and bias, and functions that compute their outputs."""
+class Run:
+    """A network, and the examples that it learns one step at a time."""
 
-    def __init__(self, layers: list[list[tuple[list[Any], Any]]], neurons: Sequence[Sequence[Neuron]]) -> None:
-        self.layers, self.neurons = layers, neurons
+    def __init__(
+        self, program: Program, examples: data.Dataset, hidden: Sequence[int], activation: str = "tanh", seed: int = 1
+    ) -> None:
+        self.program = program
+        self.model = program.network([len(examples.inputs[0]), *hidden, 1], activation, seed)
+        self.losses: list[float] = []
+        self.largest: list[float] = []  # gradient of each step
+        self.nodes = 0  # made in all steps
+        self.learn(examples)
 
-    def parameters(self) -> list[Any]:
-        return [p for layer in self.layers for weights, bias in layer for p in (*weights, bias)]
+    def learn(self, examples: data.Dataset) -> None:
+        """Go on with these examples."""
+        self.xs, self.ys = examples.inputs, [float(y) for y in examples.targets]
+        self.nodes_per_step = _count(self.loss()) - len(self.model.parameters())
 
-    def by_layer(self, x: Sequence[Any]) -> list[list[Any]]:
-        """The output of every neuron."""
-        found: list[list[Any]] = []
-        for layer in self.neurons:
-            x = [neuron(x) for neuron in layer]
-            found.append(list(x))
-        return found
+    def loss(self) -> Any:
+        """The loss of all examples, a node."""
+        return self.program.loss_of(self.model, self.xs, self.ys)
 
-    def __call__(self, x: Sequence[Any]) -> Any:
-        return self.by_layer(x)[-1][0]
+    def step(self, rate: float, zero: bool = True) -> None:
+        """One step of the learner's loop; without `zero`, of a loop that never resets the gradients."""
+        before = [p.data for p in self.model.parameters()]
+        self.losses.append(self.program.train_once(self.model, self.xs, self.ys, rate) if zero else self._forget(rate))
+        moved = (abs(p.data - old) for p, old in zip(self.model.parameters(), before, strict=True))
+        self.largest.append(max(moved) / rate)  # loops may leave zeros in `grad`
+        self.nodes += self.nodes_per_step
 
+    def _forget(self, rate: float) -> float:
+        loss = self.loss()
+        loss.backward()
+        for parameter in self.model.parameters():
+            parameter.data -= rate * parameter.grad
+        return float(loss.data)
 
-def _random_network(
-    make: Callable[[float], Any], sizes: Sequence[int], activation: str, output: str, rng: Random
-) -> Network:
-    """A network of Values that `make` creates."""
-
-    def neuron(nin: int) -> tuple[list[Any], Any]:
-        return [make(rng.uniform(-1.0, 1.0)) for _ in range(nin)], make(0.0)
-
-    layers = [[neuron(nin) for _ in range(nout)] for nin, nout in pairwise(sizes)]
-    names = zip(layers, [activation] * (len(sizes) - 2) + [output], strict=True)
-    return Network(layers, [[_neuron(*parts, _ACTIVATIONS[name]) for parts in layer] for layer, name in names])
-
-
-def _neuron(weights: list[Any], bias: Any, activate: Callable[[Any], Any]) -> Neuron:
-    return lambda x: activate(sum((w * xi for w, xi in zip(weights, x, strict=True)), start=bias))
-
-
-_ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
-    "linear": lambda x: x,
-    "relu": lambda x: x.relu(),
-    "sigmoid": lambda x: ((x * 0.5).tanh() + 1.0) * 0.5,  # made of ops that every class has
-    "tanh": lambda x: x.tanh(),
-}
+    def outputs(self) -> list[float]:
+        """What the network says to each example."""
+        return [float(self.model(x).data) for x in self.xs]
 
 
-def _descend(loss: Any, parameters: Sequence[Any], lr: float, zero: bool = True) -> None:
-    """One step of gradient descent. Without `zero`, the new gradients are added to the old ones."""
-    if zero:
-        for parameter in parameters:
-            parameter.grad = 0.0
-    loss.backward()
-    for parameter in parameters:
-        parameter.data -= lr * parameter.grad
+def _count(root: Any) -> int:
+    """The number of nodes below `root`, with itself."""
+    seen, pending = {id(root)}, [root]
+    while pending:
+        fresh = [node for node in pending.pop()._prev if id(node) not in seen]
+        seen.update(map(id, fresh))
+        pending += fresh
+    return len(seen)
 
 
-class Training:
-    """Gradient descent on the lecture's four points, or on xor, with any class of Value that has + * ** and tanh.
+class Demonstration:
+    """What all of them have: the settings, and the program that they run."""
+
+    def __init__(self, settings: dict[str, Any], activations: Sequence[str] = ("tanh",)) -> None:
+        self.settings = settings
+        self.program = assemble(settings.get("program"), activations)
+
+    @property
+    def runs(self) -> list[Run]:
+        raise NotImplementedError
+
+    @property
+    def rate(self) -> float:
+        return float(self.settings.get("lr", 0.05))
+
+    def adjust(self, settings: dict[str, Any]) -> None:
+        """New settings, from the next step on."""
+        self.settings = self.settings | settings
+
+    def step(self) -> None:
+        for run in self.runs:
+            run.step(self.rate)
+
+    def work(self) -> dict[str, Any]:
+        """What ran: how many nodes it has made in how many steps, and what of the program is lent."""
+        nodes, taken = sum(run.nodes for run in self.runs), sum(len(run.losses) for run in self.runs)
+        return {"nodes": nodes, "taken": taken, "lent": self.program.lent, "failing": self.program.failing}
+
+
+class Training(Demonstration):
+    """Gradient descent on the lecture's four points, or on xor.
 
     Without `zero`, gradients accumulate over all steps, as they do if you forget to reset them.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        make = _own_class(settings.get("own", ""))
-        self.examples = _EXAMPLES[settings.get("data", "four-points")]()
-        self.lr = float(settings.get("lr", 0.05))
-        self.zero = bool(settings.get("zero", True))
-        sizes = [len(self.examples.inputs[0]), *map(int, settings.get("hidden", [4, 4])), 1]
-        self.network = _random_network(make, sizes, "tanh", "tanh", Random(int(settings.get("seed", 1))))
-        self.losses: list[float] = []
-        self.largest: list[float] = []  # gradient of each step
-        self.outputs: list[float] = []
+        super().__init__(settings)
+        examples = _EXAMPLES[settings.get("data", "four-points")]()
+        hidden = [int(n) for n in settings.get("hidden", [4, 4])]
+        self.run = Run(self.program, examples, hidden, seed=int(settings.get("seed", 1)))
+
+    @property
+    def runs(self) -> list[Run]:
+        return [self.run]
 
     def step(self) -> None:
-        outputs = [self.network(x) for x in self.examples.inputs]
-        errors = ((y + -target) ** 2 for y, target in zip(outputs, self.examples.targets, strict=True))
-        loss: Any = sum(errors, start=0.0)
-        parameters = self.network.parameters()
-        _descend(loss, parameters, self.lr, self.zero)
-        self.largest.append(max(abs(float(parameter.grad)) for parameter in parameters))
-        self.losses.append(float(loss.data))
-        self.outputs = [float(y.data) for y in outputs]
+        self.run.step(self.rate, bool(self.settings.get("zero", True)))
 
     def state(self) -> dict[str, Any]:
-        return {"losses": self.losses, "outputs": self.outputs, "targets": self.examples.targets}
+        outputs = self.run.outputs() if self.run.losses else []
+        return {"losses": self.run.losses, "outputs": outputs, "targets": self.run.ys}
 
 
-class ForgottenZero:
+class ForgottenZero(Demonstration):
     """Two training runs from the same start; the second never resets its gradients."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self.runs = [Training(settings | {"zero": zero}) for zero in (True, False)]
+        super().__init__(settings)
+        self.trainings = [Training(settings | {"zero": zero}) for zero in (True, False)]
+
+    @property
+    def runs(self) -> list[Run]:
+        return [training.run for training in self.trainings]
 
     def step(self) -> None:
-        for run in self.runs:
-            run.step()
+        for training in self.trainings:
+            training.step()
 
     def state(self) -> dict[str, Any]:
         return {"losses": [run.losses for run in self.runs], "largest": [run.largest for run in self.runs]}
 
 
-class Comparison:
+class Comparison(Demonstration):
     """The same network with two activations on xor, from several starts each."""
 
+    ACTIVATIONS = ("tanh", "relu")
+
     def __init__(self, settings: dict[str, Any]) -> None:
-        self.examples = data.xor()
-        hidden, seeds = int(settings.get("hidden", 4)), int(settings.get("seeds", 8))
-        self.lr = float(settings.get("lr", 0.1))
-        self.models = {
-            activation: [nn.MLP(2, [hidden, 1], activation=activation, rng=seed) for seed in range(seeds)]
-            for activation in ("tanh", "relu")
+        super().__init__(settings, self.ACTIVATIONS)
+        hidden, seeds = int(settings.get("hidden", 4)), range(int(settings.get("seeds", 8)))
+        self.by_activation = {
+            name: [Run(self.program, _EXAMPLES["xor"](), [hidden], name, seed) for seed in seeds]
+            for name in self.ACTIVATIONS
         }
-        self.losses: dict[str, list[list[float]]] = {name: [[] for _ in range(seeds)] for name in self.models}
 
-    def step(self) -> None:
-        for activation, models in self.models.items():
-            for model, history in zip(models, self.losses[activation], strict=True):
-                loss = losses.sum_of_squares([model(x) for x in self.examples.inputs], self.examples.targets)
-                _descend(loss, model.parameters(), self.lr)
-                history.append(loss.data)
+    @property
+    def runs(self) -> list[Run]:
+        return [run for runs in self.by_activation.values() for run in runs]
 
     def state(self) -> dict[str, Any]:
-        return {"losses": self.losses}
+        return {"losses": {name: [run.losses for run in runs] for name, runs in self.by_activation.items()}}
 
 
-class Playground:
-    """A network that separates points of two classes, -1 and 1, by hinge loss on small batches, with Adam."""
+class Playground(Demonstration):
+    """A network that separates points of two classes, -1 and 1. Half of the points are held back as a test."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self.points = _points(settings)
-        self.rng = Random(int(settings.get("seed", 1)))
-        sizes = [2, *(int(n) for n in settings.get("hidden", [6, 6])), 1]
-        activation, own = str(settings.get("activation", "tanh")), settings.get("own", "")
-        if own:
-            self.network = _random_network(_own_class(own), sizes, activation, "linear", self.rng)
-        else:
-            made = [layer.neurons for layer in nn.MLP(2, sizes[1:], activation=activation, rng=self.rng).layers]
-            self.network = Network([[(neuron.w, neuron.b) for neuron in layer] for layer in made], made)
-        for depth, layer in enumerate(self.network.layers, 1):
-            for i, (weights, bias) in enumerate(layer, 1):
-                bias.label = f"b{depth},{i}"
-                for k, weight in enumerate(weights, 1):
+        self.activation = str(settings.get("activation", "tanh"))
+        super().__init__(settings, [self.activation])
+        points, self.test = _points(settings)
+        hidden = [int(n) for n in settings.get("hidden", [6, 6])]
+        self.run = Run(self.program, points, hidden, self.activation, int(settings.get("seed", 1)))
+        for depth, layer in enumerate(self.run.model.layers, 1):
+            for i, neuron in enumerate(layer.neurons, 1):
+                neuron.b.label = f"b{depth},{i}"
+                for k, weight in enumerate(neuron.w, 1):
                     weight.label = f"w{depth},{i},{k}"
-        self.twins = [Value(p.data) for p in self.network.parameters()]  # Adam takes chainrule's Values only
-        self.optimizer = optim.Adam(self.twins, lr=float(settings.get("lr", 0.03)))
-        self.batch = int(settings.get("batch", 20))
-        self.steps, self.loss = 0, float("nan")
-        self.queue: list[data.Dataset] = []
 
-    def step(self) -> None:
-        if not self.queue:
-            self.queue = data.batches(self.points, self.batch, self.rng)
-        batch = self.queue.pop()
-        parameters = self.network.parameters()
-        for parameter in parameters:
-            parameter.grad = 0.0
-        total: Any = sum((_hinge(self.network(x), y) for x, y in batch), start=0.0) * (1.0 / len(batch))
-        total.backward()
-        for twin, parameter in zip(self.twins, parameters, strict=True):
-            twin.grad = float(parameter.grad)
-        self.optimizer.step()
-        for twin, parameter in zip(self.twins, parameters, strict=True):
-            parameter.data = twin.data
-        self.steps += 1
-        self.loss = total.data if self.steps == 1 else 0.9 * self.loss + 0.1 * total.data
+    @property
+    def runs(self) -> list[Run]:
+        return [self.run]
+
+    def adjust(self, settings: dict[str, Any]) -> None:
+        super().adjust(settings)
+        points, self.test = _points(self.settings)
+        self.run.learn(points)
 
     def state(self) -> dict[str, Any]:
-        layers = [[[*(w.data for w in weights), b.data] for weights, b in layer] for layer in self.network.layers]
-        points = [[*x, y] for x, y in self.points]
-        return {"steps": self.steps, "loss": self.loss if self.steps else None, "layers": layers, "points": points}
+        neurons = [[[*(w.data for w in n.w), n.b.data] for n in layer.neurons] for layer in self.run.model.layers]
+        points = [[*x, y] for x, y in zip(self.run.xs, self.run.ys, strict=True)]
+        losses = self.run.losses
+        loss = losses[-1] / len(points) if losses else None
+        return {"steps": len(losses), "loss": loss, "layers": neurons, "points": points, "test": self.test}
 
     def graph(self, x: Sequence[float], target: float) -> dict[str, Any]:
         """The loss of one point, with every gradient, as the stepper shows it. Training is not affected."""
-        make = type(self.network.parameters()[0])
-        inputs = [make(number) for number in x]
-        for i, value in enumerate(inputs, 1):
+        model, make = self.run.model, type(self.run.model.parameters()[0])
+        values = [make(number) for number in x]
+        for i, value in enumerate(values, 1):
             value.label = f"x{i}"
-        found = self.network.by_layer(inputs)
-        for depth, layer in enumerate(found, 1):
-            for i, value in enumerate(layer, 1):
-                value.label = "score" if depth == len(found) else f"h{depth},{i}"
-        loss = _hinge(found[-1][0], target)
+        for depth, layer in enumerate(model.layers, 1):
+            values = layer(values)
+            for i, value in enumerate(values, 1):
+                value.label = "score" if layer is model.layers[-1] else f"h{depth},{i}"
+        loss = self.program.loss_of(lambda _: values[0], [x], [target])
         loss.label = "loss"
         return describe(loss) if isinstance(loss, Value) else describe_own(loss)
-
-
-def _hinge(score: Any, target: float) -> Any:
-    """max(0, 1 - target * score)."""
-    return (score * -float(target) + 1.0).relu()
 
 
 _KINDS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -236,7 +235,7 @@ def start(kind: str, settings: str) -> str:
     _kept[name] = demonstration = _KINDS[kind](json.loads(settings))
     while len(_kept) > MOST_KEPT:
         del _kept[next(iter(_kept))]
-    return _json({"name": name, **demonstration.state()})
+    return _json({"name": name, **demonstration.work(), **demonstration.state()})
 
 
 def advance(name: str, steps: int, seconds: float) -> str:
@@ -255,7 +254,20 @@ def advance(name: str, steps: int, seconds: float) -> str:
         demonstration.step()
         if time.monotonic() > end:
             break
-    return _json(demonstration.state())
+    return _json(demonstration.work() | demonstration.state())
+
+
+def adjust(name: str, settings: str) -> str:
+    """Change settings of a demonstration, such as its rate, without starting over; null if it is no longer kept.
+
+    >>> name = json.loads(start("training", '{"data": "xor"}'))["name"]
+    >>> json.loads(adjust(name, '{"lr": 0.2}'))["losses"]
+    []
+    """
+    if (demonstration := _kept.get(name)) is None:
+        return "null"
+    demonstration.adjust(json.loads(settings))
+    return _json(demonstration.work() | demonstration.state())
 
 
 def point_graph(name: str, x: float, y: float, target: float) -> str:
@@ -268,13 +280,26 @@ def point_graph(name: str, x: float, y: float, target: float) -> str:
         return json.dumps({"error": str(error)})
 
 
-def layer_gradients(depth: int, activation: str, init: str, seed: int) -> str:
+def layer_gradients(depth: int, activation: str, init: str, seed: int, program: str = "null") -> str:
     """The mean absolute gradient of each layer's weights, in an untrained network with `depth` hidden layers."""
-    model = nn.MLP(2, [4] * depth + [1], activation=activation, init=init, rng=seed)
+    own = assemble(json.loads(program), [activation])
     points = data.moons(n=12, seed=0)
-    losses.mean_square([model(x) for x in points.inputs], points.targets).backward()
-    sizes = [[abs(w.grad) for neuron in layer.neurons for w in neuron.w] for layer in model.layers]
-    return _json({"layers": [sum(layer) / len(layer) for layer in sizes]})
+    run = Run(own, points, [4] * depth, activation, seed)
+    for layer in run.model.layers:
+        for neuron in layer.neurons:
+            for weight in neuron.w:
+                weight.data *= _SPREAD[init](len(neuron.w), len(layer.neurons))
+    run.loss().backward()
+    sizes = [[abs(w.grad) for neuron in layer.neurons for w in neuron.w] for layer in run.model.layers]
+    layers = [sum(layer) / len(layer) / len(points) for layer in sizes]
+    return _json({"layers": layers, "lent": own.lent, "failing": own.failing})
+
+
+_SPREAD: dict[str, Callable[[int, int], float]] = {  # by inputs and outputs, for weights drawn from -1 to 1
+    "uniform": lambda nin, nout: 1.0,
+    "xavier": lambda nin, nout: sqrt(6.0 / (nin + nout)),
+    "he": lambda nin, nout: sqrt(6.0 / nin),
+}
 
 
 def _json(state: dict[str, Any]) -> str:
@@ -285,23 +310,20 @@ def _json(state: dict[str, Any]) -> str:
         return json.dumps(json.loads(json.dumps(state), parse_constant=lambda _: None))
 
 
-def _own_class(source: str) -> Callable[[float], Any]:
-    """The class `Value` from a learner's source; without a source, chainrule's."""
-    if not source:
-        return Value
-    names: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(source, FILE, "exec"), names)
-    made: Callable[[float], Any] = names["Value"]
-    return made
+Point = list[float]  # x, y and the class, -1 or 1
 
 
-def _points(settings: dict[str, Any]) -> data.Dataset:
+def _points(settings: dict[str, Any]) -> tuple[data.Dataset, list[Point]]:
+    """The points to learn, and as many to test; of points that were drawn by hand, none are kept back."""
     if drawn := settings.get("points"):
-        return data.Dataset([[float(x), float(y)] for x, y, _ in drawn], [int(label) for _, _, label in drawn])
-    kind, n, seed = str(settings.get("data", "moons")), int(settings.get("n", 80)), int(settings.get("seed", 1))
+        return data.Dataset([[float(x), float(y)] for x, y, _ in drawn], [int(label) for _, _, label in drawn]), []
+    kind, n, seed = str(settings.get("data", "moons")), int(settings.get("n", 40)), int(settings.get("seed", 1))
     if kind not in _POINTS:
         raise ValueError(f"`data` must be moons, circles, spirals, blobs or xor, got {kind!r}")
-    return _POINTS[kind](n, float(settings.get("noise", 0.1)), seed)
+    both = _POINTS[kind](2 * n, float(settings.get("noise", 0.1)), seed)
+    order = Random(seed).sample(range(len(both)), len(both))
+    learn, test = ([both[i] for i in half] for half in (order[:n], order[n:]))
+    return data.Dataset([x for x, _ in learn], [y for _, y in learn]), [[*x, y] for x, y in test]
 
 
 def _moved(points: data.Dataset, right: float, up: float, wider: float, taller: float) -> data.Dataset:

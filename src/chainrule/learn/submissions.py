@@ -1,5 +1,7 @@
 """Grades a learner's file, in which a line `# exercise: NAME` says which exercise the code below it answers.
 
+The file of progress that the page saves can be graded as well: it holds the answers by name.
+
 Each answer runs in a new Python in a scratch folder, within the limits of `confinement`. That Python is this module,
 run with `-m`: a task comes in, a transcript goes out. The answer controls everything in its process, so nothing is
 decided there: it is not told what is expected, and what comes back is compared here with what the solution's run had.
@@ -64,6 +66,26 @@ def read_answers(text: str, name: str = "") -> list[Answer]:
     ends = [number for number, _ in marked[1:]] + [len(lines)]
     spans = zip(marked, ends, strict=True)
     return [Answer(own, "".join(lines[number + 1 : end]), number + 2) for (number, own), end in spans]
+
+
+def read_progress(text: str, order: Sequence[str]) -> list[Answer]:
+    """The answers in a file of progress that the course's page saved, in the order of the exercises.
+
+    Of each exercise this is the code that passed last, on which later exercises build; else what is in the editor.
+
+    >>> read_progress('{"version": 1, "exercises": {"add": {"code": "pass", "passed": "x = 1"}}}', ["add"])
+    [Answer(name='add', code='x = 1', line=1)]
+    """
+    try:
+        found = json.loads(text)
+        kept = {name: entry.get("passed", entry.get("code")) for name, entry in found["exercises"].items()}
+        if found["version"] != 1 or not all(code is None or isinstance(code, str) for code in kept.values()):
+            raise ValueError
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ValueError("it does not hold progress of the course: save it on the page `About, progress`") from None
+    places = {name: place for place, name in enumerate(order)}
+    names = sorted(kept, key=lambda name: places.get(name, len(places)))
+    return [Answer(name, code, 1) for name in names if (code := kept[name]) is not None]
 
 
 def _check_markers(lines: Sequence[str], marked: Sequence[tuple[int, str]], name: str) -> None:
