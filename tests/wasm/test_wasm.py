@@ -10,6 +10,7 @@ from hypothesis import given, settings
 import chainrule
 from chainrule import Value, data, losses, nn, ops, optim
 from chainrule.wasm import to_wasm
+from chainrule.wasm.elementary import FUNCTIONS
 from chainrule.wasm.rules import COMPARISONS, INSTRUCTIONS
 from expressions import programs, run
 from op_samples import TABLE, samples
@@ -73,6 +74,22 @@ def test_every_op_and_its_derivatives(row, host):
         else:
             assert ran.results == pytest.approx([result], rel=1e-14, abs=1e-300), numbers
             assert ran.gradient == pytest.approx(gradient, rel=1e-13, abs=1e-15), numbers
+
+
+def any_float(rng):
+    """Of any size, or of the usual one."""
+    usual = rng.uniform(-3, 3), rng.uniform(0, 1), rng.uniform(-800, 800)
+    (wild,) = struct.unpack("<d", rng.randbytes(8))
+    return rng.choice([*usual, wild, wild, rng.choice(SPECIAL)])
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_elementary_functions_are_the_same_in_python(function, host):
+    row, rng = TABLE[function.__name__], random.Random(function.__name__)
+    inputs = [Value(0.5) for _ in range(row.arity)]
+    numbers = [[any_float(rng) for _ in inputs] for _ in range(3000)]
+    ran = host.run(to_wasm(row(*inputs), inputs=inputs), numbers)
+    assert bits(ran.results) == bits([function(*given) for given in numbers])
 
 
 EXACT_ROWS = [row for row in TABLE.values() if is_exact(row)]

@@ -1,7 +1,7 @@
 """Functions of numbers, written in plain Python, as WebAssembly.
 
 `elementary` has the elementary functions in a small part of Python: floats, tuples of them, arithmetic, `if`, `while`
-and calls. So they can be read, tested and traced in Python; here their syntax trees become instructions.
+and calls. So they can be read and tested in Python; here their syntax trees become instructions.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import ast
 import inspect
 import struct
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-from chainrule.wasm import elementary
 from chainrule.wasm import encoding as e
+from chainrule.wasm.elementary import MODULES
 
 SIGNS: dict[type, bytes] = {ast.Add: b"\xa0", ast.Sub: b"\xa1", ast.Mult: b"\xa2", ast.Div: b"\xa3"}
 COMPARISONS: dict[type, bytes] = {
@@ -51,21 +52,23 @@ class Library:
     def table(self, name: str) -> int:
         """The address of a table."""
         if name not in self._tables:
-            numbers: tuple[float, ...] = getattr(elementary, name)
+            numbers: tuple[float, ...] = _constants()[name]
             self._tables[name] = self.room(len(numbers))
             self.module.data[self._tables[name]] = struct.pack(f"<{len(numbers)}d", *numbers)
         return self._tables[name]
 
 
-_trees: dict[str, ast.FunctionDef] = {}
-
-
+@cache
 def _definitions() -> dict[str, ast.FunctionDef]:
-    """The functions of `elementary`, by name."""
-    if not _trees:
-        tree = ast.parse(inspect.getsource(elementary))
-        _trees.update({node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)})
-    return _trees
+    """The elementary functions, and those that they call, by name."""
+    statements = [node for module in MODULES for node in ast.parse(inspect.getsource(module)).body]
+    return {node.name: node for node in statements if isinstance(node, ast.FunctionDef)}
+
+
+@cache
+def _constants() -> dict[str, Any]:
+    """The numbers and tables that they use, by name."""
+    return {name: found for module in MODULES for name, found in vars(module).items() if name.isupper()}
 
 
 def _count_results(tree: ast.FunctionDef) -> int:
@@ -123,7 +126,7 @@ class _Translation:
             case ast.Name(name) if name in self.locals:
                 return e.get(self.locals[name])
             case ast.Name(name):
-                return e.f64(getattr(elementary, name))
+                return e.f64(_constants()[name])
             case ast.BinOp(left, sign, right) if type(sign) in SIGNS:
                 return self.number(left) + self.number(right) + SIGNS[type(sign)]
             case ast.UnaryOp(ast.USub(), operand):
@@ -134,7 +137,7 @@ class _Translation:
                 place = self.number(index) + e.I32_OF_F64 + e.i32(8) + e.I32_MUL
                 return place + e.load(self.library.table(table))
             case ast.Call(ast.Name("horner"), [x, ast.Name(table)]):
-                return self.horner(x, getattr(elementary, table))
+                return self.horner(x, _constants()[table])
             case ast.Call(ast.Name(name), arguments):
                 code = PRIMITIVES.get(name) or e.call(self.library.number(name))
                 return b"".join(map(self.number, arguments)) + code

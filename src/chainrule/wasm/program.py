@@ -112,7 +112,7 @@ class WasmProgram:
         return self._module.add(e.Function(e.I32 * 2, result if sums else b"", body, e.I32 * 2 + e.F64, name))
 
     def _export_train(self, step: int) -> None:
-        """A loop of steps. Turn t takes batch t, modulo the batches there are, and row t of the scalars, or the last."""
+        """A loop of steps. Turn t takes batch t, modulo the batches there are, and row t of the scalars or the last."""
         rows, size, turn, times, end, total = range(6)
         batch = e.get(turn) + e.get(rows) + e.get(size) + e.I32_DIV + e.I32_REM + e.get(size) + e.I32_MUL
         last = e.i32(len(self._scalars) - 1)
