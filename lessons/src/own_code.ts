@@ -36,9 +36,9 @@ export interface Lent {
   failing: string[];
 }
 
-/** The learner's program; null in a course that has none. */
-export function ownProgram(course: Course, engine = "own"): Program | null {
-  const template = course.templates?.Training;
+/** The learner's program, by the name of its template; null in a course that has none. */
+export function ownProgram(course: Course, engine = "own", name = "Training"): Program | null {
+  const template = course.templates?.[name];
   return template ? { template, own: ownCodes(), lent: solutions(course), engine } : null;
 }
 

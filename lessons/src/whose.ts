@@ -16,6 +16,7 @@ export class Whose {
     private readonly course: Course,
     private readonly activations: () => string[] = () => ["tanh"],
     private readonly engine: () => string = () => "own",
+    private readonly template = "Training",
   ) {
     store.addEventListener("change", this.show);
     this.write();
@@ -35,7 +36,7 @@ export class Whose {
   write(): void {
     const { templates } = this.course;
     const inValue = new Set(slotsOf(templates?.Value));
-    const used = slotsOf(templates?.Training).filter((name) => !ACTIVATIONS.includes(name) || this.activations().includes(name));
+    const used = slotsOf(templates?.[this.template]).filter((name) => !ACTIVATIONS.includes(name) || this.activations().includes(name));
     const parts = this.engine() === "own" ? used : used.filter((name) => !inValue.has(name));
     const own = ownCodes();
     const lent = parts.filter((name) => !(name in own) && !this.failing.includes(name));

@@ -230,9 +230,9 @@ def course():
     return load_course()
 
 
-def test_there_are_thirteen_lessons(course):
-    assert len(course.lessons) == 13
-    assert [lesson.id[:2] for lesson in course.lessons] == [f"{k:02}" for k in range(1, 14)]
+def test_there_are_fourteen_lessons(course):
+    assert len(course.lessons) == 14
+    assert [lesson.id[:2] for lesson in course.lessons] == [f"{k:02}" for k in range(1, 15)]
 
 
 def test_the_closures_are_tabs_of_one_class(course):

@@ -6,6 +6,7 @@ import type { Live } from "../lesson";
 import { Playground } from "../playground";
 import { vanishing, xorCompare } from "./activations";
 import { arrayProgram } from "./array_program";
+import { gpt } from "./gpt";
 import { nudge } from "./nudge";
 import { forgottenZero, training } from "./training";
 import { ucurve } from "./ucurve";
@@ -20,6 +21,7 @@ const WIDGETS: Record<string, Widget> = {
   "xor-compare": xorCompare,
   vanishing,
   "array-program": arrayProgram,
+  gpt,
   playground: (course, attributes) => new Playground(course, attributes),
 };
 

@@ -31,6 +31,11 @@ export class Player<State> {
     await this.run.advance(1);
   }
 
+  /** Changes settings of what runs. */
+  async adjust(settings: object): Promise<void> {
+    await this.run.adjust(settings);
+  }
+
   restart(): void {
     this.run.destroy();
     this.run = this.newRun();

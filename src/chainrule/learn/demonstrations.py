@@ -17,6 +17,7 @@ from typing import Any
 from chainrule import data
 from chainrule.core.value import Value
 from chainrule.learn.graphs import describe as describe_own
+from chainrule.learn.made_up_names import MadeUpNames
 from chainrule.learn.own_program import Program, assemble
 from chainrule.stepping.steps import describe
 
@@ -219,6 +220,7 @@ _KINDS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "forgotten-zero": ForgottenZero,
     "comparison": Comparison,
     "playground": Playground,
+    "gpt": MadeUpNames,
 }
 _EXAMPLES: dict[str, Callable[[], data.Dataset]] = {
     "four-points": data.four_points,

@@ -32,6 +32,7 @@ WIDGETS = {  # and their attributes
     "xor-compare": ("hidden", "steps", "rate", "seeds"),
     "vanishing": ("depth", "activation", "init"),
     "array-program": ("hidden", "points"),
+    "gpt": (),
     "playground": ("data", "noise", "hidden", "activation", "rate", "seed"),
 }
 

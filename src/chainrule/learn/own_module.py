@@ -90,7 +90,8 @@ def _oldest_first(roots: Sequence[Any]) -> Iterator[tuple[Any, list[Any]]]:
         if id(node) in done:
             continue
         if below is None:
-            below = operands_of(node)
+            commutes = getattr(node, "_op", "") in ("+", "*")  # most nodes: a look into their closures would take long
+            below = [*node._prev] if commutes else operands_of(node)
             pending.append((node, below))
             pending += [(operand, None) for operand in reversed(below) if id(operand) not in done]
         else:
@@ -120,13 +121,13 @@ def _candidates(node: Any, tag: str, below: list[Any], arity: int) -> Iterator[t
         yield tuple(below)
         yield tuple(reversed(below))
     elif len(below) == 1 and arity == 2:
-        (child,) = below
-        yield child, child
+        (child,) = below  # 1 ** -1 is 1 ** 1: a number that is there was meant
         written = [float(tag[2:])] if tag.startswith("**") and _is_number(tag[2:]) else []
         held = [x for x in held_by(node).values() if isinstance(x, (int, float)) and not isinstance(x, bool)]
         for number in (*written, *held):
             yield child, number
             yield number, child
+        yield child, child
 
 
 def _is_number(text: str) -> bool:

@@ -84,8 +84,14 @@ class _OtherActivation(ast.NodeTransformer):
         return ast.Call(ast.Name("_activate", ast.Load()), node.args or [called.value], [])
 
 
-def assemble(given: Mapping[str, Any] | None, activations: Sequence[str] = ("tanh",)) -> Program:
+def assemble(
+    given: Mapping[str, Any] | None,
+    activations: Sequence[str] = ("tanh",),
+    attempt: Callable[[Program], object] = lambda program: None,
+) -> Program:
     """The program that `given` describes, tried out with these activations; without one, chainrule's own.
+
+    An `attempt` raises an exception if the program does not work for another reason.
 
     >>> assemble(None).names["MLP"](2, [3, 1])([0.5, -1.0]).data > -1.0
     True
@@ -96,17 +102,24 @@ def assemble(given: Mapping[str, Any] | None, activations: Sequence[str] = ("tan
     written = [name for name in slots if name in given["own"]]
     for failing in ([], *([name] for name in reversed(written))):  # lent as well
         with suppress(Exception):
-            return _tried(given, slots, failing, activations)
-    return _tried(given, slots, written, activations)
+            return _tried(given, slots, failing, activations, attempt)
+    return _tried(given, slots, written, activations, attempt)
 
 
-def _tried(given: Mapping[str, Any], slots: list[str], failing: list[str], activations: Sequence[str]) -> Program:
+def _tried(
+    given: Mapping[str, Any],
+    slots: list[str],
+    failing: list[str],
+    activations: Sequence[str],
+    attempt: Callable[[Program], object],
+) -> Program:
     """The program in which `failing` is lent, if it works; or the exception that it raises."""
     own = {name: code for name, code in given["own"].items() if name not in failing}
     lent = tuple(name for name in slots if name not in own)
     program = _run(fill(given["template"], "", {**given["lent"], **own}).text, given, lent, tuple(failing))
     for activation in activations:
         _try(program, activation)
+    attempt(program)
     return program
 
 

@@ -1,0 +1,198 @@
+"""The GPT of lesson 14: built by the learner's own class, trained on names by a WebAssembly module of its graph."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from math import exp, isclose
+from typing import Any
+
+from chainrule import optim
+from chainrule.core.value import Value
+from chainrule.learn.names import NAMES
+from chainrule.learn.own_module import gradient_of, graph_of
+from chainrule.learn.own_program import Program, assemble
+from chainrule.wasm import WasmProgram
+from chainrule.wasm.browser import Instance
+
+SIGNS = ".abcdefghijklmnopqrstuvwxyz"  # tokens; the dot is where a name begins and ends
+TOKENS, WIDTH, BLOCK = len(SIGNS), 12, 8  # positions of a name, its dot included
+FEWEST = 20  # names to learn from
+SIZE, TURNS = 4, 25  # names in a step, steps in a moment
+RATE, TEMPERATURE, SAMPLES = 0.3, 0.7, 12
+SILENCE = 0.7  # seconds between names that are made up, which take as long as hundreds that are learned
+MOST_LOSSES = 256  # kept; then two become one
+
+
+def read_names(text: str) -> list[str]:
+    """The different words of a text that fit, in small letters.
+
+    >>> names = read_names(" ".join(f"Ada{letter}" for letter in SIGNS[1:]))
+    >>> names[:2], len(names)
+    (['adaa', 'adab'], 26)
+    """
+    names = list(dict.fromkeys(word for word in re.findall(r"[^\W\d_]+", text.lower()) if _fits(word)))
+    if len(names) < FEWEST:
+        raise ValueError(
+            f"the text has {len(names)} different words of at most {BLOCK - 1} letters from a to z: "
+            f"give at least {FEWEST}, such as names, towns or dishes"
+        )
+    return names
+
+
+def _fits(word: str) -> bool:
+    return len(word) < BLOCK and set(word) <= set(SIGNS[1:])
+
+
+def one_hot(tokens: Sequence[int], height: float = 1.0) -> list[list[float]]:
+    """A list of 27 numbers for each position: all 0 but one; beyond the tokens only zeros."""
+    rows = [[0.0] * TOKENS for _ in range(BLOCK)]
+    for row, token in zip(rows, tokens, strict=False):
+        row[token] = height
+    return rows
+
+
+def example(name: str) -> tuple[list[list[float]], list[list[float]]]:
+    """What a name asks and what the answers are. The answers add up to 1, so that the loss is a mean."""
+    letters = [SIGNS.index(letter) for letter in name]
+    return one_hot([0, *letters]), one_hot([*letters, 0], 1.0 / (len(letters) + 1))
+
+
+def flat(rows: Iterable[Iterable[Any]]) -> list[Any]:
+    """All numbers of a matrix."""
+    return [number for row in rows for number in row]
+
+
+class Recorded:
+    """The graph of one name, as the learner's program builds it."""
+
+    def __init__(self, program: Program, name: str, seed: int) -> None:
+        names, (asked, answers) = program.names, example(name)
+        make = names["Value"]
+        random.seed(seed)
+        started = time.perf_counter()
+        self.model = names["GPT"](TOKENS, WIDTH, BLOCK)
+        self.asked, self.answers = ([[make(x) for x in row] for row in rows] for rows in (asked, answers))
+        self.scores, self.looks = self.model(self.asked)
+        self.loss = sum(names["surprise"](s, t) for s, t in zip(self.scores, self.answers, strict=True))
+        self.loss.backward()
+        self.seconds = time.perf_counter() - started
+        self.parameters = self.model.parameters()
+        self.graph = graph_of([self.loss], [*flat(self.asked), *flat(self.answers)], self.parameters)
+
+    def check(self) -> None:
+        """Raises an exception unless the learner's gradients are those of the graph, and each look adds up to 1."""
+        for parameter, slope in zip(self.parameters, gradient_of(self.graph), strict=True):
+            if not isclose(parameter.grad, slope, rel_tol=1e-6, abs_tol=1e-9):
+                raise ValueError(f"a gradient is {parameter.grad:g} and should be {slope:g}")
+        if [len(shares) for shares in self.looks] != list(range(1, BLOCK + 1)):
+            raise ValueError("attention does not return a share for each key")
+
+    def trainer(self, rate: float) -> WasmProgram:
+        """A module that trains: inputs are questions, then answers."""
+        stand_ins = [Value(parameter.data) for parameter in self.parameters]
+        return WasmProgram(self.graph, optim.SGD(stand_ins, lr=rate))
+
+    def speaker(self) -> WasmProgram:
+        """A module that answers: scores of all positions, then what each looked at."""
+        results = [*flat(self.scores), *flat(self.looks)]
+        return WasmProgram(graph_of(results, flat(self.asked), self.parameters))
+
+
+class MadeUpNames:
+    """Names that the learner's GPT makes up, while it learns from others."""
+
+    def __init__(self, settings: dict[str, Any], run: Callable[[WasmProgram], Any] = Instance) -> None:
+        seed, self.names = int(settings.get("seed", 1)), read_names(settings.get("text") or NAMES)
+        self.rate, self.word = float(settings.get("lr", RATE)), "emma"
+        recorded: Recorded
+
+        def attempt(program: Program) -> None:
+            nonlocal recorded
+            recorded = Recorded(program, self.names[0], seed)
+            recorded.check()
+
+        self.program = assemble(settings["program"], (), attempt)
+        started = time.perf_counter()
+        trainer, speaker = recorded.trainer(self.rate), recorded.speaker()
+        self.trainer, self.speaker = run(trainer), run(speaker)
+        self.nodes = len(recorded.graph.rules)
+        self.facts = {
+            "of": len(self.names),
+            "parameters": len(recorded.parameters),
+            "python": 1.0 / recorded.seconds,
+            "bytes": len(trainer.binary) + len(speaker.binary),
+            "building": time.perf_counter() - started,
+        }
+        self.rng = random.Random(seed)
+        order = self.rng.sample(self.names, len(self.names))
+        self.trainer.load([flat(flat(example(name))) for name in order])
+        self.losses, self.every = list[float](), 1  # a loss for so many moments
+        self.moments, self.sum, self.seconds = 0, 0.0, 0.0
+        self.said, self.heard = -SILENCE, dict[str, Any]()
+
+    def adjust(self, settings: dict[str, Any]) -> None:
+        """Another rate, or another word to look at."""
+        self.rate = float(settings.get("lr", self.rate))
+        self.trainer.write("scalars", [self.rate])
+        word = str(settings.get("word", self.word)).lower()
+        self.word = word if _fits(word) else self.word
+        self.said = -SILENCE
+
+    def step(self) -> None:
+        """A moment of training."""
+        started = time.perf_counter()
+        self.sum += self.trainer.train(TURNS, TURNS * self.moments, SIZE)
+        self.moments += 1
+        self.seconds += time.perf_counter() - started
+        if self.moments % self.every == 0:
+            self.losses.append(self.sum / self.every)
+            self.sum = 0.0
+        if len(self.losses) == MOST_LOSSES:
+            self.losses = [(a + b) / 2 for a, b in zip(self.losses[::2], self.losses[1::2], strict=True)]
+            self.every *= 2
+
+    def work(self) -> dict[str, Any]:
+        """As of other demonstrations."""
+        lent = {"lent": self.program.lent, "failing": self.program.failing}
+        return {"nodes": self.nodes, "taken": TURNS * self.moments, **lent}
+
+    def state(self) -> dict[str, Any]:
+        """How it goes; and names, and a look at attention, as of a moment ago."""
+        if time.monotonic() > self.said + SILENCE:
+            self.said = time.monotonic()
+            self.speaker.write("parameters", self.trainer.read("parameters"))
+            self.heard = {"names": self.made_up(), "word": self.word, "looks": self.looks()}
+        learned = SIZE * TURNS * self.moments
+        speed = learned / self.seconds if self.seconds else None
+        each = SIZE * TURNS * self.every
+        return {"losses": self.losses, "each": each, "learned": learned, "speed": speed, **self.facts, **self.heard}
+
+    def made_up(self) -> list[dict[str, Any]]:
+        """New names, all grown at the same time, and whether each is among those that were learned."""
+        grown, ended = [[0] for _ in range(SAMPLES)], [False] * SAMPLES
+        for place in range(BLOCK - 1):
+            self.speaker.load([flat(one_hot(tokens)) for tokens in grown])
+            for k, scores in enumerate(self.speaker.forward()):
+                if not ended[k]:
+                    token = self._chosen(scores[TOKENS * place : TOKENS * (place + 1)])
+                    ended[k] = token == 0
+                    grown[k] += [token] * (token != 0)
+        known = set(self.names)
+        texts = ["".join(SIGNS[token] for token in tokens[1:]) for tokens in grown]
+        return [{"name": text, "known": text in known} for text in texts if text]
+
+    def _chosen(self, scores: Sequence[float]) -> int:
+        largest = max(scores)
+        chances = [exp((score - largest) / TEMPERATURE) for score in scores]
+        return self.rng.choices(range(TOKENS), chances)[0]
+
+    def looks(self) -> list[list[float]]:
+        """For each position of the word, with the dot before it, the shares of those that it listens to."""
+        tokens = [0, *(SIGNS.index(letter) for letter in self.word)]
+        self.speaker.load([flat(one_hot(tokens))])
+        (results,) = self.speaker.forward()
+        shares = iter(results[TOKENS * BLOCK :])
+        return [[next(shares) for _ in range(place + 1)] for place in range(len(tokens))]
