@@ -60,6 +60,7 @@ def fits() -> dict[str, tuple[list[mp.mpf], mp.mpf]]:
     }  # fmt: skip
 
 
+@mp.workdps(60)
 def constants() -> dict[str, float | tuple[float, ...]]:
     """All of them by name."""
     tables = {
