@@ -33,7 +33,7 @@ USUAL = {  # where a function is used, or hard
     "log": [(0.0, 20.0), (0.7, 1.6), (0.99, 1.01)],
     "log2": [(0.0, 20.0), (0.7, 1.6), (0.99, 1.01)],
     "log10": [(0.0, 2000.0), (0.7, 1.6), (0.99, 1.01)],
-    "log1p": [(-1.0, 20.0), (-0.3, 0.6), (-0.01, 0.01)],
+    "log1p": [(-1.0, 20.0), (-0.3, 0.6), (-0.01, 0.01), (1e-16, 3e-16)],
     "sin": [(-20.0, 20.0), (-0.1, 0.1), (9e4, 1.1e5)],
     "cos": [(-20.0, 20.0), (-0.1, 0.1), (9e4, 1.1e5)],
     "tan": [(-20.0, 20.0), (-0.1, 0.1), (9e4, 1.1e5)],
@@ -313,7 +313,8 @@ def test_what_cannot_be_compiled_is_refused(source):
         (trigonometric, "ATAN_TABLE_REST", 5, "asin"),
         (error_function, "ERF", 2, "erf"),
         (error_function, "ERF_HIGHER", 5, "erf"),
-        (error_function, "ERFC_HIGHER", 9, "erfc"),
+        (error_function, "ERFC_NEAR_HIGHER", 9, "erfc"),
+        (error_function, "ERFC_FAR_HIGHER", 5, "erfc"),
     ],
 )
 def test_a_wrong_number_in_a_table_is_noticed(module, table, place, name, monkeypatch):
