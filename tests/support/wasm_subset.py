@@ -40,7 +40,8 @@ class Checker:
             if isinstance(node, ast.Assign):
                 self.module_constant(node)
             elif isinstance(node, ast.ImportFrom):
-                (node.module or "").startswith(FOLDER) or self.refuse(node, "import")
+                if not (node.module or "").startswith(FOLDER):
+                    self.refuse(node, "import")
             elif not isinstance(node, ast.FunctionDef):
                 self.refuse(node, "statement of a module")
         for node in definitions:
@@ -69,7 +70,8 @@ class Checker:
             literal = isinstance(part, ast.Constant) and type(part.value) is float
             arithmetic = isinstance(part, (ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context))
             allowed = not isinstance(part, (ast.Pow, ast.Mod, ast.FloorDiv, ast.Not, ast.Invert))
-            known or literal or (arithmetic and allowed) or self.refuse(part, "in a constant")
+            if not (known or literal or (arithmetic and allowed)):
+                self.refuse(part, "in a constant")
 
     def function(self, node):
         given, kind = node.args, self.functions[node.name][1]
@@ -94,18 +96,24 @@ class Checker:
                 self.condition(node.test)
                 self.block(node.body)
             elif isinstance(node, ast.Return) and node.value is not None:
-                self.pair(node.value) if self.result == PAIR else self.number(node.value)
+                self.value(node.value, self.result)
             else:
                 self.refuse(node, "statement")
 
     def assignment(self, node):
         target = node.targets[0]
         names = target.elts if isinstance(target, ast.Tuple) else [target]
-        if not all(isinstance(name, ast.Name) for name in names) or len(names) > 2:
+        if not all(isinstance(name, ast.Name) for name in names) or len(names) not in (1, 2):
             self.refuse(node, "target")
             return
-        self.pair(node.value) if isinstance(target, ast.Tuple) else self.number(node.value)
+        self.value(node.value, PAIR if isinstance(target, ast.Tuple) else NUMBER)
         self.known |= {name.id for name in names}
+
+    def value(self, node, kind):
+        if kind == PAIR:
+            self.pair(node)
+        else:
+            self.number(node)
 
     def pair(self, node):
         if isinstance(node, ast.Tuple) and len(node.elts) == 2:
@@ -141,7 +149,8 @@ class Checker:
             self.number(node.body)
             self.number(node.orelse)
         elif isinstance(node, ast.Name):
-            node.id in self.known | self.constants or self.refuse(node, "unknown name")
+            if node.id not in self.known | self.constants:
+                self.refuse(node, "unknown name")
         elif isinstance(node, ast.Call):
             self.call(node, NUMBER)
         elif isinstance(node, ast.Subscript):
@@ -167,9 +176,9 @@ class Checker:
         self.calls[self.name].add(name)
         numbers = node.args
         if name == "horner":
-            numbers = node.args[:1]
-            table = node.args[1]
-            (isinstance(table, ast.Name) and table.id in self.tables) or self.refuse(node, "coefficients")
+            numbers, table = node.args[:1], node.args[1]
+            if not (isinstance(table, ast.Name) and table.id in self.tables):
+                self.refuse(node, "coefficients")
         for argument in numbers:
             self.number(argument)
 
