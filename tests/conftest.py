@@ -29,6 +29,7 @@ ONCE = [
     "drawing",
     "dtype_and_threads",
     "edges",
+    "elementary",
     "examples",
     "explanations",
     "formula_parser",

@@ -9,7 +9,7 @@ import math
 import textwrap
 
 import mpmath as mp
-from fit_kernels import minimax, parts
+from fit_kernels import Function, minimax, parts
 
 CHUNK = 24  # bits of 32/π in a number
 CHUNKS = 50  # enough for 53 bits of 2^1023: 41 chunks of it are whole turns, nine are the angle
@@ -42,24 +42,33 @@ def in_parts(number: mp.mpf, bits: int, count: int) -> list[float]:
     return [*found, float(number)]
 
 
-def erfc_over_exp(t: mp.mpf) -> mp.mpf:
-    """(1 + 2x)·exp(x²)·erfc(x), which hardly changes, for t = (x - 3) / (x + 3)."""
-    x = 3 * (1 + t) / (1 - t)
-    return (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x)
+PAIRS = {"ERF": 2, "ERFC_NEAR": 1, "ERFC_FAR": 1}  # so many coefficients are in two numbers
 
 
 def fits() -> dict[str, tuple[list[mp.mpf], mp.mpf]]:
     """Coefficients before rounding, and the largest relative error."""
-    low, high = ((mp.mpf(x) - 3) / (mp.mpf(x) + 3) for x in ("0.75", "27.3"))
-    quarter, half = mp.mpf("0.25"), mp.mpf("0.5")
     return {
-        "ERF": minimax(
-            lambda t: mp.erf(half + t), lambda t: 1 / mp.erf(half + t), -quarter, quarter, 14, "exact"
-        ),
-        "ERFC": minimax(erfc_over_exp, lambda t: 1 / erfc_over_exp(t), low, high, 21, "exact"),
-    }  # fmt: skip
+        "ERF": relative_fit(lambda t: mp.erf(t + 0.5), -0.25, 0.25, 14),
+        "ERFC_NEAR": relative_fit(erfc_over_exp, place(0.75), place(4.0), 17),
+        "ERFC_FAR": relative_fit(lambda t: erfc_over_exp(t + 0.625), place(4.0) - 0.625, place(27.3) - 0.625, 16),
+    }
 
 
+def relative_fit(f: Function, low: float, high: float, degree: int) -> tuple[list[mp.mpf], mp.mpf]:
+    return minimax(f, lambda x: 1 / f(x), mp.mpf(low), mp.mpf(high), degree, "exact")
+
+
+def place(x: float) -> float:
+    return (x - 2.0) / (x + 2.0)
+
+
+def erfc_over_exp(t: mp.mpf) -> mp.mpf:
+    """(1 + 2x)·exp(x²)·erfc(x), which hardly changes, for t = (x - 2) / (x + 2)."""
+    x = 2 * (1 + t) / (1 - t)
+    return (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x)
+
+
+@mp.workdps(60)
 def constants() -> dict[str, float | tuple[float, ...]]:
     """All of them by name."""
     tables = {
@@ -84,9 +93,9 @@ def constants() -> dict[str, float | tuple[float, ...]]:
     found["STEPS_PER_RADIAN"] = tuple(float(number % 2**CHUNK) for number in whole)
     found["EXP_STEPS"] = float(32 / mp.log(2))
     for name, (coefficients, _) in fits().items():
-        for i in (0, 1):
+        for i in range(PAIRS[name]):
             found[f"{name}_{i}"], found[f"{name}_{i}_REST"] = pair(coefficients[i])
-        found[f"{name}_HIGHER"] = tuple(map(float, coefficients[2:]))
+        found[f"{name}_HIGHER"] = tuple(map(float, coefficients[PAIRS[name] :]))
     return found
 
 

@@ -18,7 +18,7 @@ FORMATS = ("float64", "float32")
 
 
 def rounded(number: mp.mpf, dtype: str) -> mp.mpf:
-    """The nearest number of that type."""
+    """The nearest number of that type; "exact" is the number itself, for coefficients of more than one part."""
     if dtype == "exact":
         return number
     return float(number) if dtype == "float64" else struct.unpack("<f", struct.pack("<f", float(number)))[0]

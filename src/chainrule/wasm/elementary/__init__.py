@@ -6,9 +6,9 @@ compiled to WebAssembly as they stand, so they keep to a small part of Python: f
 
 Each family of functions has a core whose result is a pair, a number and a small rest (see `pairs`): `exp_mantissa`,
 `log_pair`, `sine`, `angle`, `erfc_over_exp`. A core reduces its argument with a table and goes on with a short
-polynomial. What follows the core is a line or two, and the last addition is nearly the only rounding: results are within
-0.6 units in the last place. Tables and fitted coefficients come from tools/fit_elementary.py; coefficients written as
-fractions are Taylor's.
+polynomial. What follows the core is a line or two, and the last addition is nearly the only rounding: results are
+within 0.6 units in the last place. Tables and fitted coefficients come from tools/fit_elementary.py; coefficients
+written as fractions are Taylor's.
 """
 
 from chainrule.wasm.elementary import arithmetic, error_function, exponential, logarithm, pairs, trigonometric

@@ -43,10 +43,12 @@ def hypot(x: float, y: float) -> float:
     a, b = absolute(x), absolute(y)
     if a == INF or b == INF:
         return INF
+    if a != a or b != b:
+        return NAN
     if b > a:
         a, b = b, a
-    if a != a or b != b or b <= 1e-9 * a:
-        return a + b
+    if b <= 1e-9 * a:
+        return a
     scale = common_scale(a)
     a, b = a * scale, b * scale
     square, rest = two_product(a, a)

@@ -5,6 +5,13 @@ from chainrule.wasm.elementary.pairs import TWO_TO_600, divide, multiply, quick_
 from chainrule.wasm.primitives import absolute, copysign, horner
 
 
+def horner_step(total: float, rest: float, x: float, x_rest: float, c: float, c_rest: float) -> tuple[float, float]:
+    """Horner's scheme on pairs, for the last step, whose roundings count: (total + rest)·(x + x_rest) + c + c_rest."""
+    total, rest = multiply(total, rest, x, x_rest)
+    total, lost = two_sum(total, c)
+    return total, lost + (rest + c_rest)
+
+
 def erf_near_0(x: float) -> tuple[float, float]:
     """erf(x) as a pair, |x| < 0.75: the series near 0, then a polynomial in x - 0.5."""
     a = absolute(x)
@@ -12,22 +19,26 @@ def erf_near_0(x: float) -> tuple[float, float]:
         total, rest = multiply(x, 0.0, TWO_OVER_SQRT_PI, TWO_OVER_SQRT_PI_REST)
         return quick_sum(total, rest + x * x * x * horner(x * x, ERF))
     t = a - 0.5
-    total, lost = quick_sum(ERF_1, t * horner(t, ERF_HIGHER))
-    total, rest = multiply(total, lost + ERF_1_REST, t, 0.0)
-    total, lost = quick_sum(ERF_0, total)
-    return copysign(1.0, x) * total, copysign(1.0, x) * (lost + (rest + ERF_0_REST))
+    total, rest = quick_sum(ERF_1, t * horner(t, ERF_HIGHER))
+    total, rest = horner_step(total, rest + ERF_1_REST, t, 0.0, ERF_0, ERF_0_REST)
+    return copysign(1.0, x) * total, copysign(1.0, x) * rest
 
 
 def erfc_over_exp(x: float) -> tuple[float, float]:
-    """erfc(x)·exp(x²) as a pair, 0.75 ≤ x ≤ 27.3: a polynomial in (x - 3) / (x + 3), over 1 + 2x."""
-    above, above_rest = two_sum(x, -3.0)
-    below, below_rest = two_sum(x, 3.0)
+    """erfc(x)·exp(x²) as a pair, 0.75 ≤ x ≤ 27.3: a polynomial in t = (x - 2) / (x + 2), over 1 + 2x.
+
+    Two polynomials are more exact than one, since their arguments are small: far away it is in t - 0.625.
+    """
+    above, above_rest = two_sum(x, -2.0)
+    below, below_rest = two_sum(x, 2.0)
     t, t_rest = divide(above, above_rest, below, below_rest)
-    total, lost = quick_sum(ERFC_1, t * horner(t, ERFC_HIGHER))
-    total, rest = multiply(total, lost + ERFC_1_REST, t, t_rest)
-    total, lost = quick_sum(ERFC_0, total)
+    if x < 4.0:
+        total, rest = horner_step(horner(t, ERFC_NEAR_HIGHER), 0.0, t, t_rest, ERFC_NEAR_0, ERFC_NEAR_0_REST)
+    else:
+        t = t - 0.625
+        total, rest = horner_step(horner(t, ERFC_FAR_HIGHER), 0.0, t, t_rest, ERFC_FAR_0, ERFC_FAR_0_REST)
     below, below_rest = two_sum(1.0, 2.0 * x)
-    return divide(total, lost + (rest + ERFC_0_REST), below, below_rest)
+    return divide(total, rest, below, below_rest)
 
 
 def erfc_pair(x: float) -> tuple[float, float]:
@@ -88,14 +99,19 @@ ERF_HIGHER = (
     0.005405209998874639, 0.01004758896022154, -0.0021673997446699012, -0.001569506572362715, 0.0004970944439060109,
     0.00019645544612189336, -8.25097229540211e-05, -2.0045813649965673e-05
 )
-ERFC_0 = 1.2530080582697296
-ERFC_0_REST = 4.5427965729158065e-17
-ERFC_1 = -0.1356211061245812
-ERFC_1_REST = -5.023889439260578e-18
-ERFC_HIGHER = (
-    -0.04756229435345127, 0.12964515870276444, -0.11927366341526703, 0.06830802734382281, -0.023770514919879984,
-    0.002529391819269067, 0.0018886903768415642, -0.0007798323118908531, -0.00010515993776549342,
-    0.00012509967125528748, 4.950098258351666e-06, -2.010224419466685e-05, -7.329378870721538e-07,
-    3.4781132106618657e-06, 3.575546720863235e-07, -6.286094688651873e-07, -1.3700815974920924e-07,
-    1.1570007188959237e-07, 3.07871391223556e-08, -1.9481575157151434e-08
+ERFC_NEAR_0 = 1.2769783815525286
+ERFC_NEAR_0_REST = 8.966850875751339e-17
+ERFC_NEAR_HIGHER = (
+    -0.09276382658574601, -0.16603039761528943, 0.16405128003344285, -0.05422000099202781, -0.00803401508239556,
+    0.008722653875250327, 0.0012713389614748423, -0.001456813939766243, -0.000454340670393588, 0.00020636728346428926,
+    0.00015103645863055441, -1.5138002484745761e-06, -3.6400047255900125e-05, -1.3439099657815562e-05,
+    3.6269556815056285e-06, 4.902289110487126e-06, 1.4522078671268357e-06
+)
+ERFC_FAR_0 = 1.1856868268576946
+ERFC_FAR_0_REST = -5.058873946734665e-17
+ERFC_FAR_HIGHER = (
+    -0.16209760840072301, 0.014660881376165311, 0.03783239630642435, -0.034388184403522884, 0.014278805600174667,
+    -0.0003952014263758011, -0.0028993124435890217, 0.0010616021504057048, 0.0004921362298296798,
+    -0.0004318975733206957, -8.167689517769484e-05, 0.000165029955567718, 1.4374518763511838e-05,
+    -6.716778555079453e-05, -4.094040016577565e-06, 2.4261938216165406e-05
 )

@@ -60,9 +60,10 @@ def exp2(x: float) -> float:
 
 def expm1(x: float) -> float:
     """eˣ - 1: the series near 0, else the pair less 1; far away one of the two does not count."""
-    if absolute(x) < 0.0108:
-        return x + x * x * horner(x, EXP)
-    if not absolute(x) < 50.0:
+    a = absolute(x)
+    if a < 0.0108:
+        return x + x * x * horner(x, EXP) if a > 1e-16 else x
+    if not a < 50.0:
         return -1.0 if x < 0.0 else exp_times(x, 0.0, 1.0, 0.0)
     total, rest = exp_pair(x, 0.0)
     total, lost = two_sum(total, -1.0)
@@ -95,16 +96,17 @@ def tanh(x: float) -> float:
     """1 - 2 / (e²ˣ + 1), the quotient in two parts, of which the first has few bits; the series near 0."""
     a = absolute(x)
     if a < 0.016:
-        return x + x * x * x * horner(x * x, TANH)
+        return copysign(a + a * a * a * horner(a * a, TANH), x)
     if not a < 20.0:
         return copysign(1.0, x) if x == x else x
     total, rest = exp_pair(2.0 * a, 0.0)
     below, lost = quick_sum(total, 1.0)
     below_high = upper(below)
-    quotient = upper(2.0 / below)
-    left = ((2.0 - quotient * below_high) - quotient * (below - below_high)) - quotient * (lost + rest)
-    total, lost = quick_sum(1.0, -quotient)
-    return copysign(total + (lost - left / below), x)
+    quotient = 2.0 / below
+    short = upper(quotient)
+    left = ((2.0 - short * below_high) - short * (below - below_high)) - short * (lost + rest)
+    total, lost = quick_sum(1.0, -short)
+    return copysign(total + (lost - 0.5 * quotient * left), x)
 
 
 # fmt: off

@@ -71,10 +71,10 @@ def log10(x: float) -> float:
 
 
 def log1p(x: float) -> float:
-    """log(1 + x), the sum as a pair; very close to 0 x itself."""
+    """log(1 + x), the sum as a pair; near 0 the series."""
+    if absolute(x) < 1e-9:
+        return x - 0.5 * x * x
     total, rest = two_sum(1.0, x)
-    if total == 1.0:
-        return x
     if not (total > 0.0 and total < INF):
         return log(total)
     total, rest = log_of_pair(total, rest)
@@ -98,7 +98,9 @@ def log_of_sum(x: float, one: float) -> float:
 def asinh(x: float) -> float:
     """log(x + √(x² + 1)); very close to 0 x itself."""
     a = absolute(x)
-    return copysign(log_of_sum(a, 1.0), x) if a > TINY and a < INF else x
+    if not (a > TINY and a < INF):
+        return x
+    return copysign(log_of_sum(a, 1.0), x)
 
 
 def acosh(x: float) -> float:
