@@ -43,8 +43,10 @@ ONCE = [
     "layers",
     "learn_server",
     "lessons_page",
+    "made_up_names",
     "microgpt",
     "own_program",
+    "own_module",
     "package",
     "plot",
     "ragged_sums",
@@ -58,6 +60,7 @@ ONCE = [
     "thread_safety",
     "torture",
     "uses",
+    "wasm",
     "witness",
     "xla",
 ]

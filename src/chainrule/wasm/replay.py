@@ -274,7 +274,7 @@ class Replay:
             operands, kind = graph.operands[place], self.kinds[place]
             assert kind is not None
             copies = self.templates.backward(kind, taken).copies
-            passed = {}  # operand: whether it has a gradient already
+            passed: dict[int, bool] = {}  # operands; whether they have a gradient already
             for k in taken:
                 operand = operands[k]
                 if k in copies and received[operand] == 1 and not stored[operand]:
@@ -282,15 +282,20 @@ class Replay:
                 else:
                     passed[k], stored[operand] = stored[operand], True
             if passed:
-                fills = [*[self.numbers[operand] for operand in operands], self.numbers[place], _at(slots[place])]
-                for k, operand in enumerate(operands):
-                    if k not in passed:
-                        fills += b"", b""
-                    elif passed[k]:
-                        fills += _at(slots[operand]), e.F64_ADD + e.store(slots[operand])
-                    else:
-                        fills += b"", e.store(slots[operand])
-                yield filled(self.templates.backward(kind, tuple(passed)).code, fills)
+                yield filled(self.templates.backward(kind, tuple(passed)).code, self._fills(place, passed))
+
+    def _fills(self, place: int, passed: Mapping[int, bool]) -> list[bytes]:
+        """What fills the template of a node that passes its gradient on."""
+        operands, slots = self.graph.operands[place], self.slots
+        fills = [*[self.numbers[operand] for operand in operands], self.numbers[place], _at(slots[place])]
+        for k, operand in enumerate(operands):
+            if k not in passed:
+                fills += b"", b""
+            elif passed[k]:
+                fills += _at(slots[operand]), e.F64_ADD + e.store(slots[operand])
+            else:
+                fills += b"", e.store(slots[operand])
+        return fills
 
     def _functions(self, statements: Iterable[bytes]) -> list[int]:
         """Functions of a row that run the statements, so many in each that they compile fast."""
