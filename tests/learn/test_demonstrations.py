@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 import torch
-from learner import PROGRAM
 
 from chainrule import data
 from chainrule.learn import demonstrations
 from chainrule.learn.demonstrations import adjust, advance, layer_gradients, point_graph, start
+from learner import PROGRAM
 
 
 def begin(kind, **settings):

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from learner import COURSE, OWN, PROGRAM, SOLUTIONS
 
 from chainrule.learn.grading import grade
 from chainrule.learn.own_program import assemble, report
+from learner import COURSE, OWN, PROGRAM, SOLUTIONS
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -111,3 +111,22 @@ def test_the_file_waits_for_nothing(open_page, site, tmp_path):
     page.locator(".my-engine .cm-content").wait_for()
     file = downloaded(page, page.locator(".built").get_by_role("button", name="Download").click, tmp_path)
     assert losses_of(file)[-1] < 10
+
+
+# The stepper on one's own class.
+
+
+def test_ones_own_class_is_told_as_the_chain_rule(page, site):
+    have_passed(page, OWN)
+    lesson = next(lesson for lesson in COURSE.lessons if any(getattr(block, "own", False) for block in lesson.blocks))
+    go(page, site, lesson.id)
+    stepper = page.locator(".stepper-block").first
+    stepper.locator(".cr-graph").wait_for()
+    assert "by your own class" in stepper.text_content()
+    stepper.locator(".cr-graph").first.focus()
+    equations = []
+    for _ in range(60):
+        equations.append(stepper.locator(".cr-equation").text_content())
+        page.keyboard.press("ArrowRight")
+    assert any(re.fullmatch(r"(\w+)\.grad \+= (\w+)\.grad · ∂\2/∂\1 = \S+ · \S+ = \S+", text) for text in equations)
+    assert not any("→" in text for text in equations)
