@@ -1,7 +1,7 @@
 """What the site takes from Python: the package as an archive, the course, and array programs of some networks.
 
-Usage: python pack.py FOLDER, with chainrule importable. Writes chainrule.zip, course.json, array_programs.json and
-bridge.json.
+Usage: python pack.py FOLDER, with chainrule importable. Writes chainrule.zip, course.json, array_programs.json,
+bridge.json and home_graph.json.
 """
 
 import json
@@ -14,6 +14,7 @@ from chainrule import Value, data, losses, nn
 from chainrule.learn.bridge import rows
 from chainrule.learn.grading import course_json
 from chainrule.learn.lesson_files import load_course
+from chainrule.stepping.steps import describe
 
 PACKAGE = Path(chainrule.__file__).parent
 LEFT_OUT = ("cli", "compiler", "drawing")  # they need other packages
@@ -29,6 +30,15 @@ def pack(archive: Path) -> None:
             entry = zipfile.ZipInfo(f"chainrule/{path.relative_to(PACKAGE).as_posix()}", (1980, 1, 1, 0, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED
             package.writestr(entry, path.read_bytes())
+
+
+def home_graph() -> dict[str, object]:
+    """The lecture's expression, which the first page steps through."""
+    a, b, c, f = Value(2.0, label="a"), Value(-3.0, label="b"), Value(10.0, label="c"), Value(-2.0, label="f")
+    e = a * b
+    d = e + c
+    loss = d * f
+    return describe(loss, names={"e": e, "d": d, "L": loss})
 
 
 def array_programs() -> list[dict[str, object]]:
@@ -59,4 +69,5 @@ if __name__ == "__main__":
     pack(site / "chainrule.zip")
     (site / "course.json").write_text(course_json(load_course()), "utf-8")
     (site / "bridge.json").write_text(json.dumps(rows(), ensure_ascii=False), "utf-8")
+    (site / "home_graph.json").write_text(json.dumps(home_graph(), ensure_ascii=False), "utf-8")
     (site / "array_programs.json").write_text(json.dumps(array_programs(), ensure_ascii=False), "utf-8")

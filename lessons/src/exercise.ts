@@ -5,7 +5,7 @@ import { Editor } from "./editor";
 import { button, html, liveText, newId } from "./elements";
 import { ladderView } from "./ladder";
 import type { Live } from "./lesson";
-import { fill, ownCodes } from "./own_code";
+import { fill, linesAskedFor, ownCodes } from "./own_code";
 import { python } from "./python";
 import { type Report, reportView, verdict } from "./report";
 import { store } from "./store";
@@ -14,8 +14,8 @@ const CHECK_SECONDS = 5;
 const CHECK_KEYS = /Mac|iPhone|iPad/.test(navigator.platform) ? "⌘ Enter" : "Ctrl Enter";
 
 /** Exercises of one group as tabs; a single exercise has none. */
-export function exerciseGroup(exercises: Exercise[]): Live {
-  const views = exercises.map((exercise) => exerciseView(exercise, exercises.length === 1));
+export function exerciseGroup(lesson: string, exercises: Exercise[], wanted = ""): Live {
+  const views = exercises.map((exercise) => exerciseView(lesson, exercise, exercises.length === 1));
   const destroyViews = () => views.forEach((view) => view.destroy?.());
   if (exercises.length === 1) {
     return { element: html("section", { class: "exercise live", "aria-label": `Exercise: ${exercises[0].title}` }, views[0].element), destroy: destroyViews };
@@ -44,7 +44,8 @@ export function exerciseGroup(exercises: Exercise[]): Live {
     });
   });
   const first = exercises.findIndex((exercise) => store.exercise(exercise.name).passed === undefined);
-  choose(Math.max(0, first));
+  const asked = exercises.findIndex(({ name }) => name === wanted);
+  choose(Math.max(0, asked < 0 ? first : asked));
   showDone();
   store.addEventListener("change", showDone);
   const list = html("div", { role: "tablist", class: "tabs", "aria-label": "Exercises" }, ...tabs);
@@ -57,7 +58,7 @@ export function exerciseGroup(exercises: Exercise[]): Live {
   };
 }
 
-function exerciseView(exercise: Exercise, alone: boolean): Live {
+function exerciseView(lesson: string, exercise: Exercise, alone: boolean): Live {
   const place = html("div", { class: "editor" });
   const status = liveText("exercise-status");
   const results = html("div", { class: "results" });
@@ -71,6 +72,7 @@ function exerciseView(exercise: Exercise, alone: boolean): Live {
     code: saved.code ?? exercise.starter,
     onChange(code) {
       store.exercise(exercise.name).code = code;
+      store.left(lesson, exercise.name);
       store.save();
       editor.mark([], "cm-wrong-line");
     },
@@ -114,6 +116,8 @@ function exerciseView(exercise: Exercise, alone: boolean): Live {
     checking = new AbortController();
     run.textContent = "Stop";
     say(python.state === "ready" ? "Checking …" : "Waiting for Python …");
+    const asked = linesAskedFor(exercise, editor.code);
+    if (asked !== null) editor.code = asked;
     const code = editor.code;
     const report = await grade(code, checking.signal);
     checking = null;
@@ -126,6 +130,7 @@ function exerciseView(exercise: Exercise, alone: boolean): Live {
     clear();
     if (typeof report === "string") say(report, "wrong");
     else show(report, code);
+    if (asked !== null) status.append(" Only the lines that are asked for were taken from what you pasted; the rest is there already.");
   }
 
   function show(report: Report, code: string): void {
@@ -148,19 +153,50 @@ function exerciseView(exercise: Exercise, alone: boolean): Live {
       return typeof report !== "string" && report.passed;
     },
   });
+  const tabs = otherTab(exercise, editor);
   if (saved.passed !== undefined && saved.passed === saved.code) say("You solved this one.", "right");
   const heading = alone ? [html("h3", {}, exercise.title)] : [];
   const bar = html("div", { class: "bar" }, run, again, ...full.buttons, keys);
   return {
-    element: html("div", { class: "exercise-body", "data-exercise": exercise.name }, ...heading, prose(exercise.prompt), place, bar, status, results, full.element, ladder),
+    element: html("div", { class: "exercise-body", "data-exercise": exercise.name }, ...heading, prose(exercise.prompt), tabs.element, place, bar, status, results, full.element, ladder),
     destroy() {
       left = true;
       checking?.abort();
       clear();
       full.destroy();
+      tabs.destroy?.();
       editor.destroy();
     },
   };
+}
+
+/** Says when another tab has changed the code, and offers both versions: neither tab writes over the other unseen. */
+function otherTab(exercise: Exercise, editor: Editor): Live {
+  const element = html("div", { class: "other-tab", role: "status", hidden: "" });
+  let other = "";
+  const listen = () => {
+    const { code = exercise.starter } = store.exercise(exercise.name);
+    if (code === editor.code) {
+      element.hidden = true;
+      return;
+    }
+    other = code;
+    if (!element.hidden) return;
+    element.hidden = false;
+    element.replaceChildren(
+      html("p", {}, "This exercise was changed in another tab. Which code do you want to keep?"),
+      html("div", { class: "bar" }, button("The other tab's", () => end(other)), button("What is here", () => end(editor.code))),
+    );
+  };
+  const end = (code: string) => {
+    element.hidden = true;
+    editor.code = code;
+    store.exercise(exercise.name).code = code;
+    store.save();
+    editor.view.focus();
+  };
+  store.addEventListener("elsewhere", listen);
+  return { element, destroy: () => store.removeEventListener("elsewhere", listen) };
 }
 
 /** The whole class with the learner's lines highlighted, and the button that opens it; none if there is no code around them. */

@@ -16,11 +16,13 @@ export interface Live {
   destroy?: () => void;
 }
 
-export function lessonPage(course: Course, lesson: Lesson): Page {
+/** The lesson, with the `exercise` of that name in front of its group. */
+export function lessonPage(course: Course, lesson: Lesson, exercise = ""): Page {
   store.progress.visited[lesson.id] = true;
+  store.left(lesson.id, exercise);
   store.save();
   const place = course.lessons.indexOf(lesson);
-  const parts = inGroups(lesson.blocks).map((part) => (Array.isArray(part) ? exerciseGroup(part) : blockView(course, part)));
+  const parts = inGroups(lesson.blocks).map((part) => (Array.isArray(part) ? exerciseGroup(lesson.id, part, exercise) : blockView(course, part)));
   const element = html(
     "article",
     { class: "page lesson" },

@@ -4,11 +4,13 @@ import { aboutPage } from "./about";
 import { builtPage } from "./built";
 import { type Course, type Lesson, inlineProse, loadCourse } from "./course";
 import { button, html } from "./elements";
+import { homePage } from "./home";
 import { lessonDone, lessonPage } from "./lesson";
 import { recall, remember } from "./memory";
 import { FILE, downloadEngine } from "./my_engine";
 import { playgroundPage } from "./playground";
 import { python } from "./python";
+import { Scrolling } from "./scrolling";
 import { store } from "./store";
 
 declare const PYTHON_BYTES: number;
@@ -27,6 +29,7 @@ const app = document.querySelector("#app") as HTMLElement;
 const content = html("main", { id: "content", tabindex: "-1" });
 let course: Course;
 let shown: Page | null = null;
+let scrolling: Scrolling;
 
 void begin();
 
@@ -39,10 +42,15 @@ async function begin(): Promise<void> {
     return;
   }
   app.replaceChildren(header(), html("div", { class: "columns" }, sidebar(), content), footer());
+  scrolling = new Scrolling(content);
   addEventListener("hashchange", () => route());
+  python.whenReady(() => setTimeout(() => scrolling.release(), 3000)); // by then all parts are there
+  document.querySelector(".skip")?.addEventListener("click", (event) => {
+    event.preventDefault(); // the address says which page is shown
+    content.focus();
+  });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("themechange")));
   store.addEventListener("full", () => notice("This browser keeps no more: save your progress to a file."), { once: true });
-  if (!location.hash) scrollTo(0, 0);
   route();
   loadPythonWhenFit();
 }
@@ -55,11 +63,10 @@ function loadPythonWhenFit(): void {
 }
 
 function route(): void {
-  const address = location.hash.replace(/^#\/?/, "");
-  if (address === "content") return; // the link that skips the contents
-  const place = address.split("?")[0]; // what follows is the playground's
+  const address = location.hash.replace(/^#\/?/, "").replace(/^content$/, "");
+  const [place, exercise] = address.split("?")[0].split("/"); // what follows is the playground's
   shown?.destroy?.();
-  shown = pageAt(place);
+  shown = pageAt(place, exercise);
   document.title = `${shown.title} · chainrule`;
   content.replaceChildren(shown.element);
   document.querySelector<HTMLDetailsElement>(".menu")?.removeAttribute("open");
@@ -67,19 +74,17 @@ function route(): void {
     if (link.hash === `#/${place}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  if (document.activeElement !== document.body || scrollY > 0) {
-    content.focus({ preventScroll: true });
-    scrollTo(0, 0);
-  }
+  if (document.activeElement !== document.body) content.focus({ preventScroll: true });
+  if (!scrolling.restore() && exercise) document.querySelector(`[data-exercise="${CSS.escape(exercise)}"]`)?.closest(".exercise")?.scrollIntoView();
 }
 
-function pageAt(place: string): Page {
-  if (place === "") return home();
+function pageAt(place: string, exercise = ""): Page {
+  if (place === "") return homePage(course);
   if (place === "about") return aboutPage(course);
   if (place === "built" && course.templates?.Training) return builtPage(course);
   if (place === "playground") return playgroundPage(course);
   const lesson = course.lessons.find(({ id }) => id === place);
-  if (lesson) return lessonPage(course, lesson);
+  if (lesson) return lessonPage(course, lesson, exercise);
   const element = html("article", { class: "page" }, html("h1", {}, "There is no such page"), html("p", {}, html("a", { href: "#/" }, "To the contents")));
   return { title: "No such page", element };
 }
@@ -108,13 +113,24 @@ function pythonStatus(): HTMLElement {
   const words = html("span", { role: "status" });
   const act = button("", () => (python.state === "asleep" || python.state === "failed" ? python.wake() : python.restart()), "quiet");
   const size = `${Math.round(PYTHON_BYTES / 1e6)} MB`;
-  const element = html("div", { class: "python" }, words, act);
+  const bar = html("progress", { max: String(PYTHON_BYTES), "aria-label": "Python loaded" }) as HTMLProgressElement;
+  const amount = html("span", { class: "amount" });
+  const element = html("div", { class: "python" }, words, bar, amount, act);
+  const showLoaded = () => {
+    const megabytes = (bytes: number) => (bytes / 1e6).toFixed(1);
+    const loaded = Math.min(python.loaded, PYTHON_BYTES);
+    bar.value = loaded;
+    amount.textContent = loaded < 0.999 * PYTHON_BYTES ? `${megabytes(loaded)} of ${megabytes(PYTHON_BYTES)} MB` : "starting …";
+    bar.hidden = amount.hidden = python.state !== "loading" || loaded === 0;
+  };
+  python.addEventListener("loading", showLoaded);
   const show = () => {
+    showLoaded();
     const { state } = python;
     element.dataset.state = state;
     words.textContent = {
       asleep: `Python: ${size} to load`,
-      loading: `Loading Python (${size}) …`,
+      loading: "Loading Python",
       ready: "Python is ready",
       busy: "Python is running",
       failed: "Python is not there",
@@ -167,32 +183,4 @@ function notice(words: string): void {
   const toast = html("div", { class: "toast", role: "alert" }, html("p", {}, words));
   toast.append(button("Close", () => toast.remove()));
   document.body.append(toast);
-}
-
-function home(): Page {
-  const next = course.lessons.find((lesson) => lessonDone(lesson) < 1) ?? course.lessons[0];
-  const begun = course.lessons.some((lesson) => lessonDone(lesson) > 0);
-  const items = course.lessons.map((lesson, i) => {
-    const done = lessonDone(lesson);
-    const words = done === 1 ? "done" : done > 0 ? "begun" : "";
-    return html(
-      "li",
-      {},
-      html("a", { href: `#/${lesson.id}` }, html("span", { class: "number" }, String(i + 1)), html("span", { class: "lesson-title" }, inlineProse(lesson.title)), html("span", { class: "lesson-summary" }, inlineProse(lesson.summary)), html("span", { class: "lesson-done" }, words)),
-    );
-  });
-  const element = html(
-    "article",
-    { class: "page home" },
-    html("h1", {}, "Build backpropagation yourself"),
-    html("p", { class: "lead" }, `${inWords(course.lessons.length)}. You write the engine, a few lines at a time, and the class you write draws the graphs, steps through them and trains the networks on these pages.`),
-    html("p", {}, html("a", { class: "go", href: `#/${next.id}` }, begun ? `Go on: ${next.title}` : `Begin: ${next.title}`)),
-    html("ol", { class: "toc" }, ...items),
-  );
-  return { title: "Learn", element };
-}
-
-function inWords(count: number): string {
-  const words = ["No lessons", "One short lesson", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve", "Thirteen"];
-  return count < 2 ? words[count] : `${words[count] ?? count} short lessons`;
 }

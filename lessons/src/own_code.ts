@@ -67,6 +67,33 @@ export function fill(template: string, code: string, codes: Record<string, strin
   return { text: lines.join("\n"), places };
 }
 
+/** If the code holds the method or class around the lines that an exercise asks for: those lines. Else null. */
+export function linesAskedFor({ template, starter }: { template: string; starter: string }, code: string): string | null {
+  const wanted = DEFINITION.exec(starter)?.[2];
+  const lines = template.split("\n");
+  const slot = lines.findIndex((line) => SLOT.test(line) && line.includes("your code"));
+  const depth = indentOf(lines[slot] ?? "");
+  const around = lines.slice(0, slot).findLast((line) => DEFINITION.test(line) && indentOf(line) < depth);
+  const outer = around && definition(code.split("\n"), (DEFINITION.exec(around) as RegExpExecArray)[2]);
+  const inner = outer && wanted && definition(outer.slice(1), wanted);
+  return inner ? dedent(inner).join("\n") : null;
+}
+
+const DEFINITION = /^[ \t]*(def|class) (\w+)/m;
+
+/** The lines that define `name`: its first, and those below that are indented more. */
+function definition(lines: string[], name: string): string[] | undefined {
+  const first = lines.findIndex((line) => DEFINITION.exec(line)?.[2] === name);
+  if (first < 0) return undefined;
+  const length = lines.slice(first + 1).findIndex((line) => line.trim() && indentOf(line) <= indentOf(lines[first]));
+  const block = lines.slice(first, length < 0 ? undefined : first + 1 + length);
+  return block.slice(0, block.findLastIndex((line) => line.trim()) + 1);
+}
+
+function indentOf(line: string): number {
+  return (/^[ \t]*/.exec(line) as RegExpExecArray)[0].length;
+}
+
 /** The code without common indentation. */
 function dedent(lines: string[]): string[] {
   const indents = lines.filter((line) => line.trim()).map((line) => (/^[ \t]*/.exec(line) as RegExpExecArray)[0]);

@@ -154,7 +154,7 @@ export class Playground implements Live {
   private change(part: Partial<Settings>): void {
     this.settings = { ...this.settings, ...part };
     this.dataSelect.value = this.settings.data;
-    history.replaceState(null, "", `${location.hash.split("?")[0]}${address(this.settings, this.standard)}`);
+    history.replaceState(history.state, "", `${location.hash.split("?")[0]}${address(this.settings, this.standard)}`);
     void this.restart();
   }
 

@@ -16,7 +16,7 @@ export type Stop = "time" | "asked" | "closed" | "broken";
 export type State = "asleep" | "loading" | "ready" | "busy" | "failed";
 
 const GRACE_MS = 300; // for interrupted code to end on its own
-const LOAD_SECONDS = 60;
+const LOAD_SECONDS = 60; // without a byte
 const MOST_MEMORY = 2 ** 28; // Python never gives memory back: a worker beyond this is replaced
 const SPARE_DELAY_MS = 300; // the page's own work goes first
 
@@ -40,14 +40,15 @@ class Runner {
   broken = "";
   readonly worker: Worker;
   readonly interrupts: Uint8Array | null;
-  private readonly timer: number;
+  private timer = 0;
 
   constructor(private readonly hear: (runner: Runner, message: Outgoing) => void) {
     this.worker = new Worker(new URL("worker.js", document.baseURI), { type: "module" });
     const buffer = self.crossOriginIsolated ? new SharedArrayBuffer(1) : null;
     this.interrupts = buffer && new Uint8Array(buffer);
-    this.timer = setTimeout(() => this.fail(`nothing happened for ${LOAD_SECONDS} seconds`), 1000 * LOAD_SECONDS);
+    this.expectNews();
     this.worker.onmessage = ({ data }: MessageEvent<Outgoing>) => {
+      if (data.kind === "loading") this.expectNews();
       if (data.kind === "ready") {
         this.ready = true;
         clearTimeout(this.timer);
@@ -59,6 +60,12 @@ class Runner {
       this.fail(event.message || "its script could not be fetched");
     };
     this.send({ kind: "load", interrupts: buffer });
+  }
+
+  /** On a slow line loading may take long. It has failed only if nothing more comes. */
+  private expectNews(): void {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.fail(`nothing happened for ${LOAD_SECONDS} seconds`), 1000 * LOAD_SECONDS);
   }
 
   send(message: Incoming): void {
@@ -77,9 +84,10 @@ class Runner {
   }
 }
 
-/** Emits "state" when `state` changes. */
+/** Emits "state" when `state` changes, and "loading" as `loaded` grows. */
 export class Python extends EventTarget {
   state: State = "asleep";
+  loaded = 0; // bytes
   problem = "";
   private active: Runner | null = null;
   private spare: Runner | null = null;
@@ -92,6 +100,7 @@ export class Python extends EventTarget {
   wake(): void {
     if (this.state !== "asleep" && this.state !== "failed") return;
     this.active ??= this.newRunner();
+    this.loaded = 0;
     this.setState("loading");
   }
 
@@ -175,7 +184,10 @@ export class Python extends EventTarget {
       this.spare = null;
     }
     if (runner !== this.active) return;
-    if (message.kind === "ready") {
+    if (message.kind === "loading") {
+      this.loaded = message.bytes;
+      this.dispatchEvent(new Event("loading"));
+    } else if (message.kind === "ready") {
       this.setState("ready");
       this.prepareSpare();
     } else if (message.kind === "closed" || message.kind === "broken") {

@@ -16,11 +16,13 @@ export interface Progress {
   quizzes: Record<string, number[]>; // the choices tried, in order
   predictions: Record<string, Record<string, string>>; // what was predicted, by node
   visited: Record<string, true>;
+  last?: { lesson: string; exercise: string }; // where the learner was
   built?: { nodes: number; steps: number }; // by the learner's own class, in the figures that train
 }
 
 const EMPTY: Progress = { version: 1, exercises: {}, quizzes: {}, predictions: {}, visited: {} };
 
+/** Emits "change", and "elsewhere" if it was another tab that changed it. */
 class Store extends EventTarget {
   progress: Progress = read(recall(KEY)) ?? structuredClone(EMPTY);
 
@@ -30,11 +32,18 @@ class Store extends EventTarget {
       if (key !== KEY) return; // another tab has changed it
       this.progress = read(recall(KEY)) ?? structuredClone(EMPTY);
       this.dispatchEvent(new Event("change"));
+      this.dispatchEvent(new Event("elsewhere"));
     });
   }
 
   exercise(name: string): ExerciseProgress {
     return (this.progress.exercises[name] ??= {});
+  }
+
+  /** Notes where the learner is. A visit alone does not make one forget the exercise that was begun there. */
+  left(lesson: string, exercise = ""): void {
+    const before = this.progress.last?.lesson === lesson ? this.progress.last.exercise : "";
+    this.progress.last = { lesson, exercise: exercise || before };
   }
 
   /** Adds to what the learner's class has built. It is stored with the next change. */
@@ -75,7 +84,7 @@ function read(text: string | null): Progress | null {
     return null;
   }
   if (!isRecord(data) || data.version !== 1) return null;
-  const { exercises, quizzes, predictions, visited, built } = data;
+  const { exercises, quizzes, predictions, visited, built, last } = data;
   if (![exercises, quizzes, predictions, visited].every(isRecord)) return null;
   return {
     version: 1,
@@ -86,6 +95,7 @@ function read(text: string | null): Progress | null {
     quizzes: entries(quizzes, (each): each is number[] => Array.isArray(each) && each.every(Number.isInteger)),
     predictions: entries(predictions, (each): each is Record<string, string> => isRecord(each) && Object.values(each).every(isTextOrNothing)),
     visited: entries(visited, (each): each is true => each === true),
+    ...(isRecord(last) && typeof last.lesson === "string" && typeof last.exercise === "string" && { last: { lesson: last.lesson, exercise: last.exercise } }),
     ...(isRecord(built) && Number.isInteger(built.nodes) && Number.isInteger(built.steps) && { built: { nodes: Number(built.nodes), steps: Number(built.steps) } }),
   };
 }

@@ -1,7 +1,7 @@
 // Runs in a module worker: Python, and one call at a time into the package's own modules.
 //
 // In: {kind: "load", interrupts} once, then {kind: "call", id, module, name, args}.
-// Out: "ready", "done" (with what the call returned, a text, and the size of Python's memory), "raised" (a Python
+// Out: "loading" (with the bytes that have come so far), "ready", "done" (with what the call returned, a text, and the size of Python's memory), "raised" (a Python
 // exception that was not caught), "broken" (Python itself is gone), "closed" (the code closed this worker), "unloadable".
 
 import type { PyodideInterface } from "pyodide";
@@ -11,6 +11,7 @@ export type Incoming =
   | { kind: "call"; id: number; module: string; name: string; args: unknown[] };
 
 export type Outgoing =
+  | { kind: "loading"; bytes: number }
   | { kind: "ready" }
   | { kind: "unloadable"; text: string }
   | { kind: "done"; id: number; text: string; memory: number }
@@ -22,12 +23,14 @@ declare const self: {
   onmessage: ((event: MessageEvent<Incoming>) => void) | null;
   postMessage(message: Outgoing): void;
   close(): void;
+  fetch: typeof fetch;
   location: Location;
 };
 
 const HOME = "/lib/lessons";
 const MOST_MEMORY = 2 ** 29; // beyond it, Python has a MemoryError, long before the browser has none left
 const NEEDED = ["chainrule.learn.demonstrations", "chainrule.learn.grading", "chainrule.gradcheck"];
+const SCRIPTS = ["pyodide.mjs", "pyodide.asm.mjs"]; // fetched first, since what is imported cannot be counted
 let python: PyodideInterface;
 let interrupts: Uint8Array | null = null;
 
@@ -43,8 +46,30 @@ WebAssembly.Memory.prototype.grow = function (pages) {
   return grow.call(this, pages);
 };
 
+/** Python's files are fetched through this, so that the page can tell how much has come. */
+let bytes = 0;
+const fetched = self.fetch.bind(self);
+self.fetch = async (...request) => {
+  const answer = await fetched(...request);
+  if (answer.ok && answer.body) void count(answer.clone().body as ReadableStream<Uint8Array>);
+  return answer;
+};
+
+async function count(body: ReadableStream<Uint8Array>): Promise<void> {
+  const reader = body.getReader();
+  try {
+    for (let part = await reader.read(); !part.done; part = await reader.read()) {
+      bytes += part.value.length;
+      post({ kind: "loading", bytes });
+    }
+  } catch {
+    // whoever asked for the file is told
+  }
+}
+
 async function load(buffer: SharedArrayBuffer | null): Promise<void> {
   const folder = new URL("pyodide/", self.location.href).href;
+  await Promise.all(SCRIPTS.map((name) => fetch(`${folder}${name}`).then((answer) => answer.arrayBuffer())));
   const { loadPyodide } = (await import(`${folder}pyodide.mjs`)) as typeof import("pyodide");
   const [loaded, archive] = await Promise.all([
     loadPyodide({ indexURL: folder, env: { HOME: "/home/pyodide", CHAINRULE_ENGINE: "python", PYTHONHASHSEED: "0" } }),
@@ -53,6 +78,7 @@ async function load(buffer: SharedArrayBuffer | null): Promise<void> {
       return answer.arrayBuffer();
     }),
   ]);
+  self.fetch = fetched;
   python = loaded;
   python.unpackArchive(archive, "zip", { extractDir: HOME });
   python.runPython(`import sys; sys.path.insert(0, ${JSON.stringify(HOME)})`);

@@ -1,14 +1,32 @@
-"""What the course's site has around the lessons, in a real browser: the learner's file, the look back."""
+"""What the course's site has around the lessons, in a real browser: the learner's file, the first and the last page,
+loading, moving about, other tabs.
+"""
 
+import functools
 import json
 import re
 import subprocess
 import sys
+import threading
+import time
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from chainrule.learn.course import Quiz
+from chainrule.learn.server import site_folder
 from learner import COURSE, OWN
-from lesson_pages import go, have_passed, until
+from lesson_pages import (
+    PATIENCE,
+    check,
+    go,
+    have_passed,
+    open_exercise,
+    paste_code,
+    text_of,
+    until,
+    wait_for_python,
+)
 
 # The learner's own file.
 
@@ -111,3 +129,254 @@ def test_the_file_waits_for_nothing(open_page, site, tmp_path):
     page.locator(".my-engine .cm-content").wait_for()
     file = downloaded(page, page.locator(".built").get_by_role("button", name="Download").click, tmp_path)
     assert losses_of(file)[-1] < 10
+
+
+# The stepper on one's own class.
+
+
+def test_ones_own_class_is_told_as_the_chain_rule(page, site):
+    have_passed(page, OWN)
+    lesson = next(lesson for lesson in COURSE.lessons if any(getattr(block, "own", False) for block in lesson.blocks))
+    go(page, site, lesson.id)
+    stepper = page.locator(".stepper-block").first
+    stepper.locator(".cr-graph").wait_for()
+    assert "by your own class" in stepper.text_content()
+    equations = []
+    onward = stepper.get_by_role("button", name="Step forward")
+    while onward.get_attribute("aria-disabled") != "true":
+        equations.append(stepper.locator(".cr-equation").text_content())
+        onward.click()
+    assert any(re.fullmatch(r"(\w+)\.grad \+= (\w+)\.grad · ∂\2/∂\1 = \S+ · \S+ = \S+", text) for text in equations)
+    assert not any("→" in text for text in equations)
+
+
+# The first page.
+
+
+def step_of(page):
+    return int(re.search(r"Step (\d+)", page.locator(".living .cr-count").text_content())[1])
+
+
+def test_the_first_page_has_a_graph_that_steps_by_itself(open_page, site):
+    page = open_page(reduced_motion="no-preference")
+    page.goto(site)
+    page.locator(".living .cr-graph").wait_for()
+    page.wait_for_selector(".living [aria-label=Pause]")
+    until(page, "!document.querySelector('.living .cr-count').textContent.startsWith('Step 0')")
+    assert page.locator(".living [aria-live=polite]").count() == 0
+    page.locator(".living").get_by_role("button", name="Pause").click()
+    stopped = step_of(page)
+    page.wait_for_timeout(3000)
+    assert step_of(page) == stopped
+
+
+def test_the_graph_stands_still_where_motion_is_unwelcome(open_page, site):
+    page = open_page(reduced_motion="reduce")
+    page.goto(site)
+    page.locator(".living .cr-graph").wait_for()
+    page.wait_for_timeout(1500)
+    assert page.locator(".living .cr-phase").text_content() == "Complete"
+    assert page.locator(".living [aria-label=Pause]").count() == 0
+
+
+def test_go_on_leads_to_where_one_left(page, site):
+    go(page, site, "")
+    assert page.locator(".go").text_content() == "Begin: Nudge it"
+    open_exercise(page, site, COURSE.exercises["power"])
+    page.keyboard.type("# half done\n")
+    go(page, site, "")
+    assert page.locator(".go").text_content() == "Go on: Build the closures, Power"
+    page.locator(".go").click()
+    body = page.locator("[data-exercise=power]")
+    body.wait_for()
+    assert "# half done" in text_of(body)
+    until(page, "e => e.getBoundingClientRect().top < innerHeight / 2", body.element_handle())
+    have_passed(page, {name: exercise.solution for name, exercise in COURSE.exercises.items()})
+    go(page, site, "about")
+    go(page, site, "")
+    assert page.locator(".go").text_content().startswith("Go on: ")  # there are questions left
+
+
+def test_when_all_is_done_the_way_leads_to_the_end(page, site):
+    exercises = {name: {"passed": exercise.solution} for name, exercise in COURSE.exercises.items()}
+    quizzes = {
+        block.name: [i for i, choice in enumerate(block.choices) if choice.right]
+        for lesson in COURSE.lessons
+        for block in lesson.blocks
+        if isinstance(block, Quiz)
+    }
+    visited = {lesson.id: True for lesson in COURSE.lessons}
+    progress = {"version": 1, "exercises": exercises, "quizzes": quizzes, "predictions": {}, "visited": visited}
+    page.evaluate("text => localStorage.setItem('chainrule-learn', text)", json.dumps(progress))
+    page.evaluate("dispatchEvent(new StorageEvent('storage', { key: 'chainrule-learn' }))")
+    go(page, site, "")
+    page.locator(".go").click()
+    page.get_by_role("heading", name="What you built").wait_for()
+    assert "Nothing in it is a black box" in page.locator(".lead").text_content()
+    go(page, site, COURSE.lessons[-1].id)
+    assert page.locator(".ways .after").get_attribute("href") == "#/built"
+
+
+# Loading.
+
+
+class Slow(SimpleHTTPRequestHandler):
+    """Sends Python's largest file in pieces, each when it is told to."""
+
+    pieces = 4
+    turn = threading.Semaphore(0)
+
+    def log_message(self, *arguments):
+        pass
+
+    def copyfile(self, source, outputfile):
+        text = source.read()
+        slow = self.path.endswith(".wasm")
+        size = len(text) // self.pieces + 1 if slow else len(text)
+        for start in range(0, len(text), size):
+            if slow:
+                self.turn.acquire()
+            outputfile.write(text[start : start + size])
+
+
+def test_a_slow_line_is_not_an_error_and_shows_its_megabytes(chromium):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Slow, directory=str(site_folder())))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    context = chromium.new_context(reduced_motion="reduce")
+    page = context.new_page()
+    page.clock.install()
+    page.goto(f"http://127.0.0.1:{server.server_port}/")
+    page.clock.run_for(2000)
+    page.wait_for_selector(".python[data-state=loading]")
+    shown = []
+    for piece in range(Slow.pieces):
+        page.clock.run_for(30_000)  # two minutes in all
+        assert page.locator(".python").get_attribute("data-state") == "loading"
+        Slow.turn.release()
+        least = 0.9e6 * 9.6 * (piece + 1) / Slow.pieces
+        until(page, "least => document.querySelector('.python progress').value > least", least, PATIENCE)
+        shown.append(page.locator(".python .amount").text_content())
+    wait_until_ready = "['ready', 'busy'].includes(document.querySelector('.python').dataset.state)"
+    deadline = time.monotonic() + PATIENCE / 1000
+    while not page.evaluate(wait_until_ready):
+        assert time.monotonic() < deadline
+        page.clock.run_for(300)
+        page.wait_for_timeout(100)
+    assert re.fullmatch(r"\d\.\d of 1\d\.\d MB", shown[0])
+    assert not page.locator(".python progress").is_visible()
+    context.close()
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_site_can_be_hosted_under_any_path(serve, open_page, tmp_path):
+    (tmp_path / "some" / "path").parent.mkdir()
+    (tmp_path / "some" / "path").symlink_to(site_folder(), target_is_directory=True)
+    page = open_page(reduced_motion="reduce")
+    missing = []
+    page.on("response", lambda answer: answer.status >= 400 and missing.append(answer.url))
+    page.goto(f"{serve(tmp_path)}/some/path/#/03-closures")
+    wait_for_python(page)
+    page.locator(".stepper-block .cr-graph").first.wait_for()
+    for place in ("", "12-tensors", "built", "about"):
+        page.evaluate("place => (location.hash = `#/${place}`)", place)
+        page.wait_for_timeout(700)
+    assert page.locator(".licences details").count() > 5
+    assert missing == []
+    page.close()  # before its server goes
+
+
+# Moving about.
+
+
+def test_back_returns_to_the_same_place(page, site):
+    go(page, site, "04-backward")
+    page.locator(".stepper-block .cr-graph").first.wait_for()
+    page.evaluate("scrollTo(0, 1500)")
+    page.wait_for_timeout(400)
+    page.locator(".ways .after").evaluate("link => link.click()")
+    page.get_by_role("heading", name="The worked expression").wait_for()
+    assert page.evaluate("scrollY") == 0
+    page.go_back()
+    page.locator("[data-exercise=backward]").wait_for()
+    until(page, "Math.abs(scrollY - 1500) < 60")
+    page.go_forward()
+    page.get_by_role("heading", name="The worked expression").wait_for()
+    until(page, "scrollY === 0")
+
+
+def test_the_skip_link_survives_a_reload(own_page, site):
+    page = own_page()
+    go(page, site, "04-backward")
+    page.evaluate("document.activeElement.blur()")
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "content"
+    page.reload()
+    assert page.locator("h1").text_content() == "backward(), and why order matters"
+    page.goto(f"{site}#content")  # an address from before
+    page.reload()
+    assert page.locator("h1").text_content() == "Build backpropagation yourself"
+
+
+def test_two_tabs_do_not_write_over_each_other_unseen(own_page, site):
+    page = own_page()
+    add = COURSE.exercises["add"]
+    body = open_exercise(page, site, add)
+    paste_code(page, "mine = 1")
+    other = page.context.new_page()
+    other.goto(page.url)
+    theirs = open_exercise(other, site, add)
+    assert text_of(theirs) == "mine = 1"
+    paste_code(other, "theirs = 2")
+    notice = body.locator(".other-tab")
+    notice.wait_for()
+    assert "changed in another tab" in notice.text_content()
+    assert text_of(body) == "mine = 1"
+    notice.get_by_role("button", name="What is here").click()
+    assert not notice.is_visible()
+    theirs.locator(".other-tab").wait_for()
+    theirs.locator(".other-tab").get_by_role("button", name="The other tab's").click()
+    assert text_of(theirs) == "mine = 1"
+    paste_code(other, "theirs = 3")
+    notice.wait_for()
+    notice.get_by_role("button", name="The other tab's").click()
+    assert text_of(body) == "theirs = 3"
+    other.close()
+
+
+@pytest.mark.parametrize("place", ["", "03-closures", "05-worked-expression", "06-diamond"])
+def test_graphs_fit_on_a_phone(shared, site, place):
+    page, _ = shared
+    page.set_viewport_size({"width": 390, "height": 844})
+    try:
+        go(page, site, "about")
+        go(page, site, place)
+        page.locator(".cr-graph").first.wait_for()
+        for stage in page.locator(".cr-stage").all():
+            assert stage.evaluate("stage => stage.scrollWidth <= stage.clientWidth")
+    finally:
+        page.set_viewport_size({"width": 1200, "height": 900})
+
+
+METHOD = """
+    def __mul__(self, other):
+        other = other if isinstance(other, Value) else Value(other)
+        out = Value(self.data * other.data, (self, other), "*")
+
+        def _backward():
+            self.grad += other.data * out.grad
+            other.grad += self.data * out.grad
+
+        out._backward = _backward
+        return out
+"""
+
+
+@pytest.mark.parametrize("around", ["", "class Value:\n    def __add__(self, other):\n        return 1\n"])
+def test_a_whole_method_is_understood_where_lines_are_asked(page, site, around):
+    body = open_exercise(page, site, COURSE.exercises["mul"])
+    paste_code(page, around + METHOD)
+    assert check(page, body) == "right"
+    assert text_of(body) == "\n".join(line[8:] for line in METHOD.splitlines()[5:8])
+    assert "lines that are asked for" in body.locator(".exercise-status").text_content()

@@ -3,6 +3,7 @@
 Nodes are of any class in the style of micrograd (`data`, `grad`, `_prev`, `_op`, `_backward`, perhaps `label`). Such a
 class does not store the order of its operands, but its closures do: they hold `self` and `other`. The order of the
 backward pass is the learner's as well: their `backward()` runs once more, and each `_backward` records what it changed.
+If that is what the op's derivatives say, it is told as the chain rule, as for chainrule's Value; else as what it is.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import ast
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from math import isclose
 from typing import Any
 
 from chainrule import engine, ops
 from chainrule.core.value import Value
 from chainrule.learn.explaining import FILE, explain
 from chainrule.stepping.formula_text import FormulaText, show
-from chainrule.stepping.steps import MOST_NODES, handwritten_steps, spell
+from chainrule.stepping.steps import MOST_NODES, chain_rule, handwritten_steps, partial_formula, spell
 from chainrule.stepping.steps import describe as describe_values
 
 RULES = {"+": ops.add, "*": ops.mul, "-": ops.sub, "/": ops.div, "%": ops.mod, "**": ops.pow_}
@@ -30,37 +32,35 @@ def describe(root: Any, names: Mapping[str, Any] | None = None) -> dict[str, Any
     >>> from chainrule import closures
     >>> x = closures.Value(3.0, label="x")
     >>> [step["kind"] for step in describe(x * x)["steps"]]
-    ['start', 'forward', 'seed', 'handwritten', 'end']
+    ['start', 'forward', 'seed', 'backward', 'backward', 'end']
     """
     if isinstance(root, (Value, engine.Value)):
         return describe_values(root, names=names)
     nodes, operands = _oldest_first(root)
     index = {id(node): i for i, node in enumerate(nodes)}
+    below = [[index[id(operand)] for operand in each] for each in operands]
     numbers = [_float(node.data) for node in nodes]
     names_of, constants = _names(nodes, operands, numbers, names or {})
-    steps: list[dict[str, Any]] = []
-    triples = zip(numbers, names_of, constants, strict=True)
-    formulas = [FormulaText(number, "" if fixed else name) for number, name, fixed in triples]
-    with suppress(Exception):  # show a failing backward() as far as it got
-        steps += _backward_steps(nodes, constants)
+    formulas = [_formula(*about) for about in zip(numbers, names_of, constants, strict=True)]
+    rules = [_rule_of(node, [formulas[k] for k in each]) for node, each in zip(nodes, below, strict=True)]
     return {
         "root": index[id(root)],
         "nodes": [
             {
                 "name": name,
-                "kind": "result" if operands[i] else "constant" if constants[i] else "leaf",
+                "kind": "result" if below[i] else "constant" if constants[i] else "leaf",
                 "op": str(getattr(node, "_op", "")),
-                "operands": [index[id(operand)] for operand in operands[i]],
+                "operands": below[i],
                 "data": spell(numbers[i]),
                 "grad": None if constants[i] else spell(0.0),
-                "expression": _expression(node, numbers[i], [formulas[index[id(o)]] for o in operands[i]]),
+                "expression": _expression(numbers[i], rules[i]),
             }
             for i, (node, name) in enumerate(zip(nodes, names_of, strict=True))
         ],
         "steps": [
             {"kind": "start"},
-            *({"kind": "forward", "node": i} for i in range(len(nodes)) if operands[i]),
-            *steps,
+            *_forward_steps(below),
+            *_backward_steps(nodes, rules, formulas, below, constants),
             {"kind": "end"},
         ],
     }
@@ -158,24 +158,67 @@ def _names(
     return result, constants
 
 
-def _expression(node: Any, number: float, operands: list[FormulaText]) -> dict[str, str] | None:
-    if not operands:
-        return None
+def _formula(number: float, name: str, constant: bool) -> FormulaText:
+    return FormulaText(number, "" if constant else name)
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """How a node was computed: the row of the op table, if the tag has one, and the operands as formulas."""
+
+    tag: str
+    op: ops.Op | None
+    operands: list[FormulaText]
+
+
+def _rule_of(node: Any, operands: list[FormulaText]) -> _Rule:
     tag = str(getattr(node, "_op", "")) or "f"
-    rule = RULES.get(tag) or ops.TABLE.get(tag)
     if tag == "**" and len(operands) == 1:
         exponent = held_by(node).get("exponent")
         if isinstance(exponent, (int, float)):
             operands = [*operands, FormulaText(float(exponent))]
-    if rule is not None and len(rule.partials) == len(operands):
-        return FormulaText.of(rule, number, tuple(operands)).texts()
-    names, values = (", ".join(operand.text(numbers=n) for operand in operands) for n in (False, True))
-    return {"names": f"{tag}({names})", "numbers": f"{tag}({values})"}
+    op = RULES.get(tag) or ops.TABLE.get(tag)
+    return _Rule(tag, op if op is not None and len(op.partials) == len(operands) else None, operands)
 
 
-def _backward_steps(nodes: list[Any], constants: list[bool]) -> Iterator[dict[str, Any]]:
-    """The steps of the learner's `backward()` on the last node, call by call. Restores the nodes afterwards."""
-    calls: list[tuple[int, list[float], list[float]]] = []
+def _expression(number: float, rule: _Rule) -> dict[str, str] | None:
+    if not rule.operands:
+        return None
+    if rule.op is not None:
+        return FormulaText.of(rule.op, number, tuple(rule.operands)).texts()
+    names, values = (", ".join(operand.text(numbers=n) for operand in rule.operands) for n in (False, True))
+    return {"names": f"{rule.tag}({names})", "numbers": f"{rule.tag}({values})"}
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of the `_backward` of node `i`, and everybody's gradients before and after it."""
+
+    i: int
+    before: list[float]
+    after: list[float]
+
+
+def _forward_steps(below: list[list[int]]) -> list[dict[str, Any]]:
+    return [{"kind": "forward", "node": i} for i, operands in enumerate(below) if operands]
+
+
+def _backward_steps(
+    nodes: list[Any], rules: list[_Rule], formulas: list[FormulaText], below: list[list[int]], constants: list[bool]
+) -> list[dict[str, Any]]:
+    """The steps of the learner's `backward()` on the last node, as far as it gets."""
+    steps: list[dict[str, Any]] = []
+    with suppress(Exception):
+        seed, calls = _backward_calls(nodes)
+        steps.append({"kind": "seed", "node": len(nodes) - 1, "after": spell(seed)})
+        for call in calls:
+            steps += _told(call, rules[call.i], formulas[call.i], below[call.i], constants)
+    return steps
+
+
+def _backward_calls(nodes: list[Any]) -> tuple[float, list[_Call]]:
+    """The seed, and what each call changed. Restores the nodes afterwards."""
+    calls: list[_Call] = []
     kept = [(node, node.data, node.grad, node._backward) for node in nodes]
 
     def grads() -> list[float]:
@@ -185,7 +228,7 @@ def _backward_steps(nodes: list[Any], constants: list[bool]) -> Iterator[dict[st
         def listen() -> None:
             before = grads()
             backward()
-            calls.append((i, before, grads()))
+            calls.append(_Call(i, before, grads()))
 
         return listen
 
@@ -198,12 +241,31 @@ def _backward_steps(nodes: list[Any], constants: list[bool]) -> Iterator[dict[st
         if not calls:
             raise
     finally:
-        seed = calls[0][1][-1] if calls else nodes[-1].grad
+        seed = calls[0].before[-1] if calls else nodes[-1].grad
         for node, data, grad, backward in kept:
             node.data, node.grad, node._backward = data, grad, backward
-    yield {"kind": "seed", "node": len(nodes) - 1, "after": spell(_float(seed))}
-    for i, before, after in calls:
-        yield from handwritten_steps(i, before, after, constants)
+    return _float(seed), calls
+
+
+def _told(
+    call: _Call, rule: _Rule, result: FormulaText, operands: list[int], constants: list[bool]
+) -> Iterator[dict[str, Any]]:
+    """The call as the chain rule, edge by edge, if it did what the op's derivatives say; else as what it changed."""
+    grads, steps = list(call.before), []
+    with suppress(Exception):  # there is no derivative at this number
+        for k, to in enumerate(operands):
+            partial = rule.op.partials[k] if rule.op else None
+            if partial is None or constants[to]:
+                continue
+            local = _float(partial(result.value, *(operand.value for operand in rule.operands)))
+            before, grad = grads[to], call.before[call.i]
+            grads[to] += grad * local
+            step = {"kind": "backward", "node": call.i, "to": to, "operand": k}
+            step["formula"] = partial_formula(partial, result, rule.operands)
+            steps.append(step | chain_rule(grad, local, before, grads[to]))
+    pairs = zip(grads, call.after, constants, strict=True)
+    agree = all(constant or isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b, constant in pairs)
+    yield from steps if agree else handwritten_steps(call.i, call.before, call.after, constants)
 
 
 def _float(number: Any) -> float:

@@ -128,28 +128,11 @@ class _Backward:
                 continue
             to = self.index[operand]
             local = as_float(partial(number_of(node), *numbers), "the partial")
-            before, product = self.grads[to], self.grads[i] * local
-            self.grads[to] += product
-            yield {
-                "kind": "backward",
-                "node": i,
-                "to": to,
-                "operand": k,
-                "grad": spell(self.grads[i]),
-                "partial": spell(local),
-                "formula": self._partial_formula(partial, i),
-                "product": spell(product),
-                "before": spell(before),
-                "after": spell(self.grads[to]),
-                "sum": f"{_bracketed(before, first=True)} + {_bracketed(product)}",
-                "multiplication": f"{_bracketed(self.grads[i], first=True)} · {_bracketed(local)}",
-            }
-
-    def _partial_formula(self, partial: Rule, i: int) -> dict[str, str] | None:
-        try:
-            return formula(partial(self.formulas[i], *self.operands(self.nodes[i]))).texts()
-        except Exception:  # a user's rule, written for floats only, has a number and no formula
-            return None
+            before = self.grads[to]
+            self.grads[to] += self.grads[i] * local
+            texts = partial_formula(partial, self.formulas[i], self.operands(node))
+            step = {"kind": "backward", "node": i, "to": to, "operand": k, "formula": texts}
+            yield step | chain_rule(self.grads[i], local, before, self.grads[to])
 
     def _handwritten(self, i: int) -> Iterator[dict[str, Any]]:
         before = self.grads
@@ -195,6 +178,25 @@ def _expression(node: Value, operands: list[FormulaText]) -> dict[str, str] | No
     tag = node._op or "f"  # made by hand, so only its tag is known
     names, numbers = [", ".join(operand.text(numbers=n) for operand in operands) for n in (False, True)]
     return {"names": f"{tag}({names})", "numbers": f"{tag}({numbers})"}
+
+
+def partial_formula(partial: Rule, result: FormulaText, operands: Sequence[FormulaText]) -> dict[str, str] | None:
+    """A local derivative in names and in numbers."""
+    try:
+        return formula(partial(result, *operands)).texts()
+    except Exception:  # a user's rule, written for floats only, has a number and no formula
+        return None
+
+
+def chain_rule(grad: float, local: float, before: float, after: float) -> dict[str, Any]:
+    """The numbers of a backward step: `before + grad * local`, which is `after`."""
+    product = grad * local
+    numbers = {"grad": grad, "partial": local, "product": product, "before": before, "after": after}
+    return {
+        **{name: spell(number) for name, number in numbers.items()},
+        "sum": f"{_bracketed(before, first=True)} + {_bracketed(product)}",
+        "multiplication": f"{_bracketed(grad, first=True)} · {_bracketed(local)}",
+    }
 
 
 def handwritten_steps(

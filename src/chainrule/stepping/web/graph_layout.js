@@ -53,6 +53,30 @@ export function layoutGraph(nodes, sizes) {
   return { width: last.centre + last.width / 2, height: bottomOf(layers), boxes, edges };
 }
 
+/**
+ * The same from top to bottom, for narrow windows: the drawing of turned boxes, turned back.
+ * @param {{ operands: number[] }[]} nodes
+ * @param {{ width: number, height: number }[]} sizes
+ * @returns {Layout}
+ */
+export function layoutDownward(nodes, sizes) {
+  const turned = layoutGraph(
+    nodes,
+    sizes.map(({ width, height }) => ({ width: height, height: width })),
+  );
+  return {
+    width: turned.height,
+    height: turned.width,
+    boxes: turned.boxes.map(({ x, y, width, height }) => ({ x: y, y: x, width: height, height: width })),
+    edges: turned.edges.map((edge) => ({ ...edge, path: turnPath(edge.path) })),
+  };
+}
+
+/** The path with x and y exchanged: in pairs, and in horizontal lines. */
+function turnPath(/** @type {string} */ path) {
+  return path.replace(/(-?[\d.]+) (-?[\d.]+)/g, "$2 $1").replaceAll("H", "V");
+}
+
 /** The layer of each node: 0 is leftmost, the result is in the last. */
 function layersOf(/** @type {{ operands: number[] }[]} */ nodes) {
   const fromRight = nodes.map(() => 0);

@@ -2,7 +2,7 @@
 // The graph as a picture: a card for each node with its data and grad, and what flows along the edges in this step.
 
 import { html, shorten, svg } from "./elements.js";
-import { layoutGraph } from "./graph_layout.js";
+import { layoutDownward, layoutGraph } from "./graph_layout.js";
 
 /**
  * @typedef {import("./narration.js").Description} Description
@@ -17,6 +17,9 @@ const CARD = { width: 138, height: 72 };
 const CONSTANT = { width: 62, height: 32 };
 const MARGIN = { x: 46, y: 34 }; // room for chips that are wider than their node
 const READABLE = 0.72; // smaller than this, the graph is scrolled rather than shrunk
+const NARROW = 640; // a window below this shows a graph from top to bottom, if it fits better so
+const LEAST_IN_NARROW = 0.5; // seen as a whole, and larger by the zoom
+const SIGN_HEIGHT = 20; // how far the op's sign sticks out at the top of a card
 const LARGEST = 1.12;
 const ZOOM_LIMITS = [0.2, 2];
 const FACTOR_FROM_NODE = 46; // where on an edge the local derivative stands
@@ -29,6 +32,12 @@ export class GraphView {
   constructor(graph, detailsId) {
     this.graph = graph;
     this.layout = layoutGraph(graph.nodes, graph.nodes.map(sizeOf));
+    this.downward = false;
+    if (innerWidth < NARROW && innerWidth < READABLE * (this.layout.width + 2 * MARGIN.x)) {
+      const downward = layoutDownward(graph.nodes, graph.nodes.map(downwardSizeOf));
+      this.downward = downward.width < this.layout.width;
+      if (this.downward) this.layout = downward;
+    }
     this.width = this.layout.width + 2 * MARGIN.x;
     this.height = this.layout.height + 2 * MARGIN.y;
     this.scale = 1;
@@ -63,9 +72,11 @@ export class GraphView {
 
   /** @returns {Card} */
   card(/** @type {GraphNode} */ node, /** @type {number} */ i, /** @type {string} */ detailsId) {
-    const { x, y, width } = this.layout.boxes[i];
+    const { x, y, width, height } = this.layout.boxes[i];
     const size = node.kind === "constant" ? CONSTANT : CARD;
-    const [left, top] = [-width / 2 + signWidth(node), -size.height / 2];
+    const [left, top] = this.downward
+      ? [-size.width / 2, height / 2 - size.height]
+      : [-width / 2 + signWidth(node), -size.height / 2];
     const outline = { x: left, y: top, ...size, rx: node.kind === "result" ? 8 : 16 };
     const text = (/** @type {string} */ kind, /** @type {number} */ row, words = "", end = false) =>
       svg(
@@ -107,9 +118,10 @@ export class GraphView {
     );
     if (node.kind === "result") {
       const wide = signWidth(node);
+      const centre = this.downward ? { x: 0, y: top - SIGN_HEIGHT / 2 + 4 } : { x: left - wide / 2 + 4, y: 0 };
       group.append(
-        svg("rect", { class: "cr-op", x: left - wide, y: -14, width: wide + 8, height: 28, rx: 14 }),
-        svg("text", { class: "cr-op-sign", x: left - wide / 2 + 4, y: 5, "text-anchor": "middle" }, signOf(node)),
+        svg("rect", { class: "cr-op", x: centre.x - wide / 2 - 4, y: centre.y - 14, width: wide + 8, height: 28, rx: 14 }),
+        svg("text", { class: "cr-op-sign", x: centre.x, y: centre.y + 5, "text-anchor": "middle" }, signOf(node)),
       );
     }
     return { group, data, grad, mark };
@@ -171,9 +183,9 @@ export class GraphView {
   }
 
   showUnder(/** @type {number} */ node, /** @type {string} */ words) {
-    const { x, y, width } = this.layout.boxes[node];
-    const centre = x - width / 2 + signWidth(this.graph.nodes[node]) + CARD.width / 2;
-    showChip(this.outcome, words, centre, y + CARD.height / 2 + 14);
+    const { x, y, width, height } = this.layout.boxes[node];
+    const centre = this.downward ? x : x - width / 2 + signWidth(this.graph.nodes[node]) + CARD.width / 2;
+    showChip(this.outcome, words, centre, y + height / 2 + 14);
   }
 
   /** Animate the node's gradient: it leaves, is multiplied, arrives as the contribution, and is added. */
@@ -245,7 +257,8 @@ export class GraphView {
     if (room === 0 || room === this.room) return;
     this.room = room;
     const whole = Math.min(room / this.width, (0.62 * Math.max(500, innerHeight)) / this.height);
-    this.setScale(Math.max(READABLE, Math.min(LARGEST, whole)));
+    if (this.downward) this.setScale(Math.max(LEAST_IN_NARROW, Math.min(1, room / this.width)));
+    else this.setScale(Math.max(READABLE, Math.min(LARGEST, whole)));
   }
 
   zoom(/** @type {number} */ factor) {
@@ -296,6 +309,11 @@ function edgeOf(/** @type {{ node: number, operand: number }} */ { node, operand
 
 function sizeOf(/** @type {GraphNode} */ node) {
   return node.kind === "constant" ? CONSTANT : { width: CARD.width + signWidth(node), height: CARD.height };
+}
+
+function downwardSizeOf(/** @type {GraphNode} */ node) {
+  if (node.kind === "constant") return CONSTANT;
+  return { width: CARD.width, height: CARD.height + (node.kind === "result" ? SIGN_HEIGHT : 0) };
 }
 
 /** How far the op's sign sticks out on the left of a card. */
