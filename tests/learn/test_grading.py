@@ -65,7 +65,7 @@ def test_every_wrong_answer_gets_its_own_message(name, k):
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_wrong_answers_are_told_apart(name):
-    known = [(wrong.fingerprint, wrong.pattern) for wrong in with_fingerprints(EXERCISES[name]).wrong]
+    known = [(wrong.fingerprint, wrong.has, wrong.lacks) for wrong in with_fingerprints(EXERCISES[name]).wrong]
     assert len(set(known)) == len(known)
 
 
@@ -310,7 +310,7 @@ DOUBLE = read_course(
         "01-a.md": "---\ntitle: T\nsummary: S\n---\n```exercise name=double\nprompt: Double.\n```\n"
         "```starter\n...\n```\n"
         "```solution\ndef double(x):\n    return 2 * x\n```\n```check\nexpect('double(3)', double(3), 6)\n```\n"
-        '```wrong message="Add it to itself."\ndef double(x):\n    return x\n```\n'
+        '```wrong message="Add it to itself." has="return x"\ndef double(x):\n    return x\n```\n'
     }
 ).exercises["double"]
 
@@ -446,8 +446,9 @@ def test_no_slip_in_a_solution_passes(name):
 
 def edited(old, new):
     text = "---\ntitle: T\nsummary: S\n---\n```exercise name=a\nprompt: P.\n```\n```starter\nx = 0\n```\n"
-    text += '```solution\nx = 1\n```\n```check\nexpect("x", x, 1)\n```\n```wrong message="Two."\nx = 2\n```\n'
-    text += '```wrong message="Three."\nx = 3\n```\n'
+    text += '```solution\nx = 1\n```\n```check\nexpect("x", x, 1)\n```\n'
+    text += '```wrong message="Two." has="x = 2"\nx = 2\n```\n'
+    text += '```wrong message="Three." has="x = 3"\nx = 3\n```\n'
     assert old in text
     return read_course({"a.md": text.replace(old, new)})
 
@@ -460,7 +461,12 @@ def edited(old, new):
         ("solution\nx = 1", "solution\nx = 1 / 0", "does not pass: ZeroDivisionError"),
         ("starter\nx = 0", "starter\nx = 1.0", "a.md, line 5: the starter of 'a' passes already"),
         ("x = 2", "x = 1 + 0", "a.md, line 17: this wrong answer to 'a' passes"),
-        ("x = 3", "x = 1 + 1", "a.md, line 20: this wrong answer to 'a' gets another message: 'Two.'"),
+        ("x = 3", "x = 2", "a.md, line 20: this wrong answer to 'a' gets another message: 'Two.'"),
+        (
+            '"Two." has="x = 2"',
+            '"Two." has="x = _"',
+            "line 17: what this wrong answer to 'a' `has` or `lacks` is true of",
+        ),
     ],
 )
 def test_verify_finds_what_authors_get_wrong(old, new, problem):

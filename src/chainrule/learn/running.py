@@ -26,6 +26,7 @@ from typing import Any
 from chainrule.learn.course import Source, clean
 from chainrule.learn.explaining import FILE, MOST_TEXT, Error, explain, explain_syntax
 from chainrule.learn.graphs import describe
+from chainrule.learn.matching import Signs, parse
 
 MOST_COMPARED = 10_000  # calls of `expect`, and numbers in one of them
 MOST_DEPTH = 20  # of nested lists
@@ -46,7 +47,7 @@ class Task:
     source: Source
     check: str
     starter: str
-    patterns: tuple[str, ...]
+    signs: tuple[Signs, ...]
 
     @classmethod
     def from_data(cls, data: Any) -> Task:
@@ -60,7 +61,7 @@ class Reading:
     """What the text of an answer shows before it runs."""
 
     unchanged: bool  # it is the starter
-    matches: tuple[bool, ...]  # for each of the task's patterns
+    fits: tuple[bool, ...]  # each of the task's signs
     first_line: str | None  # a sentence, if a function or class of the starter is missing or was renamed
 
 
@@ -113,7 +114,7 @@ class Transcript:
 
 
 PLAIN = {"bool": bool, "int": int, "float": float, "str": str}
-RECORDS = {kind.__name__: kind for kind in (Task, Source, Reading, Thing, Comparison, Transcript, Error)}
+RECORDS = {kind.__name__: kind for kind in (Task, Source, Signs, Reading, Thing, Comparison, Transcript, Error)}
 
 
 def _checked(annotation: str, found: Any, name: str) -> Any:
@@ -222,9 +223,18 @@ _compiled = lru_cache(maxsize=64)(compile)
 
 def read(task: Task) -> Reading:
     """What the answer's text shows before it runs."""
-    source = _normalised(task.code)
-    matches = tuple(re.search(pattern, source) is not None for pattern in task.patterns)
-    return Reading(source == _normalised(task.starter), matches, _first_line_changed(task.starter, task.code))
+    unchanged = _normalised(task.code) == _normalised(task.starter)
+    return Reading(unchanged, _fits(task), _first_line_changed(task.starter, task.code))
+
+
+def _fits(task: Task) -> tuple[bool, ...]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            code = parse(task.code)
+            return tuple(signs.fit(code) for signs in task.signs)
+    except UNREADABLE:
+        return (False,) * len(task.signs)
 
 
 def _normalised(code: str) -> str:
