@@ -271,7 +271,7 @@ def test_errors_point_at_the_learners_line(code, kind, line, column, text):
         ("def _backward():\n    self.grad += oops", None),
         (
             "def _backward():\n    self.grad = None\n    other.grad += out.grad",
-            "a.grad is `None`, where a number is expected.",
+            "`a.grad`, in `c = a + b`: got `None`, expected `1`.",
         ),
     ],
 )
@@ -370,14 +370,19 @@ def test_a_wrong_row_beyond_the_most_that_are_kept_counts(monkeypatch):
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("def double(x): 2 * x", "double(3): there is nothing here, `None`. Does your function lack a `return`?"),
-        ("from chainrule import Value\ndef double(x): return Value(6.0)", "double(3): this is a Value, where a plain"),
-        ("def double(x): return 'six'", None),
+        (
+            "def double(x): 2 * x",
+            "`double(3)`: got `None`, expected `6`. A function without `return` gives `None`.",
+        ),
+        (
+            "from chainrule import Value\ndef double(x): return Value(6.0)",
+            "`double(3)`: got `Value(data=6, grad=0)`, expected `6`. The number of a Value is in `.data`.",
+        ),
+        ("def double(x): return '`six`'", "`double(3)`: got `''six''`, expected `6`."),
     ],
 )
-def test_mistakes_of_every_exercise(code, message):
-    found = grade(DOUBLE, code).message
-    assert found == message if message is None else found.startswith(message)
+def test_code_that_nobody_foresaw_is_told_the_facts(code, message):
+    assert grade(DOUBLE, code).message == message
 
 
 def test_fail_ends_a_check():

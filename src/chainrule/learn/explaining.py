@@ -10,13 +10,15 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType, TracebackType
 
 from chainrule.learn.course import Source
 
 FILE = "your_code.py"  # the learner's code in tracebacks
 MOST_TEXT = 200  # characters of one value or message
+METHODS = ("exp", "log", "tanh")  # of a learner's Value, among the functions of `math`
+SYNTAX = ("SyntaxError", "IndentationError", "TabError")
 LIKENESS = 0.7  # from which on a name counts as a misspelling
 
 
@@ -60,25 +62,40 @@ def explain(error: BaseException, source: Source | None = None) -> Error:
     return Error(kind, text, own[-1] - source.first + 1 if source and own else None)
 
 
+def moved(error: Error, lines: int) -> Error:
+    """The error in a file in which the learner's code begins that many lines further down."""
+    text = _moved(error.text, lines) if error.kind in SYNTAX else error.text
+    return replace(error, text=text, line=error.line + lines if error.line else None)
+
+
 def explain_syntax(error: BaseException, source: Source, code: str) -> Error:
     """Why Python could not parse the code, on its own or in its place in `source`."""
     if not isinstance(error, SyntaxError):
         too_deep = isinstance(error, (RecursionError, MemoryError))
         text = "this is nested too deeply to be read" if too_deep else _sentence(error).rstrip(".")
         return Error("SyntaxError", f"Python cannot read this: {text}.")
-    line, column = error.lineno, error.offset
+    line, column, text = error.lineno, error.offset, error.msg
     try:
         ast.parse(code, FILE)
     except SyntaxError:
         pass
     else:  # only wrong in its place
         line = line - source.first + 1 if line else None
-        column = column - source.indent if column else None
+        column, text = column - source.indent if column else None, _moved(text, 1 - source.first)
         if line is None or not 1 <= line <= source.count:
             line, column = source.count, None
     column = column if column and column > 0 else None
-    text = f"Python cannot read line {line}: {error.msg}.{_syntax_advice(error)}"
-    return Error(type(error).__name__, text, line, column)
+    return Error(type(error).__name__, f"Python cannot read line {line}: {text}.{_syntax_advice(error)}", line, column)
+
+
+def _moved(text: str, lines: int) -> str:
+    """Python's words about its syntax, which name lines, for other line numbers; without those that nobody sees."""
+
+    def other(found: re.Match[str]) -> str:
+        line = int(found[2]) + lines
+        return f"{found[1]} {line}" if line >= 1 else ""
+
+    return re.sub(r"((?: on|\bread) line) (\d+)\b", other, text)
 
 
 def _syntax_advice(error: SyntaxError) -> str:
@@ -117,12 +134,21 @@ def _advice(error: BaseException, frames: list[tuple[FrameType, int]], source: S
         return " The functions of `math` take plain numbers; a Value has methods of its own, as in `x.tanh()`."
     if isinstance(error, AttributeError) and isinstance(error.obj, (int, float)):
         return f" It is a plain number{' already' if name == 'data' else ''}: only a Value has `{name}`."
+    if isinstance(error, TypeError) and re.match("'(int|float)' object is not callable", text):
+        return " Brackets right behind a value call it as a function, and this one is a number."
     if isinstance(error, NameError) and hasattr(math, name) and source and "import math" in source.text:
-        return f" For a number it is `math.{name}(…)`; a Value may have a method, `….{name}()`."
+        return f" {_from_math(name)}"
     with suppress(Exception):  # the learner's __dir__
         if close := difflib.get_close_matches(name, _known_names(error, frames, source), 1, LIKENESS):
             return f" Did you mean `{close[0]}`?"
     return ""
+
+
+def _from_math(name: str) -> str:
+    if not callable(getattr(math, name)):
+        return f"The number is `math.{name}`."
+    method = f"; a Value has a method of that name, `….{name}()`" if name in METHODS else ""
+    return f"For a number it is `math.{name}(…)`{method}."
 
 
 def _wanted_name(error: BaseException) -> str:
@@ -134,6 +160,30 @@ def _known_names(error: BaseException, frames: list[tuple[FrameType, int]], sour
     if isinstance(error, AttributeError):
         known = dir(error.obj)
     elif isinstance(error, NameError) and frames:
-        known = [*frames[-1][0].f_locals, *frames[-1][0].f_globals, *vars(builtins)]
-        known += re.findall(r"\b[A-Za-z_]\w*", source.text if source else "")  # also those of enclosing functions
+        frame, line = frames[-1]
+        known = [*frame.f_locals, *frame.f_globals, *vars(builtins)]
+        known += _enclosing_names(ast.parse(source.text), line) if source else []
     return [name for name in known if not name.startswith("__") and name != wanted and not keyword.iskeyword(name)]
+
+
+def _enclosing_names(tree: ast.Module, line: int) -> list[str]:
+    """The arguments and variables of the functions around a line, which the code there can use."""
+    names: list[str] = []
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef) and function.lineno <= line <= (function.end_lineno or 0):
+            names += [node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)]
+            names += [
+                node.id
+                for node in _own_nodes(function)
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            ]
+            names += [node.name for node in _own_nodes(function) if isinstance(node, ast.FunctionDef)]
+    return names
+
+
+def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+    """What is in a function, but not in functions inside it."""
+    for node in ast.iter_child_nodes(function):
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.GeneratorExp)):
+            yield from _own_nodes(node)

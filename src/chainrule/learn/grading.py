@@ -138,11 +138,11 @@ def judge(exercise: Exercise, transcript: Transcript, reference: Transcript | No
 
 
 def _message(exercise: Exercise, transcript: Transcript, report: Report) -> str | None:
-    """What to tell a learner whose answer did not pass, if there is more to say than the rows and the error do."""
-    found = _authored(exercise, transcript, report.fingerprint) or report.message or _general(report.rows)
-    if found is None and report.error and report.error.kind in ("NameError", "TypeError"):
-        return transcript.reading.first_line
-    return found
+    """What to tell a learner whose answer did not pass, if there is more to say than the error does."""
+    found, error = _authored(exercise, transcript, report.fingerprint) or report.message, report.error
+    if not found and error and error.line is None and error.kind in ("NameError", "TypeError"):  # from outside
+        found = transcript.reading.first_line
+    return found or _fact(report.rows)
 
 
 def _rows(transcript: Transcript, reference: Transcript | None) -> list[Row]:
@@ -235,16 +235,19 @@ def _authored(exercise: Exercise, transcript: Transcript, fingerprint: str) -> s
     return next((wrong.message for wrong, fits in read if fits and wrong.fingerprint == fingerprint), None)
 
 
-def _general(rows: Sequence[Row]) -> str | None:
-    """The message for mistakes that occur in every exercise."""
-    for row in (row for row in rows if not row.right):
-        if row.got == "None" and row.node:
-            return f"{row.label} is `None`, where a number is expected."
-        if row.got == "None":
-            return f"{row.label}: there is nothing here, `None`. Does your function lack a `return`?"
-        if row.got.startswith("Value("):
-            return f"{row.label}: this is a Value, where a plain number is expected. Its number is in `.data`."
-    return None
+def _fact(rows: Sequence[Row]) -> str | None:
+    """What the first wrong row shows: for code that no author has foreseen, nothing else is known to be true."""
+    row = next((row for row in rows if not row.right), None)
+    if row is None:
+        return None
+    place = f", in `{row.about}`" if row.node and row.about else ""
+    got = row.got.replace("`", "'")  # it stands between backquotes
+    fact = f"`{row.label}`{place}: got `{got}`, expected `{row.expected}`."
+    if row.got == "None" and not row.node:
+        return f"{fact} A function without `return` gives `None`."
+    if row.got.startswith("Value(") and not row.expected.startswith(("[", "(", "Value")):
+        return f"{fact} The number of a Value is in `.data`."
+    return fact
 
 
 def verify(course: Course) -> list[str]:
