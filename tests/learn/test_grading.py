@@ -356,7 +356,7 @@ def test_output_is_kept_up_to_a_limit():
     ],
 )
 def test_what_agrees(got, expected, right):
-    session = running.Session({})
+    session = running.Session(running.CheckNames({}, {}))
     assert session.expect("x.grad", got, expected) == right
     assert session.comparisons[0].node == "x"
 

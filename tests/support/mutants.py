@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import ast
 import copy
+import difflib
 import signal
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from chainrule.learn.course import Exercise, Wrong
+from chainrule.learn.grading import Report, grade
+from chainrule.learn.lesson_files import load_course
+from lesson_oracles import is_right
 
 OTHER_OPERATORS = {
     ast.Add: (ast.Sub, ast.Mult),
@@ -27,7 +35,7 @@ OTHER_OPERATORS = {
 OTHER_FIELDS = {"data": ("grad",), "grad": ("data",), "_backward": ("backward",), "backward": ("_backward",)}
 EMPTY_BODIES = ("pass", "...", "return ...", "return 0", "return None")
 KNOWN_NAMES = ("self", "other", "out")  # of the code around an answer
-Slip = Callable[[ast.AST], Iterator[ast.AST | list[ast.stmt]]]  # what a node could have been
+SECONDS = 2.0  # for code that does not end
 
 
 def mutants(code: str) -> list[str]:
@@ -134,10 +142,11 @@ def _other_compounds(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _names(tree: ast.Module) -> list[str]:
-    own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    """The variables and arguments of an answer. Functions and modules are not mixed up with them."""
+    bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     arguments = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     around = set() if arguments - {"self", "node"} else set(KNOWN_NAMES)
-    return sorted(own | arguments | around)
+    return sorted(bound | arguments | around)
 
 
 # Statements.
@@ -201,3 +210,75 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A slip, what the learner is told, and what is true."""
+
+    code: str
+    report: Report
+    authored: tuple[Wrong, ...]  # whose message it got
+    right: bool  # as the oracle sees it
+
+    @property
+    def told(self) -> str:
+        """How the report begins, in a few words that slips of one group share."""
+        if self.report.passed:
+            return "accepted"
+        if self.authored:
+            return self.authored[0].message
+        message = self.report.message or ""
+        facts = "the facts" if message.startswith("`") and ": got `" in message else message
+        return " + ".join(part for part in (facts, self.report.error and self.report.error.text) if part)
+
+
+def graded(exercise: Exercise, most: int | None = None) -> list[Graded]:
+    """The slips in an exercise's solution; at most so many, evenly spread over the kinds and places."""
+    if not is_right(exercise, exercise.solution):  # also loads what the oracle needs, before time is limited
+        raise ValueError(f"the oracle refuses the solution of {exercise.name}")
+    codes = mutants(exercise.solution)
+    chosen = codes if most is None or len(codes) <= most else [codes[k * len(codes) // most] for k in range(most)]
+    return [_graded(exercise, code) for code in chosen]
+
+
+def _graded(exercise: Exercise, code: str) -> Graded:
+    with time_limit(SECONDS):
+        report = grade(exercise, code)
+    with time_limit(SECONDS):
+        right = is_right(exercise, code)
+    authored = tuple(wrong for wrong in exercise.wrong if wrong.message == report.message)
+    return Graded(code, report, authored, right)
+
+
+def difference(right: str, code: str) -> str:
+    """What was changed, in one line."""
+    lines = difflib.ndiff(ast.unparse(ast.parse(right)).splitlines(), code.splitlines())
+    return " | ".join(f"{line[0]} {line[2:].strip()}" for line in lines if line[0] in "+-")
+
+
+def main() -> None:
+    """Print the groups of every exercise, or of those that are named, and a table."""
+    course = load_course()
+    table = []
+    for name in sys.argv[1:] or course.exercises:
+        exercise = course.exercises[name]
+        found = graded(exercise)
+        groups: dict[str, list[Graded]] = {}
+        for slip in found:
+            groups.setdefault(slip.told, []).append(slip)
+        for told, slips in groups.items():
+            print(f"\n{name}, {len(slips)} slips: {told}")
+            for slip in slips:
+                verdict = "" if slip.report.passed == slip.right else "  [the oracle disagrees]"
+                print(f"    {difference(exercise.solution, slip.code)}{verdict}")
+        accepted, authored = sum(s.report.passed for s in found), sum(bool(s.authored) for s in found)
+        disagreed = sum(s.report.passed != s.right for s in found)
+        table.append((name, len(found), authored, len(found) - accepted - authored, accepted, disagreed))
+    print(f"\n{'exercise':16}{'slips':>7}{'authored':>10}{'other':>7}{'accepted':>10}{'disputed':>10}")
+    for name, *counts in table:
+        print(f"{name:16}{counts[0]:7}{counts[1]:10}{counts[2]:7}{counts[3]:10}{counts[4]:10}")
+
+
+if __name__ == "__main__":
+    main()

@@ -163,7 +163,8 @@ def _known_names(error: BaseException, frames: list[tuple[FrameType, int]], sour
         frame, line = frames[-1]
         known = [*frame.f_locals, *frame.f_globals, *vars(builtins)]
         known += _enclosing_names(ast.parse(source.text), line) if source else []
-    return [name for name in known if not name.startswith("__") and name != wanted and not keyword.iskeyword(name)]
+    known = [name for name in known if not name.startswith("__") and not keyword.iskeyword(name)]
+    return [name for name in known if name.strip("_") != wanted.strip("_")]  # `backward` is no slip for `_backward`
 
 
 def _enclosing_names(tree: ast.Module, line: int) -> list[str]:
