@@ -18,6 +18,14 @@ from chainrule.learn.course import Source
 FILE = "your_code.py"  # the learner's code in tracebacks
 MOST_TEXT = 200  # characters of one value or message
 METHODS = ("exp", "log", "tanh")  # of a learner's Value, among the functions of `math`
+FIELDS = ("data", "grad", "label", "backward", "relu", "_backward", "_op", "_prev", *METHODS)
+TYPE_ADVICE = {  # by what Python says
+    r" \^: ": " A power is written `**` in Python.",
+    r"must be real number, not": " The functions of `math` take plain numbers; "
+    "a Value has methods of its own, as in `x.tanh()`.",
+    r"^'(int|float)' object is not callable": " Brackets right behind a value call it as a function, "
+    "and this one is a number.",
+}
 SYNTAX = ("SyntaxError", "IndentationError", "TabError")
 LIKENESS = 0.7  # from which on a name counts as a misspelling
 
@@ -50,16 +58,18 @@ def explain(error: BaseException, source: Source | None = None) -> Error:
     kind = type(error).__name__
     frames = list(_frames(error.__traceback__))
     own = [line for _, line in frames if source and source.first <= line < source.first + source.count]
-    elsewhere = bool(source and frames and not own)
     text = ADVICE.get(kind) or f"{kind}: {_sentence(error)}"
-    if kind not in ADVICE and not elsewhere:  # learners cannot change other lines
+    around = source is not None and bool(frames) and (not own or frames[-1][1] != own[-1])
+    if kind not in ADVICE and not around:  # learners cannot change other lines
         text += _advice(error, frames, source)
     if isinstance(error, (AttributeError, TypeError)) and "NoneType" in text:
         text += " Where does the None come from: a function without `return`?"
-    if source and elsewhere:
-        around = source.text.split("\n")[frames[-1][1] - 1].strip()
-        text += f" It happened in the code around yours, at `{around}`."
-    return Error(kind, text, own[-1] - source.first + 1 if source and own else None)
+    line = own[-1] - source.first + 1 if source and own else None
+    return Error(kind, text + (_place(source, frames[-1][1]) if source and around else ""), line)
+
+
+def _place(source: Source, line: int) -> str:
+    return f" It happened in the code around yours, at `{source.text.splitlines()[line - 1].strip()}`."
 
 
 def moved(error: Error, lines: int) -> Error:
@@ -125,23 +135,29 @@ def _sentence(error: BaseException) -> str:
 
 def _advice(error: BaseException, frames: list[tuple[FrameType, int]], source: Source | None) -> str:
     """What beginners usually mean when they get this error, or a known name that is spelled similarly."""
-    name, text = _wanted_name(error), _sentence(error)
+    name = _wanted_name(error)
+    if isinstance(error, TypeError):
+        return next((words for sign, words in TYPE_ADVICE.items() if re.search(sign, _sentence(error))), "")
     if isinstance(error, UnboundLocalError):
-        return " A name that a function assigns to is its own, and empty at first. Is a field meant, as in `self.grad`?"
-    if isinstance(error, TypeError) and " ^: " in text:
-        return " A power is written `**` in Python."
-    if isinstance(error, TypeError) and "must be real number, not" in text:
-        return " The functions of `math` take plain numbers; a Value has methods of its own, as in `x.tanh()`."
+        return _unbound_advice(_sentence(error), frames, source)
     if isinstance(error, AttributeError) and isinstance(error.obj, (int, float)):
-        return f" It is a plain number{' already' if name == 'data' else ''}: only a Value has `{name}`."
-    if isinstance(error, TypeError) and re.match("'(int|float)' object is not callable", text):
-        return " Brackets right behind a value call it as a function, and this one is a number."
+        only = f": only a Value has `{name}`" if name in FIELDS else ""
+        return f" It is a plain number{' already' if name == 'data' else ''}{only}."
     if isinstance(error, NameError) and hasattr(math, name) and source and "import math" in source.text:
         return f" {_from_math(name)}"
     with suppress(Exception):  # the learner's __dir__
         if close := difflib.get_close_matches(name, _known_names(error, frames, source), 1, LIKENESS):
             return f" Did you mean `{close[0]}`?"
     return ""
+
+
+def _unbound_advice(text: str, frames: list[tuple[FrameType, int]], source: Source | None) -> str:
+    (frame, line), found = frames[-1], re.search(r"variable '(\w+)'", text)
+    name = found[1] if found else ""
+    outer = _enclosing_names(ast.parse(source.text), line, frame.f_code.co_firstlineno) if source else []
+    if name in outer or name in frame.f_globals:
+        return " A name that a function assigns to is its own, and empty at first. Is a field meant, as in `self.grad`?"
+    return f" Give `{name}` a value before this line." if name else ""
 
 
 def _from_math(name: str) -> str:
@@ -167,18 +183,17 @@ def _known_names(error: BaseException, frames: list[tuple[FrameType, int]], sour
     return [name for name in known if name.strip("_") != wanted.strip("_")]  # `backward` is no slip for `_backward`
 
 
-def _enclosing_names(tree: ast.Module, line: int) -> list[str]:
-    """The arguments and variables of the functions around a line, which the code there can use."""
+def _enclosing_names(tree: ast.Module, line: int, inner: int = 0) -> list[str]:
+    """The arguments and variables of the functions around a line, except of one that begins at the line `inner`."""
     names: list[str] = []
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef) and function.lineno <= line <= (function.end_lineno or 0):
+            if function.lineno == inner:
+                continue
+            own = list(_own_nodes(function))
             names += [node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)]
-            names += [
-                node.id
-                for node in _own_nodes(function)
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-            ]
-            names += [node.name for node in _own_nodes(function) if isinstance(node, ast.FunctionDef)]
+            names += [node.id for node in own if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+            names += [node.name for node in own if isinstance(node, ast.FunctionDef)]
     return names
 
 
