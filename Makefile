@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check torture fuzz kills races sanitize lint build stubs pictures docs lessons wheels bench clean
+.PHONY: demo test check torture mutants fuzz kills races sanitize lint build stubs pictures docs lessons wheels bench clean
 
 # Train micrograd's moons demo and show the result.
 demo: $(VENV)/installed
@@ -35,6 +35,10 @@ torture: $(VENV)/tests-installed
 
 half-a-minute-of-%: $(VENV)/tests-installed
 	$(BIN)/python tests/support/torture.py --seconds 30 --seed $*
+
+# What learners are told about slips in the solutions of the course, in groups to read: make mutants EXERCISES="add mul"
+mutants: $(VENV)/tests-installed
+	$(BIN)/python tests/support/mutants.py $(EXERCISES)
 
 # Hostile model files, CSV files and formulas, and a training run that is killed again and again: make fuzz INPUTS=1000
 INPUTS ?= 100000

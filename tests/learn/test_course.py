@@ -35,7 +35,7 @@ def double(x):
 ```check
 expect("double(3)", Box.double(3), 6)
 ```
-```wrong message="That \\"adds\\" 2." pattern="\\+"
+```wrong message="That \\"adds\\" 2." has="_ + 2" lacks="_ * _"
 def double(x):
     return x + 2
 ```
@@ -79,7 +79,8 @@ def test_an_exercise_has_its_parts():
     assert exercise.prompt == "Write `double`.\nTwo lines of it."
     assert exercise.starter == "def double(x):\n    ..."
     assert exercise.hints == ("Use `*`.", "It is `2 * x`.")
-    assert (exercise.wrong[0].message, exercise.wrong[0].pattern) == ('That "adds" 2.', "\\+")
+    wrong = exercise.wrong[0]
+    assert (wrong.message, wrong.has, wrong.lacks) == ('That "adds" 2.', "_ + 2", "_ * _")
     assert exercise.puzzle == ["def double(x):", "    return 2 * x"]
 
 
@@ -145,10 +146,15 @@ BAD = {
     "a part twice": (FRONT + EXERCISE + "```starter\n...\n```", 37, "has a starter already"),
     "a part alone": (FRONT + "```starter\n...\n```", 5, "belongs to no exercise"),
     "a part after prose": (FRONT + EXERCISE + "Text.\n```hint\nx\n```", 38, "without prose between"),
-    "an empty part": (FRONT + EXERCISE + "```wrong message=x\n```", 37, "this wrong block is empty"),
+    "an empty part": (FRONT + EXERCISE + "```wrong message=x has=y\n```", 37, "this wrong block is empty"),
     "an empty hint": (FRONT + EXERCISE + "```hint\n```", 37, "this hint is empty"),
     "a starter that is not Python": (FRONT + EXERCISE.replace("    ...", "    ))"), 12, "starter block is not Python"),
-    "a bad pattern": (FRONT + EXERCISE.replace('"\\+"', '"("'), 27, "not a regular expression"),
+    "a sign that is not Python": (FRONT + EXERCISE.replace('"_ + 2"', '"_ +"'), 27, "`has` is not Python: invalid"),
+    "a wrong answer without signs": (
+        FRONT + EXERCISE.replace(' has="_ + 2" lacks="_ * _"', ""),
+        27,
+        "does not say how its mistake is seen in the code",
+    ),
     "no slot": (FRONT + EXERCISE.replace("    # --- your code ---", "    pass"), 14, "has 0 places"),
     "two slots": (FRONT + EXERCISE.replace("import math", "# --- your code ---"), 14, "has 2 places"),
     "an unknown template": (FRONT + EXERCISE.replace("group=tabs", "template=Nope"), 6, "keep one of the two"),
@@ -272,7 +278,7 @@ def test_the_json_is_what_the_page_was_promised(course):
         for block in lesson["blocks"]:
             assert block.keys() == {"type", *keys[block["type"]].split()}
             for wrong in block.get("wrong", ()):
-                assert wrong.keys() == {"message", "fingerprint", "pattern", "code"}
+                assert wrong.keys() == {"message", "fingerprint", "has", "lacks", "code"}
                 assert re.fullmatch("[0-9a-f]{16}", wrong["fingerprint"])
 
 

@@ -23,7 +23,7 @@ LESSON = f"""---
 title: Mine
 summary: A lesson of my own.
 ---
-{DOUBLE}```wrong message="That squares it."
+{DOUBLE}```wrong message="That squares it." lacks="2 * x"
 def double(x):
     return x * x
 ```

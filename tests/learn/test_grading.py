@@ -65,7 +65,7 @@ def test_every_wrong_answer_gets_its_own_message(name, k):
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_wrong_answers_are_told_apart(name):
-    known = [(wrong.fingerprint, wrong.pattern) for wrong in with_fingerprints(EXERCISES[name]).wrong]
+    known = [(wrong.fingerprint, wrong.has, wrong.lacks) for wrong in with_fingerprints(EXERCISES[name]).wrong]
     assert len(set(known)) == len(known)
 
 
@@ -271,7 +271,7 @@ def test_errors_point_at_the_learners_line(code, kind, line, column, text):
         ("def _backward():\n    self.grad += oops", None),
         (
             "def _backward():\n    self.grad = None\n    other.grad += out.grad",
-            "a.grad is `None`, where a number is expected.",
+            "`a.grad`, in `c = a + b`: got `None`, expected `1`.",
         ),
     ],
 )
@@ -310,7 +310,7 @@ DOUBLE = read_course(
         "01-a.md": "---\ntitle: T\nsummary: S\n---\n```exercise name=double\nprompt: Double.\n```\n"
         "```starter\n...\n```\n"
         "```solution\ndef double(x):\n    return 2 * x\n```\n```check\nexpect('double(3)', double(3), 6)\n```\n"
-        '```wrong message="Add it to itself."\ndef double(x):\n    return x\n```\n'
+        '```wrong message="Add it to itself." has="return x"\ndef double(x):\n    return x\n```\n'
     }
 ).exercises["double"]
 
@@ -356,7 +356,7 @@ def test_output_is_kept_up_to_a_limit():
     ],
 )
 def test_what_agrees(got, expected, right):
-    session = running.Session({})
+    session = running.Session(running.CheckNames({}, {}))
     assert session.expect("x.grad", got, expected) == right
     assert session.comparisons[0].node == "x"
 
@@ -370,14 +370,19 @@ def test_a_wrong_row_beyond_the_most_that_are_kept_counts(monkeypatch):
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("def double(x): 2 * x", "double(3): there is nothing here, `None`. Does your function lack a `return`?"),
-        ("from chainrule import Value\ndef double(x): return Value(6.0)", "double(3): this is a Value, where a plain"),
-        ("def double(x): return 'six'", None),
+        (
+            "def double(x): 2 * x",
+            "`double(3)`: got `None`, expected `6`. A function without `return` gives `None`.",
+        ),
+        (
+            "from chainrule import Value\ndef double(x): return Value(6.0)",
+            "`double(3)`: got `Value(data=6, grad=0)`, expected `6`. The number of a Value is in `.data`.",
+        ),
+        ("def double(x): return '`six`'", "`double(3)`: got `''six''`, expected `6`."),
     ],
 )
-def test_mistakes_of_every_exercise(code, message):
-    found = grade(DOUBLE, code).message
-    assert found == message if message is None else found.startswith(message)
+def test_code_that_nobody_foresaw_is_told_the_facts(code, message):
+    assert grade(DOUBLE, code).message == message
 
 
 def test_fail_ends_a_check():
@@ -446,8 +451,9 @@ def test_no_slip_in_a_solution_passes(name):
 
 def edited(old, new):
     text = "---\ntitle: T\nsummary: S\n---\n```exercise name=a\nprompt: P.\n```\n```starter\nx = 0\n```\n"
-    text += '```solution\nx = 1\n```\n```check\nexpect("x", x, 1)\n```\n```wrong message="Two."\nx = 2\n```\n'
-    text += '```wrong message="Three."\nx = 3\n```\n'
+    text += '```solution\nx = 1\n```\n```check\nexpect("x", x, 1)\n```\n'
+    text += '```wrong message="Two." has="x = 2"\nx = 2\n```\n'
+    text += '```wrong message="Three." has="x = 3"\nx = 3\n```\n'
     assert old in text
     return read_course({"a.md": text.replace(old, new)})
 
@@ -460,7 +466,12 @@ def edited(old, new):
         ("solution\nx = 1", "solution\nx = 1 / 0", "does not pass: ZeroDivisionError"),
         ("starter\nx = 0", "starter\nx = 1.0", "a.md, line 5: the starter of 'a' passes already"),
         ("x = 2", "x = 1 + 0", "a.md, line 17: this wrong answer to 'a' passes"),
-        ("x = 3", "x = 1 + 1", "a.md, line 20: this wrong answer to 'a' gets another message: 'Two.'"),
+        ("x = 3", "x = 2", "a.md, line 20: this wrong answer to 'a' gets another message: 'Two.'"),
+        (
+            '"Two." has="x = 2"',
+            '"Two." has="x = _"',
+            "line 17: what this wrong answer to 'a' `has` or `lacks` is true of",
+        ),
     ],
 )
 def test_verify_finds_what_authors_get_wrong(old, new, problem):

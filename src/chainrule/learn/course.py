@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
+from chainrule.learn.matching import Signs
+
 MOST_PUZZLED = 16  # lines
 YOURS = "# --- your code ---"
 SLOT = re.compile(r"^([ \t]*)# --- (your code|code of ([\w-]+)|template ([\w-]+)) ---[ \t]*$", re.MULTILINE)
@@ -33,13 +35,23 @@ class Prose:
 
 @dataclass(frozen=True)
 class Wrong:
-    """A wrong answer that learners give, and the message for it. `fingerprint` says how it behaves (see `grading`)."""
+    """A wrong answer that learners give, and the message for it.
+
+    The message is for code that behaves alike, which `fingerprint` tells (see `grading`), and that has the same fault,
+    which `has` and `lacks` tell (see `matching`).
+    """
 
     message: str
     code: str
-    pattern: str = ""
+    has: str = ""
+    lacks: str = ""
     fingerprint: str = ""
     line: int = 0
+
+    @property
+    def signs(self) -> Signs:
+        """How the mistake is seen in the code."""
+        return Signs(self.has, self.lacks)
 
 
 @dataclass(frozen=True)

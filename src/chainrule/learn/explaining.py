@@ -10,13 +10,23 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType, TracebackType
 
 from chainrule.learn.course import Source
 
 FILE = "your_code.py"  # the learner's code in tracebacks
 MOST_TEXT = 200  # characters of one value or message
+METHODS = ("exp", "log", "tanh")  # of a learner's Value, among the functions of `math`
+FIELDS = ("data", "grad", "label", "backward", "relu", "_backward", "_op", "_prev", *METHODS)
+TYPE_ADVICE = {  # by what Python says
+    r" \^: ": " A power is written `**` in Python.",
+    r"must be real number, not": " The functions of `math` take plain numbers; "
+    "a Value has methods of its own, as in `x.tanh()`.",
+    r"^'(int|float)' object is not callable": " Brackets right behind a value call it as a function, "
+    "and this one is a number.",
+}
+SYNTAX = ("SyntaxError", "IndentationError", "TabError")
 LIKENESS = 0.7  # from which on a name counts as a misspelling
 
 
@@ -48,16 +58,24 @@ def explain(error: BaseException, source: Source | None = None) -> Error:
     kind = type(error).__name__
     frames = list(_frames(error.__traceback__))
     own = [line for _, line in frames if source and source.first <= line < source.first + source.count]
-    elsewhere = bool(source and frames and not own)
     text = ADVICE.get(kind) or f"{kind}: {_sentence(error)}"
-    if kind not in ADVICE and not elsewhere:  # learners cannot change other lines
+    around = source is not None and bool(frames) and (not own or frames[-1][1] != own[-1])
+    if kind not in ADVICE and not around:  # learners cannot change other lines
         text += _advice(error, frames, source)
     if isinstance(error, (AttributeError, TypeError)) and "NoneType" in text:
         text += " Where does the None come from: a function without `return`?"
-    if source and elsewhere:
-        around = source.text.split("\n")[frames[-1][1] - 1].strip()
-        text += f" It happened in the code around yours, at `{around}`."
-    return Error(kind, text, own[-1] - source.first + 1 if source and own else None)
+    line = own[-1] - source.first + 1 if source and own else None
+    return Error(kind, text + (_place(source, frames[-1][1]) if source and around else ""), line)
+
+
+def _place(source: Source, line: int) -> str:
+    return f" It happened in the code around yours, at `{source.text.splitlines()[line - 1].strip()}`."
+
+
+def moved(error: Error, lines: int) -> Error:
+    """The error in a file in which the learner's code begins that many lines further down."""
+    text = _moved(error.text, lines) if error.kind in SYNTAX else error.text
+    return replace(error, text=text, line=error.line + lines if error.line else None)
 
 
 def explain_syntax(error: BaseException, source: Source, code: str) -> Error:
@@ -66,19 +84,28 @@ def explain_syntax(error: BaseException, source: Source, code: str) -> Error:
         too_deep = isinstance(error, (RecursionError, MemoryError))
         text = "this is nested too deeply to be read" if too_deep else _sentence(error).rstrip(".")
         return Error("SyntaxError", f"Python cannot read this: {text}.")
-    line, column = error.lineno, error.offset
+    line, column, text = error.lineno, error.offset, error.msg
     try:
         ast.parse(code, FILE)
     except SyntaxError:
         pass
     else:  # only wrong in its place
         line = line - source.first + 1 if line else None
-        column = column - source.indent if column else None
+        column, text = column - source.indent if column else None, _moved(text, 1 - source.first)
         if line is None or not 1 <= line <= source.count:
             line, column = source.count, None
     column = column if column and column > 0 else None
-    text = f"Python cannot read line {line}: {error.msg}.{_syntax_advice(error)}"
-    return Error(type(error).__name__, text, line, column)
+    return Error(type(error).__name__, f"Python cannot read line {line}: {text}.{_syntax_advice(error)}", line, column)
+
+
+def _moved(text: str, lines: int) -> str:
+    """Python's words about its syntax, which name lines, for other line numbers; without those that nobody sees."""
+
+    def other(found: re.Match[str]) -> str:
+        line = int(found[2]) + lines
+        return f"{found[1]} {line}" if line >= 1 else ""
+
+    return re.sub(r"((?: on|\bread) line) (\d+)\b", other, text)
 
 
 def _syntax_advice(error: SyntaxError) -> str:
@@ -108,21 +135,36 @@ def _sentence(error: BaseException) -> str:
 
 def _advice(error: BaseException, frames: list[tuple[FrameType, int]], source: Source | None) -> str:
     """What beginners usually mean when they get this error, or a known name that is spelled similarly."""
-    name, text = _wanted_name(error), _sentence(error)
+    name = _wanted_name(error)
+    if isinstance(error, TypeError):
+        return next((words for sign, words in TYPE_ADVICE.items() if re.search(sign, _sentence(error))), "")
     if isinstance(error, UnboundLocalError):
-        return " A name that a function assigns to is its own, and empty at first. Is a field meant, as in `self.grad`?"
-    if isinstance(error, TypeError) and " ^: " in text:
-        return " A power is written `**` in Python."
-    if isinstance(error, TypeError) and "must be real number, not" in text:
-        return " The functions of `math` take plain numbers; a Value has methods of its own, as in `x.tanh()`."
+        return _unbound_advice(_sentence(error), frames, source)
     if isinstance(error, AttributeError) and isinstance(error.obj, (int, float)):
-        return f" It is a plain number{' already' if name == 'data' else ''}: only a Value has `{name}`."
+        only = f": only a Value has `{name}`" if name in FIELDS else ""
+        return f" It is a plain number{' already' if name == 'data' else ''}{only}."
     if isinstance(error, NameError) and hasattr(math, name) and source and "import math" in source.text:
-        return f" For a number it is `math.{name}(…)`; a Value may have a method, `….{name}()`."
+        return f" {_from_math(name)}"
     with suppress(Exception):  # the learner's __dir__
         if close := difflib.get_close_matches(name, _known_names(error, frames, source), 1, LIKENESS):
             return f" Did you mean `{close[0]}`?"
     return ""
+
+
+def _unbound_advice(text: str, frames: list[tuple[FrameType, int]], source: Source | None) -> str:
+    (frame, line), found = frames[-1], re.search(r"variable '(\w+)'", text)
+    name = found[1] if found else ""
+    outer = _enclosing_names(ast.parse(source.text), line, frame.f_code.co_firstlineno) if source else []
+    if name in outer or name in frame.f_globals:
+        return " A name that a function assigns to is its own, and empty at first. Is a field meant, as in `self.grad`?"
+    return f" Give `{name}` a value before this line." if name else ""
+
+
+def _from_math(name: str) -> str:
+    if not callable(getattr(math, name)):
+        return f"The number is `math.{name}`."
+    method = f"; a Value has a method of that name, `….{name}()`" if name in METHODS else ""
+    return f"For a number it is `math.{name}(…)`{method}."
 
 
 def _wanted_name(error: BaseException) -> str:
@@ -134,6 +176,30 @@ def _known_names(error: BaseException, frames: list[tuple[FrameType, int]], sour
     if isinstance(error, AttributeError):
         known = dir(error.obj)
     elif isinstance(error, NameError) and frames:
-        known = [*frames[-1][0].f_locals, *frames[-1][0].f_globals, *vars(builtins)]
-        known += re.findall(r"\b[A-Za-z_]\w*", source.text if source else "")  # also those of enclosing functions
-    return [name for name in known if not name.startswith("__") and name != wanted and not keyword.iskeyword(name)]
+        frame, line = frames[-1]
+        known = [*frame.f_locals, *frame.f_globals, *vars(builtins)]
+        known += _enclosing_names(ast.parse(source.text), line) if source else []
+    known = [name for name in known if not name.startswith("__") and not keyword.iskeyword(name)]
+    return [name for name in known if name.strip("_") != wanted.strip("_")]  # `backward` is no slip for `_backward`
+
+
+def _enclosing_names(tree: ast.Module, line: int, inner: int = 0) -> list[str]:
+    """The arguments and variables of the functions around a line, except of one that begins at the line `inner`."""
+    names: list[str] = []
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef) and function.lineno <= line <= (function.end_lineno or 0):
+            if function.lineno == inner:
+                continue
+            own = list(_own_nodes(function))
+            names += [node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)]
+            names += [node.id for node in own if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+            names += [node.name for node in own if isinstance(node, ast.FunctionDef)]
+    return names
+
+
+def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+    """What is in a function, but not in functions inside it."""
+    for node in ast.iter_child_nodes(function):
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.GeneratorExp)):
+            yield from _own_nodes(node)

@@ -1,9 +1,10 @@
 """`grade(exercise, code)`: runs a learner's code and the exercise's check, and returns a report.
 
 `running` runs it; its transcript is judged here, one from an untrusted process by comparison with what the solution's
-own run expected, the `reference`. A wrong answer is recognised by its *fingerprint*, that is by its rows and how it
-failed, not by its text: code that behaves like an authored wrong answer gets that answer's message. Answers that behave
-alike are told apart by a pattern on the source.
+own run expected, the `reference`. A wrong answer gets an authored message on two conditions. Its *fingerprint*, that is
+its rows and how it failed, must be that of the authored wrong answer; and the signs of the mistake that the message is
+about must be in its code (see `matching`), because different mistakes can compute the same numbers. Everything else is
+told the facts: what was got where, and what was expected.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, TypeVar
 
 from chainrule.learn.course import Block, Course, Exercise, Wrong, clean, exercise_data, exercise_from, fill
 from chainrule.learn.explaining import Error
+from chainrule.learn.matching import parse
 from chainrule.learn.running import Comparison, Task, Transcript, agree, run
 
 VERSION = 1  # of the course's JSON
@@ -114,7 +116,8 @@ def task_for(exercise: Exercise, code: str, codes: Mapping[str, str] | None = No
     """What to run to find out what `code` does as an answer."""
     code = clean(code)
     source = fill(exercise.template, code, {**exercise.parts, **(codes or {})})
-    return Task(code, source, numbered(exercise.check), exercise.starter, tuple(w.pattern for w in exercise.wrong))
+    signs = tuple(wrong.signs for wrong in exercise.wrong)
+    return Task(code, source, numbered(exercise.check), exercise.starter, signs)
 
 
 def judge(exercise: Exercise, transcript: Transcript, reference: Transcript | None = None) -> Report:
@@ -135,11 +138,11 @@ def judge(exercise: Exercise, transcript: Transcript, reference: Transcript | No
 
 
 def _message(exercise: Exercise, transcript: Transcript, report: Report) -> str | None:
-    """What to tell a learner whose answer did not pass, if there is more to say than the rows and the error do."""
-    found = _authored(exercise, transcript, report.fingerprint) or report.message or _general(report.rows)
-    if found is None and report.error and report.error.kind in ("NameError", "TypeError"):
-        return transcript.reading.first_line
-    return found
+    """What to tell a learner whose answer did not pass, if there is more to say than the error does."""
+    found, error = _authored(exercise, transcript, report.fingerprint) or report.message, report.error
+    if not found and error and error.line is None and error.kind in ("NameError", "TypeError"):  # from outside
+        found = transcript.reading.first_line
+    return found or _fact(report.rows)
 
 
 def _rows(transcript: Transcript, reference: Transcript | None) -> list[Row]:
@@ -226,24 +229,25 @@ def _fingerprint(rows: Sequence[Row], transcript: Transcript) -> str:
 
 
 def _authored(exercise: Exercise, transcript: Transcript, fingerprint: str) -> str | None:
-    """The message of the authored wrong answer that behaves the same."""
+    """The message of the authored wrong answer that behaves the same and has the same fault."""
     known = exercise.wrong if all(wrong.fingerprint for wrong in exercise.wrong) else _fingerprinted(exercise)
-    read = zip(known, transcript.reading.matches, strict=False)
-    alike = [wrong for wrong, matches in read if matches and wrong.fingerprint == fingerprint]
-    alike.sort(key=lambda wrong: not wrong.pattern)  # one with a pattern is more specific
-    return alike[0].message if alike else None
+    read = zip(known, transcript.reading.fits, strict=False)
+    return next((wrong.message for wrong, fits in read if fits and wrong.fingerprint == fingerprint), None)
 
 
-def _general(rows: Sequence[Row]) -> str | None:
-    """The message for mistakes that occur in every exercise."""
-    for row in (row for row in rows if not row.right):
-        if row.got == "None" and row.node:
-            return f"{row.label} is `None`, where a number is expected."
-        if row.got == "None":
-            return f"{row.label}: there is nothing here, `None`. Does your function lack a `return`?"
-        if row.got.startswith("Value("):
-            return f"{row.label}: this is a Value, where a plain number is expected. Its number is in `.data`."
-    return None
+def _fact(rows: Sequence[Row]) -> str | None:
+    """What the first wrong row shows: for code that no author has foreseen, nothing else is known to be true."""
+    row = next((row for row in rows if not row.right), None)
+    if row is None:
+        return None
+    place = f", in `{row.about}`" if row.node and row.about else ""
+    got = row.got.replace("`", "'")  # it stands between backquotes
+    fact = f"`{row.label}`{place}: got `{got}`, expected `{row.expected}`."
+    if row.got == "None" and not row.node:
+        return f"{fact} A function without `return` gives `None`."
+    if row.got.startswith("Value(") and not row.expected.startswith(("[", "(", "Value")):
+        return f"{fact} The number of a Value is in `.data`."
+    return fact
 
 
 def verify(course: Course) -> list[str]:
@@ -253,7 +257,7 @@ def verify(course: Course) -> list[str]:
 
 def _problems(exercise: Exercise) -> Iterator[str]:
     where, name = f"{exercise.file}, line {exercise.line}", exercise.name
-    report = grade(exercise, exercise.solution)
+    report, solution = grade(exercise, exercise.solution), parse(exercise.solution)
     if not report.passed:
         yield f"{where}: the solution of {name!r} does not pass: {_first_fault(report)}"
     if grade(exercise, exercise.starter).passed:
@@ -265,7 +269,9 @@ def _problems(exercise: Exercise) -> Iterator[str]:
             yield f"{place}: this wrong answer to {name!r} passes: check more, or leave it out"
         elif report.message != wrong.message:
             other = f"gets another message: {report.message!r}"
-            yield f"{place}: this wrong answer to {name!r} {other}; give both a `pattern`, or leave one out"
+            yield f"{place}: this wrong answer to {name!r} {other}; let `has` or `lacks` tell them apart, or drop one"
+        if wrong.signs.fit(solution):
+            yield f"{place}: what this wrong answer to {name!r} `has` or `lacks` is true of the solution too: say more"
 
 
 def _first_fault(report: Report) -> str:

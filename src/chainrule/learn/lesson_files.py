@@ -18,10 +18,12 @@ from pathlib import Path
 
 from chainrule.learn import course
 from chainrule.learn.course import SLOT, YOURS, Course, Exercise, Lesson
+from chainrule.learn.matching import snippets
 
 NEEDED = ("starter", "solution", "check")
 PARTS = (*NEEDED, "template", "wrong", "hint")  # these belong to the exercise above them
 NAMED = {"exercise": ("title", "group", "template"), "quiz": (), "predict": ()}  # and their optional attributes
+SIGNS = ("has", "lacks")  # what in the code of a wrong answer its message is about
 DIRECTIVES = ("exercise", *PARTS, "quiz", "stepper", "predict", "widget")
 KEYS = ("title", "summary")  # of the front matter
 WIDGETS = {  # and their attributes
@@ -229,16 +231,13 @@ class _ExerciseDraft:
     hints: list[str] = field(default_factory=list)
 
     def add(self, block: Fence) -> None:
-        block.check_attributes(*((["message"], ["pattern"]) if block.directive == "wrong" else ()))
+        block.check_attributes(*((["message"], SIGNS) if block.directive == "wrong" else ()))
         if block.directive == "hint":
             if not block.body.strip():
                 raise block.error("this hint is empty: write a sentence between the fences")
             self.hints.append(block.body.strip())
         elif block.directive == "wrong":
-            try:
-                re.compile(block.attributes.get("pattern", ""))
-            except re.error as error:
-                raise block.error(f"`pattern` is not a regular expression: {error}; correct it") from None
+            _check_signs(block)
             self.wrong.append(course.Wrong(**block.attributes, code=block.code(), line=block.line))
         elif block.directive in self.parts:
             raise block.error(f"exercise {self.block.name!r} has a {block.directive} already: keep one of the two")
@@ -398,6 +397,17 @@ def _widget(block: Fence) -> course.Widget:
         raise block.error(f"there is no widget {name!r}: write name= and one of {_listed(WIDGETS)}")
     block.check_attributes(["name"], WIDGETS[name], f"the widget {name}")
     return course.Widget(name, {key: value for key, value in block.attributes.items() if key != "name"})
+
+
+def _check_signs(block: Fence) -> None:
+    if not any(block.attributes.get(sign) for sign in SIGNS):
+        example = 'such as has="self.data += _", where `_` is anything, or lacks="return"'
+        raise block.error(f"this wrong answer does not say how its mistake is seen in the code: add it, {example}")
+    for sign in SIGNS:
+        try:
+            snippets(block.attributes.get(sign, ""))
+        except SyntaxError as error:
+            raise block.error(f"`{sign}` is not Python: {error.msg}; write a piece of code") from None
 
 
 def _listed(names: Iterable[str]) -> str:

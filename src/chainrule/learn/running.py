@@ -1,6 +1,7 @@
 """`run(task)`: a learner's code in its template, then the exercise's check. Returns a transcript of what they did.
 
-The check is Python that runs in the namespace of the learner's code, with `expect`, `show` and `fail` (see `Session`).
+The check is Python that sees the names of the learner's code, with `expect`, `show` and `fail` (see `Session`); the
+learner's code does not see those of the check, for what it finds there it would not find in another program.
 Nothing is judged here: `grading` does that. Tasks and transcripts are plain data, so the two can happen in different
 processes, and code that tampers with its own process changes no verdict. Whatever the learner's code does, a transcript
 comes back; what cannot be survived here (`os._exit`, endless loops, no memory) is up to `submissions` and to the page.
@@ -26,6 +27,7 @@ from typing import Any
 from chainrule.learn.course import Source, clean
 from chainrule.learn.explaining import FILE, MOST_TEXT, Error, explain, explain_syntax
 from chainrule.learn.graphs import describe
+from chainrule.learn.matching import Signs, parse
 
 MOST_COMPARED = 10_000  # calls of `expect`, and numbers in one of them
 MOST_DEPTH = 20  # of nested lists
@@ -46,7 +48,7 @@ class Task:
     source: Source
     check: str
     starter: str
-    patterns: tuple[str, ...]
+    signs: tuple[Signs, ...]
 
     @classmethod
     def from_data(cls, data: Any) -> Task:
@@ -60,7 +62,7 @@ class Reading:
     """What the text of an answer shows before it runs."""
 
     unchanged: bool  # it is the starter
-    matches: tuple[bool, ...]  # for each of the task's patterns
+    fits: tuple[bool, ...]  # each of the task's signs
     first_line: str | None  # a sentence, if a function or class of the starter is missing or was renamed
 
 
@@ -113,7 +115,7 @@ class Transcript:
 
 
 PLAIN = {"bool": bool, "int": int, "float": float, "str": str}
-RECORDS = {kind.__name__: kind for kind in (Task, Source, Reading, Thing, Comparison, Transcript, Error)}
+RECORDS = {kind.__name__: kind for kind in (Task, Source, Signs, Reading, Thing, Comparison, Transcript, Error)}
 
 
 def _checked(annotation: str, found: Any, name: str) -> Any:
@@ -222,9 +224,18 @@ _compiled = lru_cache(maxsize=64)(compile)
 
 def read(task: Task) -> Reading:
     """What the answer's text shows before it runs."""
-    source = _normalised(task.code)
-    matches = tuple(re.search(pattern, source) is not None for pattern in task.patterns)
-    return Reading(source == _normalised(task.starter), matches, _first_line_changed(task.starter, task.code))
+    unchanged = _normalised(task.code) == _normalised(task.starter)
+    return Reading(unchanged, _fits(task), _first_line_changed(task.starter, task.code))
+
+
+def _fits(task: Task) -> tuple[bool, ...]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            code = parse(task.code)
+            return tuple(signs.fit(code) for signs in task.signs)
+    except UNREADABLE:
+        return (False,) * len(task.signs)
 
 
 def _normalised(code: str) -> str:
@@ -257,6 +268,20 @@ def _definitions(code: str) -> dict[str, str]:
     return {node.name: ast.unparse(node).split("\n")[0] for node in nodes}
 
 
+class CheckNames(dict[str, Any]):
+    """The global names of a check: its own, and those of the learner's code, which it cannot bind anew."""
+
+    def __init__(self, own: dict[str, Any], theirs: dict[str, Any]) -> None:
+        super().__init__(own)
+        self.theirs = theirs
+
+    def __missing__(self, name: str) -> Any:
+        return self.theirs[name]
+
+    def all(self) -> dict[str, Any]:
+        return self.theirs | self
+
+
 class _Failed(Exception):  # noqa: N818  # it ends a check
     """`fail(message)` was called."""
 
@@ -265,7 +290,7 @@ class _Failed(Exception):  # noqa: N818  # it ends a check
 class Session:
     """What a check has compared and shown so far, and the functions that it calls."""
 
-    names: dict[str, Any]
+    names: CheckNames
     comparisons: list[Comparison] = field(default_factory=list)
     graphs: list[dict[str, Any]] = field(default_factory=list)
     shown: int | None = None  # the graph that was shown last, which later comparisons are about
@@ -296,7 +321,7 @@ class Session:
     def show(self, root: Any, label: str = "") -> None:
         self.shown, self.about = None, label
         with suppress(Exception):  # the rows still tell of a graph that cannot be drawn
-            self.graphs.append(describe(root, self.names) | {"label": label})
+            self.graphs.append(describe(root, self.names.all()) | {"label": label})
             self.shown = len(self.graphs) - 1
 
     def fail(self, message: str) -> None:
@@ -307,7 +332,8 @@ def run(task: Task) -> Transcript:
     """Run the task in this process."""
     start = time.perf_counter()
     reading, output = read(task), _Output()
-    session = Session({"__name__": "__main__", "__builtins__": builtins})
+    module = {"__name__": "__main__", "__builtins__": builtins}
+    session = Session(CheckNames(module, dict(module)))
     with warnings.catch_warnings(), redirect_stdout(output), redirect_stderr(output):
         warnings.simplefilter("ignore")
         message, error = _ending(task, session)
@@ -326,7 +352,7 @@ def _ending(task: Task, session: Session) -> tuple[str | None, Error | None]:
     linecache.cache[FILE] = (len(source.text), None, source.text.splitlines(keepends=True), FILE)
     try:
         with _AsItWas():
-            exec(program, names)
+            exec(program, names.theirs)
         names.update(expect=session.expect, show=session.show, fail=session.fail)
         with _AsItWas():
             exec(_compiled(task.check, "<check>", "exec"), names)

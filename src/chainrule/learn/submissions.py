@@ -29,7 +29,7 @@ from typing import Any
 
 from chainrule.learn.confinement import Limits, confine, out_of_reach
 from chainrule.learn.course import Course, Exercise
-from chainrule.learn.explaining import Error
+from chainrule.learn.explaining import Error, moved
 from chainrule.learn.grading import Report, judge, reference_of, task_for, without_answers
 from chainrule.learn.running import Task, Transcript, run
 
@@ -115,8 +115,8 @@ def grade_answers(course: Course, answers: list[Answer], limits: Limits | None =
         report = grade_apart(exercise, answer.code, codes, limits)
         if report["passed"]:
             codes[answer.name] = answer.code
-        if report["error"] and report["error"]["line"]:
-            report["error"]["line"] += answer.line - 1
+        if report["error"]:
+            report["error"] = asdict(moved(Error(**report["error"]), answer.line - 1))
         yield {"lesson": course.lesson_of(answer.name).id, "exercise": answer.name, "title": exercise.title, **report}
 
 

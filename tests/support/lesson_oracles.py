@@ -1,0 +1,486 @@
+"""Whether an answer to an exercise is right, found out independently of the exercise's check, and more strictly.
+
+`is_right(exercise, code)` runs the code in its template and compares what it does with PyTorch, or with formulas, on
+many numbers: zeros, negative ones, fractions; operands that are the same node; gradients that were there before.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import random
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from functools import partial
+from typing import Any
+
+import torch
+
+from chainrule.learn.course import Exercise, clean, fill
+
+Names = dict[str, Any]
+ORACLES: dict[str, Callable[[Names], None]] = {}
+NUMBERS = (0.0, 1.0, -1.0, 2.0, -0.75, 0.3, 1.7, -2.6)
+
+
+class Wrong(Exception):  # noqa: N818  # it is a verdict
+    """The answer is wrong."""
+
+
+def is_right(exercise: Exercise, code: str, codes: Mapping[str, str] | None = None) -> bool:
+    """Whether `code` is a right answer."""
+    names: Names = {"__name__": "answer", "code": clean(code)}
+    try:
+        with redirect_stdout(io.StringIO()):
+            exec(fill(exercise.template, code, {**exercise.parts, **(codes or {})}).text, names)
+            ORACLES[exercise.name](names)
+    except BaseException:  # exit() and whatever else an answer may raise
+        return False
+    return True
+
+
+def oracle(name: str) -> Callable[[Callable[[Names], None]], Callable[[Names], None]]:
+    def register(judge: Callable[[Names], None]) -> Callable[[Names], None]:
+        ORACLES[name] = judge
+        return judge
+
+    return register
+
+
+def demand(truth: object) -> None:
+    if not truth:
+        raise Wrong
+
+
+def near(got: Any, expected: Any, tolerance: float = 1e-8) -> None:
+    if isinstance(expected, (list, tuple)):
+        demand(isinstance(got, (list, tuple)) and len(got) == len(expected))
+        for g, e in zip(got, expected, strict=True):
+            near(g, e, tolerance)
+    else:
+        demand(isinstance(got, (int, float)) and not isinstance(got, bool))
+        demand(got == expected or abs(got - expected) <= tolerance * max(1.0, abs(expected)))
+
+
+def tensor(number: float) -> torch.Tensor:
+    return torch.tensor(number, dtype=torch.float64, requires_grad=True)
+
+
+# Lessons 1 to 3.
+
+
+@oracle("slope")
+def _(names: Names) -> None:
+    cases = (
+        (math.sin, math.cos, 1.0),
+        (lambda x: 2.5 * x * x - x, lambda x: 5 * x - 1, 5.0),
+        (math.exp, math.exp, 8.0),
+    )
+    for f, derivative, curvature in cases:
+        for x in NUMBERS[:-1]:
+            for h in (None, 0.01, 0.0003, -0.002):
+                got = names["slope"](f, x) if h is None else names["slope"](f, x, h)
+                demand(abs(got - derivative(x)) <= 0.6 * curvature * abs(h or 0.0003) + 1e-9)  # any small nudge will do
+
+
+@oracle("init")
+def _(names: Names) -> None:
+    Value = names["Value"]
+    x, y = Value(2.5, label="x"), Value(-1.0)
+    z = Value(0.0, (x, y, x), "op", "z")
+    for node, data, children, op, label in (
+        (x, 2.5, set(), "", "x"),
+        (y, -1.0, set(), "", ""),
+        (z, 0.0, {x, y}, "op", "z"),
+    ):
+        demand((node.data, node.grad, node._op, node.label) == (data, 0.0, op, label))
+        demand(node._prev == children)
+        demand(node._backward() is None)
+        demand((node.data, node.grad) == (data, 0.0))
+
+
+OPERATIONS: dict[str, tuple[Callable[..., Any], int]] = {
+    "add": (lambda a, b: a + b, 2),
+    "mul": (lambda a, b: a * b, 2),
+    "tanh": (lambda a: a.tanh(), 1),
+    "exp": (lambda a: a.exp(), 1),
+    "relu": (lambda a: a.relu(), 1),
+}
+EXPONENTS = (2, 3, -1, 0.5, 1, 2.5, -2)
+
+
+def _one_operation(Value: Any, operation: Callable[..., Any], numbers: tuple[float, ...], twice: bool = False) -> None:
+    """The closure of one operation, with gradients that are neither 0 before nor 1 after it."""
+    own, theirs = [Value(number) for number in numbers], [tensor(number) for number in numbers]
+    if twice:
+        own, theirs = own[:1] * len(own), theirs[:1] * len(theirs)
+    out, result = operation(*own), operation(*theirs)
+    for node in own:
+        node.grad = 0.25
+    out.grad = -1.7
+    out._backward()
+    result.backward(torch.tensor(-1.7, dtype=torch.float64))
+    near([node.grad for node in own], [0.25 + float(node.grad) for node in theirs])
+    near([node.data for node in own], [node.item() for node in theirs])
+    near((out.data, out.grad), (result.item(), -1.7))
+
+
+def _operation(names: Names, operation: Callable[..., Any], arity: int, numbers: tuple[float, ...]) -> None:
+    Value = names["Value"]
+    for a in numbers:
+        for b in numbers if arity == 2 else (0.0,):
+            _one_operation(Value, operation, (a, b)[:arity])
+        if arity == 2:
+            _one_operation(Value, operation, (a, a), twice=True)
+    _class(names)
+
+
+def _register_operations() -> None:
+    for name, (operation, arity) in OPERATIONS.items():
+        numbers = (*NUMBERS, 400.0, -400.0) if name == "tanh" else NUMBERS
+        ORACLES[name] = partial(_operation, operation=operation, arity=arity, numbers=numbers)
+
+
+@oracle("power")
+def _(names: Names) -> None:
+    for n in EXPONENTS:
+        for x in NUMBERS:
+            if (x > 0 or float(n).is_integer()) and (x or n >= 1):
+                _one_operation(names["Value"], lambda a, n=n: a**n, (x,))
+    _class(names)
+
+
+# Whole classes: random graphs in which everything is used again.
+
+
+def _random_graph(rng: random.Random, leaves: list[Any], operations: list[Callable[..., Any]]) -> list[Any]:
+    nodes = list(leaves)
+    for _ in range(rng.randint(3, 12)):
+        nodes.append(rng.choice(operations)(rng.choice(nodes), rng.choice(nodes)))
+    return nodes
+
+
+def _random_graphs(Value: Any, operations: list[Callable[..., Any]], count: int = 25) -> None:
+    for seed in range(count):
+        numbers = [random.Random(seed).choice(NUMBERS) for _ in range(3)]
+        leaves, theirs = [Value(number) for number in numbers], [tensor(number) for number in numbers]
+        for leaf in leaves:
+            leaf.grad = 0.5
+        for shape in (seed, seed + count):  # two results: gradients of the leaves add up
+            graph = _random_graph(random.Random(shape), leaves, operations)
+            other = _random_graph(random.Random(shape), theirs, operations)
+            graph[-1].backward()
+            other[-1].backward()
+            near([node.data for node in graph], [node.item() for node in other])
+        near([leaf.grad for leaf in leaves], [0.5 + float(leaf.grad or 0.0) for leaf in theirs], 1e-7)
+
+
+def _class(names: Names) -> None:
+    operations = [
+        lambda a, b: a + b,
+        lambda a, b: a * b * 0.5,
+        lambda a, b: (a - b).tanh(),
+        lambda a, b: (a * 0.1).exp() * b,
+        lambda a, b: a**2 * 0.3,
+        lambda a, b: a.relu() + b / 3.0,
+    ]
+    _random_graphs(names["Value"], operations)
+
+
+@oracle("backward")
+def _(names: Names) -> None:
+    _class(names)
+    Value = names["Value"]
+    x = Value(3.0)
+    x.grad = 5.0
+    x.backward()
+    near(x.grad, 1.0)
+    y = x * x
+    for grad in (1.0, -4.0, 0.0):  # of the result, before
+        x.grad, y.grad = 0.0, grad
+        y.backward()
+        near((y.grad, x.grad), (1.0, 6.0))
+    y.backward()
+    near((y.grad, x.grad), (1.0, 12.0))
+    node = start = Value(0.5)
+    for _ in range(100):
+        node = node + node * 0.01
+    node.backward()
+    near(start.grad, 1.01**100)
+
+
+# Lessons 5 and 6.
+
+
+@oracle("uphill")
+def _(names: Names) -> None:
+    near([names[leaf].data for leaf in "abcf"], [2.06, -3.04, 9.98, -1.96])
+    near(names["L"].data, -7.286496)
+    Value = names["Value"]
+    for leaf, data, grad in zip("abcf", (1.5, 0.0, -2.0, 7.0), (-3.0, 0.7, 0.0, 11.0), strict=True):
+        names[leaf] = Value(data)
+        names[leaf].grad = grad
+    exec(names["code"], names)
+    near([names[leaf].data for leaf in "abcf"], [1.47, 0.007, -2.0, 7.11])
+
+
+@oracle("diamond")
+def _(names: Names) -> None:
+    a, b, c, d = (names[name] for name in "abcd")
+    near([node.data for node in (a, b, c, d)], [2, 3, 6, 18])
+    near([node.grad for node in (a, b, c, d)], [15, 6, 3, 1])
+    demand(d._prev == {b, c})
+    demand(a in b._prev and a in c._prev)
+
+
+# Lessons 7 and 8.
+
+
+def _set(parameters: list[Any], rng: random.Random) -> list[float]:
+    for p in parameters:
+        p.data, p.grad = rng.uniform(-1, 1), 0.0
+    return [p.data for p in parameters]
+
+
+@oracle("neuron")
+def _(names: Names) -> None:
+    rng = random.Random(1)
+    for nin in (1, 2, 5):
+        neuron = names["Neuron"](nin)
+        demand(len({w.data for w in neuron.w}) == nin and len(neuron.w) == nin)
+        demand(any(names["Neuron"](nin).w[0].data != neuron.w[0].data for _ in range(3)))
+        p = neuron.parameters()
+        demand(isinstance(p, list) and all(x is y for x, y in zip(p, [*neuron.w, neuron.b], strict=True)))
+        demand(len(neuron.parameters()) == nin + 1 and len(neuron.w) == nin)
+        numbers = _set(p, rng)
+        for x in ([0.0] * nin, [rng.uniform(-2, 2) for _ in range(nin)]):
+            theirs = [tensor(number) for number in numbers]
+            result = torch.tanh(sum(w * xi for w, xi in zip(theirs, x, strict=False)) + theirs[-1])
+            result.backward()
+            for q in p:
+                q.grad = 0.0
+            out = neuron([names["Value"](xi) for xi in x])
+            near(out.data, result.item())
+            near(neuron(x).data, result.item())
+            out.backward()
+            near([q.grad for q in p], [float(t.grad) for t in theirs])
+
+
+def _layer_output(numbers: list[float], x: list[float], nout: int) -> list[float]:
+    size = len(x) + 1
+    rows = [numbers[k * size : (k + 1) * size] for k in range(nout)]
+    return [math.tanh(sum(w * xi for w, xi in zip(row, x, strict=False)) + row[-1]) for row in rows]
+
+
+@oracle("layer")
+def _(names: Names) -> None:
+    rng = random.Random(2)
+    for nin, nout in ((1, 1), (2, 1), (3, 2), (2, 5)):
+        layer = names["Layer"](nin, nout)
+        demand(len(layer.neurons) == nout and len({id(neuron) for neuron in layer.neurons}) == nout)
+        p = layer.parameters()
+        own = [q for neuron in layer.neurons for q in (*neuron.w, neuron.b)]
+        demand(isinstance(p, list) and all(x is y for x, y in zip(p, own, strict=True)))
+        demand(len(p) == len(layer.parameters()) == nout * (nin + 1))
+        numbers, x = _set(p, rng), [rng.uniform(-2, 2) for _ in range(nin)]
+        out = layer(x)
+        out = out if isinstance(out, list) or nout > 1 else [out]  # one answer may come without a list
+        demand(isinstance(out, list))
+        near([o.data for o in out], _layer_output(numbers, x, nout))
+
+
+@oracle("mlp")
+def _(names: Names) -> None:
+    rng = random.Random(3)
+    for nin, nouts in ((3, [4, 4, 1]), (1, [1]), (2, [3, 2]), (2, [5]), (4, [2, 3, 2, 3])):
+        sizes = list(nouts)
+        model = names["MLP"](nin, nouts)
+        demand(nouts == sizes)
+        p = model.parameters()
+        own = [q for layer in model.layers for q in layer.parameters()]
+        demand(isinstance(p, list) and all(x is y for x, y in zip(p, own, strict=True)))
+        demand(len({id(q) for q in p}) == sum(n * (m + 1) for m, n in zip([nin, *nouts], nouts, strict=False)))
+        numbers, x = _set(p, rng), [rng.uniform(-2, 2) for _ in range(nin)]
+        expected = list(x)
+        for nout in nouts:
+            count = nout * (len(expected) + 1)
+            expected, numbers = _layer_output(numbers[:count], expected, nout), numbers[count:]
+        kept = list(x)
+        for out in (model(x), model(x)):
+            demand(isinstance(out, list) if nouts[-1] > 1 else not isinstance(out, list))
+            near([o.data for o in out] if nouts[-1] > 1 else [out.data], expected)
+        demand(x == kept)
+
+
+@oracle("loss")
+def _(names: Names) -> None:
+    rng = random.Random(4)
+    for count in (1, 2, 5):
+        xs, ys = [[rng.uniform(-2, 2)] for _ in range(count)], [rng.uniform(-2, 2) for _ in range(count)]
+        w, v = names["Value"](0.7), tensor(0.7)
+        loss = names["loss_of"](lambda x, w=w: w * x[0], xs, ys)
+        result = sum((v * x[0] - y) ** 2 for x, y in zip(xs, ys, strict=True))
+        result.backward()
+        loss.backward()
+        near((loss.data, w.grad), (result.item(), float(v.grad)))
+
+
+def _trained(numbers: list[float], xs: list[list[float]], ys: list[float], steps: int, rate: float) -> Any:
+    weights = [tensor(number) for number in numbers]
+    optimizer, losses = torch.optim.SGD(weights, lr=rate), []
+    for _ in range(steps):
+        outputs = [torch.tanh(sum(w * xi for w, xi in zip(weights, x, strict=False)) + weights[-1]) for x in xs]
+        loss = sum((out - y) ** 2 for out, y in zip(outputs, ys, strict=True))
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return losses, [w.item() for w in weights]
+
+
+@oracle("train")
+def _(names: Names) -> None:
+    rng = random.Random(5)
+    xs, ys = [[0.5, -1.0], [2.0, 0.3], [-1.0, 1.0]], [1.0, -1.0, 0.5]
+    for steps, rate in ((0, 0.1), (1, 0.1), (5, 0.03)):
+        model = names["MLP"](2, [1])
+        numbers = _set(model.parameters(), rng)
+        losses, weights = _trained(numbers, xs, ys, steps, rate)
+        near(names["train"](model, xs, ys, steps, rate), losses)
+        near([p.data for p in model.parameters()], weights)
+        losses, weights = _trained(weights, xs, ys, 2, rate)
+        near(names["train"](model, xs, ys, 2, rate), losses)
+
+
+# Lesson 9.
+
+
+@oracle("numerical")
+def _(names: Names) -> None:
+    Value, numerical = names["Value"], names["numerical"]
+    f, cube = lambda a, b, c: a * b * b + (c * a).tanh(), lambda x: x**3
+    for numbers in ((0.5, -1.5, 2.0), (0.0, 1.0, -0.3)):
+        values, theirs = [Value(number) for number in numbers], [tensor(number) for number in numbers]
+        for value in values:
+            value.grad = 0.5
+        f(*theirs).backward()
+        for h in (None, 0.001, 0.0005):
+            got = numerical(f, values) if h is None else numerical(f, values, h)
+            demand(isinstance(got, list))
+            near(got, [float(t.grad) for t in theirs], 2e-5)
+            near([value.data for value in values], numbers, 1e-12)
+    near(numerical(cube, [Value(-1.0)], 0.5), [3.25])
+    near(numerical(cube, [Value(2.0)], 0.25), [12.0625])
+
+
+@oracle("suspects")
+def _(names: Names) -> None:
+    Value, suspects = names["Value"], names["suspects"]
+
+    def scaled(x: Any, slope: float) -> Any:
+        out = Value(2.0 * x.data, (x,), "scaled")
+
+        def backward() -> None:
+            x.grad += slope * out.grad
+
+        out._backward = backward
+        return out
+
+    for slopes, found in (((2, 2, 2), []), ((2, 3, 2), [1]), ((1, 2, 3), [0, 2]), ((-2, 2.0001, 2), [0, 1])):
+        values = [Value(0.5), Value(-1.0), Value(0.0)]
+        for _ in range(2):
+            near(suspects(lambda *v, s=slopes: sum(map(scaled, v, s), Value(0.0)), values), found)
+    values = [Value(1.0), Value(1.0)]
+    near(suspects(lambda a, b: scaled(a, 2.5) + scaled(b, 1.5), values, 0.4), [0, 1])
+    near(suspects(lambda a, b: scaled(a, 2.5) + scaled(b, 1.5), values, tolerance=0.6), [])
+
+
+# Lesson 10.
+
+
+@oracle("bug-one")
+def _(names: Names) -> None:
+    _random_graphs(names["Value"], [lambda a, b: a + b, lambda a, b: (a * b).tanh(), lambda a, b: a.tanh() * b])
+
+
+@oracle("bug-two")
+def _(names: Names) -> None:
+    w, b = tensor(0.0), tensor(0.0)
+    optimizer, losses = torch.optim.SGD([w, b], lr=0.02), []
+    for _ in range(40):
+        loss = sum((w * x + b - y) ** 2 for x, y in ((1.0, 3.0), (2.0, 5.0), (3.0, 7.0)))
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    near(names["history"], losses)
+    near((names["w"].data, names["b"].data), (w.item(), b.item()))
+
+
+@oracle("bug-three")
+def _(names: Names) -> None:
+    def product(a: Any, b: Any) -> Any:
+        return a * b
+
+    _random_graphs(names["Value"], [lambda a, b: a + b, lambda a, b: a + a + b, product])
+
+
+@oracle("bug-four")
+def _(names: Names) -> None:
+    divided = [lambda a, b: a - b, lambda a, b: a.sigmoid() / b.sigmoid(), lambda a, b: (a - b).sigmoid()]
+    _random_graphs(names["Value"], divided)
+    for a in NUMBERS:
+        for b in (1.0, -1.0, 0.3, -2.5):
+            _one_operation(names["Value"], lambda x, y: x / y, (a, b))
+
+
+# Lessons 11 and 12.
+
+
+@oracle("vanishing")
+def _(names: Names) -> None:
+    squashes = (lambda v: v.tanh(), lambda v: v.relu(), lambda v: v * 0.5 + 1.0, lambda v: v * v * 0.3)
+    for squash in squashes:
+        for x in NUMBERS:
+            for depth in (0, 1, 2, 5):
+                node = start = tensor(x)
+                for _ in range(depth):
+                    node = squash(node)
+                node.backward()
+                near(names["gradient_through"](depth, x, squash), float(start.grad))
+
+
+def _matrices() -> list[tuple[list[list[float]], list[float], list[float]]]:
+    rng = random.Random(6)
+    return [
+        (
+            [[rng.uniform(-2, 2) for _ in range(n)] for _ in range(m)],
+            [rng.uniform(-2, 2) for _ in range(n)],
+            [0.0, *NUMBERS[-m:]][-m:],
+        )
+        for m, n in ((1, 1), (1, 3), (3, 1), (2, 2), (2, 4), (4, 2))
+    ]
+
+
+@oracle("linear")
+def _(names: Names) -> None:
+    Value = names["Value"]
+    for W, x, b in _matrices():
+        expected = [sum(w * xj for w, xj in zip(row, x, strict=True)) + bi for row, bi in zip(W, b, strict=True)]
+        near(names["linear"](W, x, b), expected)
+        values = names["linear"]([[Value(w) for w in row] for row in W], [Value(v) for v in x], [Value(v) for v in b])
+        near([value.data for value in values], expected)
+
+
+@oracle("linear-backward")
+def _(names: Names) -> None:
+    for W, x, dy in _matrices():
+        kept = [list(row) for row in W], list(x), list(dy)
+        dW, dx, db = names["linear_backward"](W, x, dy)
+        near(dW, [[g * xj for xj in x] for g in dy])
+        near(dx, [sum(g * row[j] for g, row in zip(dy, W, strict=True)) for j in range(len(x))])
+        near(db, dy)
+        demand((W, x, dy) == kept)
+
+
+_register_operations()
