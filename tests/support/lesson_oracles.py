@@ -484,3 +484,71 @@ def _(names: Names) -> None:
 
 
 _register_operations()
+
+
+# Lesson 14.
+
+
+def _values(names: Names, numbers: Any) -> Any:
+    """The same lists, of the learner's Values."""
+    return [_values(names, n) for n in numbers] if isinstance(numbers, list) else names["Value"](numbers)
+
+
+def _flat(numbers: Any) -> list[Any]:
+    return [x for n in numbers for x in _flat(n)] if isinstance(numbers, (list, tuple)) else [numbers]
+
+
+def _agree(names: Names, function: str, reference: Callable[..., torch.Tensor], *arguments: Any) -> None:
+    """Results and their gradients are those of PyTorch; they are weighted, so that no two count the same."""
+    given = [_values(names, argument) for argument in arguments]
+    found = _flat(names[function](*given))
+    tensors = [torch.tensor(argument, dtype=torch.float64, requires_grad=True) for argument in arguments]
+    expected = reference(*tensors).flatten()
+    demand(len(found) == len(expected))
+    near([x.data for x in found], expected.tolist(), 1e-9)
+    weights = [1.5 - 0.7 * k for k in range(len(found))]
+    total = sum((x * weight for x, weight in zip(found, weights, strict=True)), names["Value"](0.0))
+    total.backward()
+    (expected * torch.tensor(weights, dtype=torch.float64)).sum().backward()
+    for value, tensor in zip(given, tensors, strict=True):
+        assert tensor.grad is not None
+        near([x.grad for x in _flat(value)], tensor.grad.flatten().tolist(), 1e-7)
+
+
+def _attention(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    shares = torch.softmax(keys @ query / len(query) ** 0.5, 0)
+    return torch.cat([shares, shares @ values])
+
+
+@oracle("embed")
+def _(names: Names) -> None:
+    for rows, columns in ((1, 1), (1, 3), (3, 1), (2, 4), (5, 3)):
+        table = [[NUMBERS[(3 * i + 5 * j) % 8] for j in range(columns)] for i in range(rows)]
+        for token in ([0.0] * (rows - 1) + [1.0], [0.5 - i for i in range(rows)]):
+            _agree(names, "embed", lambda table, token: token @ table, table, token)
+            plain = [sum(t * row[j] for t, row in zip(token, table, strict=True)) for j in range(columns)]
+            near([getattr(x, "data", x) for x in names["embed"](table, token)], plain)
+
+
+@oracle("softmax")
+def _(names: Names) -> None:
+    for scores in ([0.0], [1.0, 2.0], list(NUMBERS), [800.0, 799.0], [-900.0, -901.5, -899.0], [3.0, 3.0, 3.0]):
+        _agree(names, "softmax", lambda scores: torch.softmax(scores, 0), scores)
+
+
+@oracle("attention")
+def _(names: Names) -> None:
+    for length, count, width in ((1, 1, 1), (1, 2, 3), (3, 2, 1), (4, 3, 2), (2, 4, 5)):
+        query = [NUMBERS[(k + 2) % 8] for k in range(length)]
+        keys = [[NUMBERS[(2 * i + 3 * k) % 8] for k in range(length)] for i in range(count)]
+        values = [[NUMBERS[(i + 5 * j + 1) % 8] for j in range(width)] for i in range(count)]
+        _agree(names, "attention", _attention, query, keys, values)
+
+
+@oracle("surprise")
+def _(names: Names) -> None:
+    for scores in ([0.0, 1.0], list(NUMBERS), [5.0, -5.0, 0.5]):
+        for place in range(len(scores)):
+            target = [0.25 if k == place else 0.0 for k in range(len(scores))]
+            _agree(names, "surprise", lambda s, t: -(t * torch.log_softmax(s, 0)).sum(), scores, target)
+        _agree(names, "surprise", lambda s, t: -(t * torch.log_softmax(s, 0)).sum(), scores, [0.5] * len(scores))
