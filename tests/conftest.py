@@ -42,6 +42,7 @@ ONCE = [
     "learn_server",
     "lessons_page",
     "microgpt",
+    "mutants",
     "package",
     "plot",
     "ragged_sums",
