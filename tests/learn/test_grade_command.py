@@ -60,9 +60,21 @@ def test_answers_are_graded(run, folder):
     add, mul, exp = report["results"]
     assert (add["lesson"], add["exercise"], add["title"], add["passed"]) == ("03-closures", "add", "Addition", True)
     assert mul["message"] == EXERCISES["mul"].wrong[0].message
-    assert [row["got"] for row in mul["rows"] if not row["right"]] == ["3", "-3", "-3"]
+    assert [row["got"] for row in mul["rows"] if not row["right"]] == ["3", "-3", "-3", "0.75", "0"]
     assert (exp["error"]["kind"], exp["error"]["line"]) == ("NameError", 13)
     assert "graphs" not in add
+
+
+def test_an_error_has_one_line_number(run, folder):
+    (folder / "a.py").write_text(
+        f"# exercise: add\n{EXERCISES['add'].solution}\n# exercise: mul\ndef _backward(:\n    pass\n"
+        "# exercise: exp\ndef _backward():\npass\n# exercise: tanh\nx = [1,\n2)\n"
+    )
+    errors = [result["error"] for result in json.loads(run("grade", "a.py")[1])["results"][1:]]
+    assert [error["line"] for error in errors] == [6, 10, 13]
+    assert errors[0]["text"] == "Python cannot read line 6: invalid syntax."
+    assert "line 10: expected an indented block after function definition on line 9." in errors[1]["text"]
+    assert "line 13: closing parenthesis ')' does not match opening parenthesis '[' on line 12." in errors[2]["text"]
 
 
 def test_a_file_with_one_answer(run, folder):

@@ -34,7 +34,8 @@ def when_called(code):
     """An answer that does something when it is first called, when `expect` is there. It is right that once."""
     body = "".join(f"    {line}\n" for line in code.strip().splitlines())
     first = "    if not done:\n        attempt()\n        return (f(x + h) - f(x)) / h\n    return 0.0\n\n\n"
-    return f"done = []\n\n\ndef slope(f, x, h=0.0001):\n{first}def attempt():\n    done.append(1)\n{body}"
+    check = "    check = __import__('sys')._getframe(2).f_globals\n"
+    return f"done = []\n\n\ndef slope(f, x, h=0.0001):\n{first}def attempt():\n    done.append(1)\n{check}{body}"
 
 
 EVERYWHERE = """
@@ -63,22 +64,22 @@ FORGERIES = {
         "import builtins\nfor name in ('abs', 'all', 'bool', 'isinstance', 'issubclass', 'zip', 'len', 'type'):\n"
         "    setattr(builtins, name, lambda *_, **__: True)"
     ),
-    "expect, exchanged": when_called("globals()['expect'] = lambda *_, **__: True"),
+    "expect, exchanged": when_called("check['expect'] = lambda *_, **__: True"),
     "expect, told what it expects": when_called(
-        "real = globals()['expect']\n"
-        "globals()['expect'] = lambda label, got, expected=1.0, *_, **more: real(label, expected, expected, **more)"
+        "real = check['expect']\n"
+        "check['expect'] = lambda label, got, expected=1.0, *_, **more: real(label, expected, expected, **more)"
     ),
     "expect, without its tolerance": when_called(
-        "real = globals()['expect']\nglobals()['expect'] = lambda label, got, *_, **more: "
+        "real = check['expect']\ncheck['expect'] = lambda label, got, *_, **more: "
         "real(label, got, got, **{**more, 'tolerance': 1e9})"
     ),
     "what expect is made of": when_called(
-        "module = globals()['expect'].__func__.__globals__\n"
+        "module = check['expect'].__func__.__globals__\n"
         "module['agree'] = module['_agree'] = lambda *_: True\n"
         "module['Comparison'] = type('C', (), {'__init__': lambda *_, **__: None})"
     ),
     "the session of expect": when_called(
-        "session = globals()['expect'].__self__\nsession.comparisons = type('L', (list,), {'append': print})()"
+        "session = check['expect'].__self__\nsession.comparisons = type('L', (list,), {'append': print})()"
     ),
     "the grader's modules": "from chainrule.learn import grading, running, submissions\n"
     "for module in (grading, running, submissions):\n"
@@ -243,7 +244,8 @@ def test_a_solution_that_does_not_pass_is_an_error_of_the_lessons():
 
 
 def test_an_answer_that_passed_forges_nothing_for_the_next():
-    attack = "import builtins\n    builtins.abs = lambda *_: 0.0\n    globals()['expect'] = lambda *_, **__: True\n"
+    attack = "import builtins, sys\n    builtins.abs = lambda *_: 0.0\n"
+    attack += "    sys._getframe(2).f_globals['expect'] = lambda *_, **__: True\n"
     add = f"def _backward():\n    {attack}    self.grad += out.grad\n    other.grad += out.grad\n"
     text = f"# exercise: add\n{EXERCISES['add'].solution}\n# exercise: diamond\n{add}\na = b = c = d = Value(1.0) + 1\n"
     results = list(grade_answers(COURSE, read_answers(text)))
@@ -438,9 +440,9 @@ def test_a_second_thread_that_grades_keeps_the_first_out_of_reach():
 
 
 def test_right_numbers_pass_wherever_they_come_from():
-    numbers = "numbers = iter([14.0, -10.0, 0.0, 6.0, 0.0])\nslope = lambda *_: next(numbers)"
+    numbers = "numbers = iter([14.0, -10.0, 0.0, 6.0, 0.0, 3.4, -2.0])\nslope = lambda *_: next(numbers)"
     assert passes(numbers)[0]
-    assert passes(TRANSCRIPT + "tell(transcript([14.0, -10.0, 0.0, 6.0, 0.0]))\nos._exit(0)")[0]
+    assert passes(TRANSCRIPT + "tell(transcript([14.0, -10.0, 0.0, 6.0, 0.0, 3.4, -2.0]))\nos._exit(0)")[0]
 
 
 def test_the_command_reports_a_forgery_as_a_failure(tmp_path, capsys):

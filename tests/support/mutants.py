@@ -278,6 +278,7 @@ def main() -> None:
     print(f"\n{'exercise':16}{'slips':>7}{'authored':>10}{'other':>7}{'accepted':>10}{'disputed':>10}")
     for name, *counts in table:
         print(f"{name:16}{counts[0]:7}{counts[1]:10}{counts[2]:7}{counts[3]:10}{counts[4]:10}")
+    sys.exit(any(disputed for *_, disputed in table))
 
 
 if __name__ == "__main__":

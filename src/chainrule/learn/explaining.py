@@ -27,6 +27,7 @@ TYPE_ADVICE = {  # by what Python says
     "and this one is a number.",
 }
 SYNTAX = ("SyntaxError", "IndentationError", "TabError")
+SHORT = 3  # letters: every short name resembles a builtin function
 LIKENESS = 0.7  # from which on a name counts as a misspelling
 
 
@@ -44,7 +45,7 @@ ADVICE = {
     "EOFError": "Your code asks for input(), and nobody can type any here: write the value into the code.",
     "KeyboardInterrupt": "Your code was stopped because it took too long: is there a loop that does not end?",
     "MemoryError": "Your code ran out of memory: is there a list that grows without end?",
-    "RecursionError": "Your code calls itself again and again without an end (RecursionError).",
+    "RecursionError": "A function calls itself again and again without an end (RecursionError).",
     "SystemExit": "Your code called exit(), so nothing could be checked: leave that out.",
 }
 
@@ -59,17 +60,19 @@ def explain(error: BaseException, source: Source | None = None) -> Error:
     frames = list(_frames(error.__traceback__))
     own = [line for _, line in frames if source and source.first <= line < source.first + source.count]
     text = ADVICE.get(kind) or f"{kind}: {_sentence(error)}"
-    around = source is not None and bool(frames) and (not own or frames[-1][1] != own[-1])
+    around = _place(source, frames, own)
     if kind not in ADVICE and not around:  # learners cannot change other lines
         text += _advice(error, frames, source)
     if isinstance(error, (AttributeError, TypeError)) and "NoneType" in text:
         text += " Where does the None come from: a function without `return`?"
-    line = own[-1] - source.first + 1 if source and own else None
-    return Error(kind, text + (_place(source, frames[-1][1]) if source and around else ""), line)
+    return Error(kind, text + around, own[-1] - source.first + 1 if source and own else None)
 
 
-def _place(source: Source, line: int) -> str:
-    return f" It happened in the code around yours, at `{source.text.splitlines()[line - 1].strip()}`."
+def _place(source: Source | None, frames: list[tuple[FrameType, int]], own: list[int]) -> str:
+    """Where it happened, if not on a line of the learner's."""
+    if source is None or not frames or own[-1:] == [frames[-1][1]]:
+        return ""
+    return f" It happened in the code around yours, at `{source.text.splitlines()[frames[-1][1] - 1].strip()}`."
 
 
 def moved(error: Error, lines: int) -> Error:
@@ -177,7 +180,7 @@ def _known_names(error: BaseException, frames: list[tuple[FrameType, int]], sour
         known = dir(error.obj)
     elif isinstance(error, NameError) and frames:
         frame, line = frames[-1]
-        known = [*frame.f_locals, *frame.f_globals, *vars(builtins)]
+        known = [*frame.f_locals, *frame.f_globals, *(name for name in vars(builtins) if len(name) > SHORT)]
         known += _enclosing_names(ast.parse(source.text), line) if source else []
     known = [name for name in known if not name.startswith("__") and not keyword.iskeyword(name)]
     return [name for name in known if name.strip("_") != wanted.strip("_")]  # `backward` is no slip for `_backward`
