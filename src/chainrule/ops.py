@@ -409,6 +409,7 @@ gelu = op("gelu", lambda x: x * (0.5 * erfc(-x * SQRT_HALF)),
           (lambda out, x: 0.5 * erfc(-x * SQRT_HALF) + x * (ONE_OVER_SQRT_TWO_PI * exp(-0.5 * (x * x))),),
           "x times the normal distribution function at x | gelu(0.0) = 0.0")
 # fmt: on
+BUILT_IN = tuple(TABLE.values())  # the rows above; users add others
 
 
 def _operators(op: Op) -> tuple[Rule, Rule]:

@@ -99,8 +99,7 @@ class Optimizer:
         """
         if ENGINE != "native" or nodes_are_observed():
             return False
-        parts = [getattr(self, name) for name in ("update", "descend") if hasattr(self, name)]
-        if any(getattr(part, "__module__", "") != __name__ for part in parts):
+        if not self.rule_is_known:
             return False
         first = self.parameters[0]
         leaves = [Value(number) for number in (first._data, first.grad, *(column[0] for column in columns))]
@@ -141,6 +140,18 @@ class Optimizer:
                 problem = f"has {len(column)} numbers in {slot!r}, but there are {len(self.parameters)} parameters"
                 raise ValueError(f"`state` {problem}: load it into an optimizer of the model that it came from")
         self.steps, self.buffers = steps, buffers
+
+    @property
+    def rule_is_known(self) -> bool:
+        """Whether the rule is this module's, no part of which a subclass or the instance replaces.
+
+        Such a rule does the same for every parameter and at every step; another may draw random numbers, or count.
+
+        >>> SGD([Value(1.0)], lr=0.1).rule_is_known
+        True
+        """
+        parts = [getattr(self, name) for name in ("update", "descend") if hasattr(self, name)]
+        return all(getattr(part, "__module__", "") == __name__ for part in parts)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import copy
 import math
 import threading
 
+import numpy as np
 import pytest
 
 import chainrule
@@ -366,3 +367,26 @@ def test_a_refusal_that_the_function_catches_is_told_all_the_same(written):
 def test_a_traced_number_is_no_key(written):
     with pytest.raises(TracingError, match="looks a traced number up in a set, a dict or a cache"):
         compile(written)(2.0)
+
+
+def test_an_op_that_is_defined_anew_is_the_new_one():
+    def cell(k):  # of a notebook, run twice
+        @chainrule.op(lambda out, x: k, name="scaled")
+        def scaled(x):
+            return k * x
+
+    for k in (2.0, 3.0):
+        cell(k)
+        for options in ({}, {"strict": True}, {"backend": "interpreter"}):
+            assert compile(lambda x: x.scaled(), **options)(1.0) == Value(1.0).scaled().data == k
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+@pytest.mark.parametrize("kind", ["MaskedArray", "matrix"])
+def test_an_array_that_is_more_than_its_numbers_is_refused(kind):
+    numbers = np.ma.masked_array([1.0, 2.0], [False, True]) if kind == "MaskedArray" else np.matrix([[1.0, 2.0]])
+    program = compile(lambda x: x[0])
+    program(np.array([1.0, 2.0]))
+    for call in (program, program.batch):
+        with pytest.raises(TypeError, match=f"must not be a numpy {kind}: give np.asarray"):
+            call(numbers)

@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 
+import chainrule
 from chainrule import Value
 from chainrule.compiler.backends import tape as tapes
 from chainrule.compiler.backends.strict import StrictCode
@@ -80,3 +81,21 @@ def test_what_only_a_later_result_needs_comes_after_an_earlier_one():
     assert not any(node in early for node in second._operands if node is not first)
     assert [tape.graph.nodes[place] for place in tape.results] == [first, second]
     assert tape.graph.verify()
+
+
+def test_paths_that_share_nothing():
+    """No Value is captured, so the tape of what two paths share has no nodes."""
+    program = chainrule.compile(lambda x: x * 2.0 if x > 0 else x * 3.0, strict=True)
+    assert program.batch([1.0, -1.0]) == -0.5
+    result, gradient = program.batch_value_and_grad([1.0, -1.0, 2.0], reduce="sum")
+    assert (result, gradient.tolist()) == (3.0, [])
+
+
+def test_an_op_of_many_operands():
+    names = [f"x{k}" for k in range(70)]  # more than a machine word has bits
+    made = {}
+    exec(f"def many({', '.join(names)}): return {' + '.join(names)}", made)
+    many = chainrule.op(*[lambda out, *operands: 1.0] * 70)(made["many"])
+    leaves = [Value(float(k)) for k in range(70)]
+    assert chainrule.compile(many(*leaves), strict=True, wrt=leaves[66:])() == 2415.0
+    assert [leaf.grad for leaf in leaves[64:]] == [0.0, 0.0, 1.0, 1.0, 1.0, 1.0]

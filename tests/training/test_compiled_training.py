@@ -533,3 +533,46 @@ class TestAStreamOfExamples:
         loss = compile(lambda x: v * x, wrt=[v, w])
         loss.train(optim.SGD([v, w], lr=0.5, weight_decay=1.0), [0.0, 0.0], batch_size=size)
         assert (v.data, w.data) == ((0.25, 0.5) if size == 1 else (0.5, 1.0))
+
+
+class Decaying(optim.Optimizer):
+    """A rule that depends on the step."""
+
+    def update(self, data, grad, *, lr):
+        return (data - lr / (1 + self.steps) * grad,)
+
+
+class OwnRate(optim.Optimizer):
+    """A rule that reads its setting by itself."""
+
+    def update(self, data, grad, *, lr):
+        return (data - self.lr * grad,)
+
+
+class Noisy(optim.Optimizer):
+    """A rule that draws random numbers."""
+
+    def update(self, data, grad, *, lr):
+        return (data - lr * grad + random.gauss(0.0, 1.0),)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("rule", [Decaying, OwnRate, Noisy])
+def test_a_rule_that_a_user_wrote_is_run_at_every_step_for_every_parameter(rule, size):
+    found = []
+    for compiled in (True, False):
+        w, b = Value(0.5), Value(0.25)
+        optimizer, loss = rule([w, b], lr=0.1), lambda x, y: (w * x + b - y) ** 2  # noqa: B023
+        program, xs, ys = compile(loss, wrt=[w, b]), [1.0, 2.0, -1.0, 0.5], [0.0, 1.0, 2.0, -1.0]
+        random.seed(3)
+        for optimizer.lr in (0.1, 0.05):
+            if compiled:
+                program.train(optimizer, xs, ys, batch_size=size)
+                continue
+            for k in range(0, 4, size):
+                optimizer.zero_grad()
+                pairs = zip(xs[k : k + size], ys[k : k + size], strict=True)
+                mean([loss(x, y) for x, y in pairs]).backward()
+                optimizer.step()
+        found.append([w.data, b.data])
+    assert found[0] == pytest.approx(found[1], rel=1e-12)

@@ -27,8 +27,9 @@ from chainrule.compiler.pipeline import Clock, Code, in_words
 from chainrule.compiler.run.interface import exported
 from chainrule.compiler.run.machine import Order
 from chainrule.compiler.run.turns import add_to_grad
-from chainrule.compiler.trace.graph import Graph, graph_of
+from chainrule.compiler.trace.graph import Graph, graph_of, that_may_freeze
 from chainrule.compiler.trace.symbols import TracingError, refuse_numbers
+from chainrule.core.bulk import refrozen, takes_gradient
 from chainrule.core.display import shown
 from chainrule.core.value import Value
 from chainrule.nn import Module
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CompiledFunction", "Program", "TracingError", "compile"]
 
+MOST_KEPT = 8  # programs of one graph, by the Values that are frozen
 AS_A_VALUE = (
     "use the Value itself, which then becomes part of the traced function, or do it outside and pass the result"
 )
@@ -66,16 +68,45 @@ class Program:
         dtype: str = "float64",
     ) -> None:
         refuse_numbers("compiles a Value", AS_A_VALUE)
-        clock = Clock()
-        graph = clock("trace", lambda: graph_of(target, wrt))
+        self.target, self._given = target, (None if wrt is None else list(wrt), backend, strict, dtype)
+        self._latest = latest = _Compiled(target, *self._given)
+        self._by_flags = {latest.took_gradient: latest}
         if not allow_frozen_branches:
-            _check_numbers_were_not_read(graph, () if wrt is None else wrt)
-        self._graph, self.target, parameters = graph, target, graph.leaves("parameter")
-        self.wrt = parameters if wrt is None else list(wrt)
-        self.code = _code(graph, bool(self.wrt), backend, strict, dtype, clock)
-        self.stats = self.code.stats(len(graph), clock.seconds)
-        self._leaves = [(kind, nodes) for kind in ("parameter", "input") if (nodes := graph.leaves(kind))]
-        self._order = Order(self.wrt, parameters)
+            _check_numbers_were_not_read(latest.graph, self._given[0] or ())
+
+    @property
+    def _present(self) -> _Compiled:
+        """What was compiled for those Values that are frozen now; compiled first, if need be."""
+        latest, now = self._latest, refrozen()
+        if latest.as_of != now:
+            flags = takes_gradient(latest.may_freeze)
+            if flags != latest.took_gradient:
+                latest = self._by_flags.get(flags) or _Compiled(self.target, *self._given)
+                others = [(key, old) for key, old in self._by_flags.items() if key != flags]
+                self._by_flags = dict([*others[1 - MOST_KEPT :], (flags, latest)])
+                self._latest = latest
+            latest.as_of = now
+        return latest
+
+    @property
+    def wrt(self) -> list[Value]:
+        """The Values that gradients are with respect to."""
+        return self._present.wrt
+
+    @property
+    def code(self) -> Any:
+        """The program at its stages, and the memory that it runs in."""
+        return self._present.code
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Figures of the program: scalar nodes, array statements, bytes, seconds per pass."""
+        return self._present.stats
+
+    @property
+    def leaves(self) -> list[tuple[str, list[Value]]]:
+        """The leaves of each kind, parameters first."""
+        return self._present.leaves
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -85,9 +116,10 @@ class Program:
 
     def __call__(self) -> float:
         """Forward and backward: sets the target's data, adds to the gradients, returns the result."""
-        result, gradient = self.value_and_grad()
+        present = self._present
+        result, gradient = present.value_and_grad()
         self.target.data = result
-        add_to_grad(self.wrt, gradient)
+        add_to_grad(present.wrt, gradient)
         return result
 
     def value_and_grad(self) -> tuple[float, np.ndarray]:
@@ -97,14 +129,7 @@ class Program:
         >>> compile(x * x).value_and_grad()
         (9.0, array([6.]))
         """
-        refuse_numbers("runs a compiled Value", AS_A_VALUE)
-        machine = self.code.take()
-        for kind, nodes in self._leaves:
-            machine.load_data(kind, nodes)
-        machine.run()
-        result, gradient = float(machine.output[0]), self._order(machine.gradient)
-        self.code.give_back(machine)
-        return result, gradient
+        return self._present.value_and_grad()
 
     def describe(self, model: Module | None = None) -> str:
         """The program that was found, one statement per line; with the model's names for its parameters, if given.
@@ -114,9 +139,10 @@ class Program:
         >>> print(compile(neuron([1.0, 2.0, 3.0]), wrt=neuron.w).describe(neuron).splitlines()[0])
         v0[0] = b + Σi<3 w[i]·c1[i]
         """
-        whole = self.code.whole
+        present = self._present
+        whole = present.code.whole
         if isinstance(whole, ArrayProgram):
-            whole = whole.named(names_of_parameters(whole, self._leaves, model))
+            whole = whole.named(names_of_parameters(whole, present.leaves, model))
         return str(whole)
 
     def to_c(self, name: str, *, dtype: str = "float64", freeze: bool = False) -> str:
@@ -158,17 +184,44 @@ class Program:
         """
         from chainrule.compiler.backends.wasm import module
 
-        graph = self._graph
-        return module(graph, [len(graph) - 1], self.wrt, graph.leaves("input"), optimizer, steps)
+        graph, wrt = self._present.graph, self._present.wrt
+        return module(graph, [len(graph) - 1], wrt, graph.leaves("input"), optimizer, steps)
 
     def _exported(self, freeze: bool = False) -> ArrayProgram:
-        lifted = self.code.forward if isinstance(self.code, Code) else lift(self._graph, math.inf)
-        return exported(lifted, self.wrt, dict(self._leaves), freeze=freeze)
+        present = self._present
+        lifted = present.code.forward if isinstance(present.code, Code) else lift(present.graph, math.inf)
+        return exported(lifted, present.wrt, dict(present.leaves), freeze=freeze)
 
     def __repr__(self) -> str:
         return f"<Program: {in_words(self.stats)}>"
 
     _repr_svg_ = shown("svg_of_program")
+
+
+class _Compiled:
+    """A graph compiled for as long as the same Values are frozen."""
+
+    def __init__(self, target: Value, wrt: list[Value] | None, backend: str, strict: bool, dtype: str) -> None:
+        self.as_of, clock = refrozen(), Clock()
+        self.graph: Graph = clock("trace", lambda: graph_of(target, wrt))
+        self.may_freeze = that_may_freeze(self.graph, wrt)
+        self.took_gradient = takes_gradient(self.may_freeze)
+        parameters = self.graph.leaves("parameter")
+        self.wrt = parameters if wrt is None else wrt
+        self.code = _code(self.graph, bool(self.wrt), backend, strict, dtype, clock)
+        self.stats: dict[str, Any] = self.code.stats(len(self.graph), clock.seconds)
+        self.leaves = [(kind, nodes) for kind in ("parameter", "input") if (nodes := self.graph.leaves(kind))]
+        self._order = Order(self.wrt, parameters)
+
+    def value_and_grad(self) -> tuple[float, np.ndarray]:
+        refuse_numbers("runs a compiled Value", AS_A_VALUE)
+        machine = self.code.take()
+        for kind, nodes in self.leaves:
+            machine.load_data(kind, nodes)
+        machine.run()
+        result, gradient = float(machine.output[0]), self._order(machine.gradient)
+        self.code.give_back(machine)
+        return result, gradient
 
 
 _MISSING: Any = object()

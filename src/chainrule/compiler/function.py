@@ -332,10 +332,11 @@ class CompiledFunction:
     @property
     def _last_run(self) -> tuple[Traced, Any]:
         """The trace and the code of the last call."""
-        if self._source.latest is None:
+        structure, number, code = self._source.latest or ((), 0, None)
+        paths = self._traces.by_structure.get(structure) if code else None
+        if paths is None:  # not called yet, or in vain since a Value was frozen
             raise RuntimeError(f"`{self.name}` has not been traced yet, so there is no program: call it once first")
-        structure, number, code = self._source.latest
-        return self._traces.by_structure[structure].numbered(number), code
+        return paths.numbered(number), code
 
 
 def _nodes(inputs: Sequence[Any]) -> list[Any]:

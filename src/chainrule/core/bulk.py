@@ -13,7 +13,18 @@ from typing import Any
 from chainrule.core.value import ENGINE, Value
 
 if ENGINE == "native":
-    from chainrule._native import add_to_grad, fill, read_data, read_grad, replaced, replay, write_data, write_grad
+    from chainrule._native import (
+        add_to_grad,
+        fill,
+        read_data,
+        read_grad,
+        refrozen,
+        replaced,
+        replay,
+        takes_gradient,
+        write_data,
+        write_grad,
+    )
 else:
     _lock = threading.RLock()
     _calls = itertools.count()
@@ -28,6 +39,14 @@ else:
     def replaced() -> int:
         """A number that is another one whenever any Value may have got new data since; here, at every call."""
         return next(_calls)
+
+    def refrozen() -> int:
+        """A number that is another one whenever any Value may have been frozen or unfrozen since; as `replaced`."""
+        return next(_calls)
+
+    def takes_gradient(values: list[Value]) -> bytes:
+        """One byte per Value: 0 if it is frozen."""
+        return bytes([value.requires_grad for value in values])
 
     def write_data(values: list[Value], numbers: Any) -> None:
         """Set the data of Values from an array."""
@@ -64,4 +83,7 @@ else:
                 value.data = value._rule.forward(*[operand._data for operand in value._operands])
 
 
-__all__ = ["add_to_grad", "fill", "read_data", "read_grad", "replaced", "replay", "write_data", "write_grad"]
+__all__ = [
+    "add_to_grad", "fill", "read_data", "read_grad", "refrozen", "replaced", "replay", "takes_gradient", "write_data",
+    "write_grad",
+]  # fmt: skip

@@ -81,6 +81,7 @@ def flatten(thing: Any, leaves: list[Any], accept: Callable[[Any], Any], floats:
             return kind, (NUMBER,) * len(entries)
         return kind, tuple([flatten(entry, leaves, accept, floats) for entry in entries])
     if is_array(thing):
+        check_plain(thing)
         numbers = thing.reshape(-1).tolist()
         leaves.extend(numbers if floats and thing.dtype.kind in "fiub" and thing.ndim else map(accept, numbers))
         return (ARRAY, thing.shape) if thing.ndim else NUMBER
@@ -100,6 +101,21 @@ def is_array(thing: Any) -> bool:
     """Whether it is a NumPy array; NumPy is not imported to find out."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(thing, numpy.ndarray)
+
+
+def check_plain(array: Any) -> None:
+    """Refuse an array that is more than its numbers: some of them may be hidden, or `*` may be another product.
+
+    >>> import numpy as np
+    >>> check_plain(np.ma.masked_invalid([1.0, np.nan]))
+    Traceback (most recent call last):
+    ...
+    TypeError: an array must not be a numpy MaskedArray: give np.asarray(...), or what `.filled(...)` returns
+    """
+    kind = type(array).__name__
+    if kind in ("MaskedArray", "matrix"):
+        filled = ", or what `.filled(...)` returns" if kind == "MaskedArray" else ""
+        raise TypeError(f"an array must not be a numpy {kind}: give np.asarray(...){filled}")
 
 
 def build(structure: Structure, leaves: Iterator[Any], dtype: Any = object) -> Any:

@@ -18,7 +18,7 @@ LEAVES = {"parameter": "parameter", "input": "leaf", "captured": "leaf", "consta
 def found_by(program: Program | CompiledFunction, model: Module | None) -> ArrayProgram | None:
     """The array program that the compiler found, with the model's names for its parameters; None if it found none."""
     if isinstance(program, Program):
-        found, leaves = program.code.whole, program._leaves
+        found, leaves = program.code.whole, program.leaves
     else:
         traced, code = program._last_run
         found, leaves = code.whole, [(kind, nodes) for kind, nodes in traced.captured.items() if nodes]

@@ -276,8 +276,7 @@ static PyObject *value_setstate(PyObject *self, PyObject *state)
         return NULL;
     replace_number(node, data);
     node->grad = grad;
-    if (!takes_gradient)
-        node->flags |= FROZEN;
+    set_frozen(node, !takes_gradient);
     return PyObject_CallFunctionObjArgs(hang, self, attributes, NULL);
 }
 
@@ -339,7 +338,7 @@ static int set_requires_grad(PyObject *self, PyObject *wanted, void *Py_UNUSED(u
                      self);
         return -1;
     }
-    node->flags = (uint16_t)(takes ? node->flags & ~FROZEN : node->flags | FROZEN);
+    set_frozen(node, !takes);
     return 0;
 }
 

@@ -67,6 +67,31 @@ static PyObject *native_add_to_grad(PyObject *Py_UNUSED(module), PyObject *args)
     return move_numbers(args, add_to_grad);
 }
 
+static PyObject *native_refrozen(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    return PyLong_FromUnsignedLongLong(flags_replaced);
+}
+
+/* One byte for each Value of a list: 1 if it takes a gradient, 0 if it is frozen. */
+static PyObject *native_takes_gradient(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *values;
+    if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &values))
+        return NULL;
+    const Py_ssize_t count = PyList_GET_SIZE(values);
+    PyObject *flags = PyBytes_FromStringAndSize(NULL, count);
+    for (Py_ssize_t k = 0; flags && k < count; k++) {
+        PyObject *value = PyList_GET_ITEM(values, k);
+        if (is_value(value)) {
+            PyBytes_AS_STRING(flags)[k] = (char)takes_gradient((Node *)value);
+        } else {
+            PyErr_Format(PyExc_TypeError, "`values` must be Values, got %s", Py_TYPE(value)->tp_name);
+            Py_CLEAR(flags);
+        }
+    }
+    return flags;
+}
+
 static PyObject *native_replaced(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     return PyLong_FromUnsignedLongLong(numbers_replaced);

@@ -167,6 +167,8 @@ static PyMethodDef module_functions[] = {
      PyDoc_STR("Run a recorded rule for a list of parameters, with columns of what it remembers of each.")},
     {"read_data", native_read_data, METH_VARARGS, PyDoc_STR("Copy the data of a list of Values into a buffer.")},
     {"write_data", native_write_data, METH_VARARGS, PyDoc_STR("Set the data of a list of Values from a buffer.")},
+    {"refrozen", native_refrozen, METH_NOARGS, PyDoc_STR("How often `requires_grad` of a Value has been set so far.")},
+    {"takes_gradient", native_takes_gradient, METH_VARARGS, PyDoc_STR("One byte per Value: 0 if it is frozen.")},
     {"replaced", native_replaced, METH_NOARGS, PyDoc_STR("How many numbers of Values have been replaced so far.")},
     {"read_grad", native_read_grad, METH_VARARGS, PyDoc_STR("Copy the grads of a list of Values into a buffer.")},
     {"write_grad", native_write_grad, METH_VARARGS, PyDoc_STR("Set the grads of a list of Values from a buffer.")},

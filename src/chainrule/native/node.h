@@ -49,6 +49,7 @@ typedef struct Node {
 
 static PyTypeObject *ValueType;
 static uint64_t next_serial;
+static uint64_t flags_replaced; /* how often `requires_grad` was set */
 static uint64_t numbers_replaced; /* how often: never the same again after a change */
 static PyObject *table;     /* the rows of the op table, by code */
 static PyObject *as_float;  /* ops.as_float, for numbers that are neither float nor int */
@@ -343,6 +344,13 @@ static inline void replace_number(Node *node, double data)
 {
     node->data = data;
     numbers_replaced++;
+}
+
+/* The same for whether it takes a gradient. */
+static inline void set_frozen(Node *node, int frozen)
+{
+    node->flags = (uint16_t)(frozen ? node->flags | FROZEN : node->flags & ~FROZEN);
+    flags_replaced++;
 }
 
 static inline void write_number(Node *node, double data)

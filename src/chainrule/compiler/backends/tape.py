@@ -50,14 +50,15 @@ class Tape:
     ) -> None:
         self.surroundings = bisect_left(graph.nodes, since, key=lambda node: node._serial)
         codes = np.array([CODES.get(rule, BUILTIN_OPS) for rule in graph.rules], np.int32)
-        taken = np.array(_taken(graph, results) if gradient else [0] * len(graph), np.int64)
+        every_taken = _taken(graph, results) if gradient else [0] * len(graph)
+        taken = np.array([bits & 0xFF for bits in every_taken], np.int64)  # a user's op may have any number of operands
         age = np.arange(len(graph))
         part = np.searchsorted(np.maximum.accumulate(results), age) if in_turn else 0 * age
         kinds = codes + (BUILTIN_OPS + 1) * taken  # LEAF is -1, and takes none
-        level = np.array(_levels(graph, kinds.tolist(), taken.tolist()))
+        level = np.array(_levels(graph, kinds.tolist(), every_taken))
         order = np.lexsort((kinds, level, part, age >= self.surroundings))
         self.graph, self.results = graph.reordered(order.tolist()), np.argsort(order)[list(results)]
-        self.taken = taken[order].tolist()
+        self.taken = [every_taken[place] for place in order.tolist()]
         leaves = np.flatnonzero(codes[order] == LEAF)
         given = [(self.graph.rules[place], self.graph.nodes[place]) for place in leaves.tolist()]
         self.leaves = {kind: leaves[[found == kind for found, _ in given]] for kind in KINDS}
@@ -158,8 +159,8 @@ def _arrays(graph: Graph, codes: np.ndarray, taken: np.ndarray) -> tuple[np.ndar
     is_first = np.ones(len(codes), dtype=bool)
     is_first[1:] = (np.diff(codes) != 0) | (np.diff(taken) != 0)
     starts = np.flatnonzero(is_first)
-    stops, firsts = np.append(starts[1:], len(codes)), (np.cumsum(arity) - arity)[starts]
-    runs = np.stack([codes[starts], arity[starts], taken[starts] & 0xFF, starts, stops, firsts], axis=1)
+    stops, firsts = np.append(starts, len(codes))[1:], (np.cumsum(arity) - arity)[starts]
+    runs = np.stack([codes[starts], arity[starts], taken[starts], starts, stops, firsts], axis=1)
     operands = np.fromiter(chain.from_iterable(graph.operands), np.int32, int(arity.sum()))
     return runs.astype(np.int32), (np.cumsum(is_first) - 1).astype(np.int32), operands
 

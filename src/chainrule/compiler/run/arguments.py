@@ -15,11 +15,12 @@ from chainrule.compiler.run.paths import Paths
 from chainrule.compiler.run.traced import Source, Traced
 from chainrule.compiler.run.turns import compiling
 from chainrule.compiler.trace.symbols import refuse_numbers
-from chainrule.core.bulk import fill
-from chainrule.core.structure import ARRAY, NUMBER, Keys, Named, Static, Structure, difference, flatten
+from chainrule.core.bulk import fill, refrozen
+from chainrule.core.structure import ARRAY, NUMBER, Keys, Named, Static, Structure, check_plain, difference, flatten
 from chainrule.core.value import Value
 from chainrule.ops import as_float
 
+MOST_ASIDE = 16  # structures whose traces are out of date
 MOST_RECENT = 4  # structures that arguments are compared with before theirs is found
 
 
@@ -30,14 +31,33 @@ class Traces:
         self.source = source
         self.by_structure: dict[Structure, Paths] = {}
         self._recent: tuple[tuple[Structure, Paths], ...] = ()
+        self._aside: list[tuple[Structure, Paths]] = []
+        self._as_of = refrozen()
 
     def on_numbers(self, inputs: Sequence[Any]) -> tuple[Traced, np.ndarray, np.ndarray | None]:
         """The trace for these arguments, the numbers in them, and the captured data that it is for (see `Paths.of`)."""
+        self._bring_up_to_date()
         paths, numbers = self._as_before(tuple(inputs)) or self._flattened(inputs)
         traced, moment = paths.of(numbers)
         if traced.classes:
             traced.check_classes(numbers[None, sorted(traced.classes)])
         return traced, numbers, moment
+
+    def _bring_up_to_date(self) -> None:
+        """Put traces aside that were made when other Values were frozen, which then had other gradients.
+
+        They are kept for when the same are frozen again, as where two networks are trained in turn.
+        """
+        now = refrozen()
+        if self._as_of == now:
+            return
+        with compiling(self.source):
+            every = [*self.by_structure.items(), *self._aside]
+            current = [paths.is_current() for _, paths in every]
+            self.by_structure = {key: paths for (key, paths), is_it in zip(every, current, strict=True) if is_it}
+            self._aside = [entry for entry, is_it in zip(every, current, strict=True) if not is_it][:MOST_ASIDE]
+            self._recent = ()
+            self._as_of = now
 
     def _as_before(self, inputs: tuple[Any, ...]) -> tuple[Paths, np.ndarray] | None:
         """The numbers, if they are arranged as in a recent call: then their structure need not be found again."""
@@ -67,6 +87,7 @@ class Traces:
             raise ValueError(f"the arguments of a batch must have as many examples each, got {lengths}")
         if not lengths[0]:
             raise ValueError("the batch is empty; give at least one example")
+        self._bring_up_to_date()
         paths = self.by_structure.get(structure)
         if paths is None:
             paths = self._begin(structure, [number for rows in matrices for number in rows[0].tolist()])
@@ -116,6 +137,7 @@ def number(k: int, given: Any) -> float:
 def _rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
     """The structure of one example of a batched argument, and a matrix with one row per example."""
     if isinstance(array, np.ndarray) and array.ndim:
+        check_plain(array)
         matrix = array.reshape(len(array), -1) if array.size else np.zeros((len(array), 0))
         if matrix.dtype.kind not in "fiub":
             raise TypeError(f"{name} must be an array of real numbers, got one of {matrix.dtype}")

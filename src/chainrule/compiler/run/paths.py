@@ -64,6 +64,10 @@ class Paths:
         first = self._adopted(Traced(source, structure, numbers))
         self.only = first if first.guards is None else None  # the trace of a function that does not branch
 
+    def is_current(self) -> bool:
+        """Whether the same Values are frozen as when the traces were made."""
+        return all(traced.is_current() for traced in self.known.paths)
+
     def numbered(self, number: int) -> Traced:
         """A path that was taken, by its number."""
         return self.known.paths[number] if number >= 0 or self._not_kept is None else self._not_kept

@@ -100,7 +100,7 @@ class ShardedFunction:
         if key not in self._programs:
             with compiling(traced.source):
                 if key not in self._programs:
-                    traced.source.count_program(traced.structure, examples.count)
+                    traced.source.count_program(traced.structure, examples.count, traced.took_gradient)
                     self._programs[key] = Executable(make(traced, layout, devices))
         with precision(self._dtype):
             leaves = {k: devices.everywhere(_data(v), self._dtype) for k, v in traced.captured.items()}

@@ -29,14 +29,25 @@ from chainrule.core.value import Value
 from chainrule.optim import Optimizer
 
 
-def train(paths: Paths, optimizer: Optimizer, examples: Examples, size: int, threads: int | None) -> list[float]:
-    """Take a step on the mean of each `size` examples, and one on the rest; the losses before the updates."""
+def train(
+    paths: Paths,
+    optimizer: Optimizer,
+    examples: Examples,
+    size: int,
+    threads: int | None,
+    same_every_step: bool = False,
+) -> list[float]:
+    """Take a step on the mean of each `size` examples, and one on the rest; the losses before the updates.
+
+    A rule that a user wrote becomes part of a program only if they say that it does the same at every step.
+    """
     if paths.only is not None:
         paths.only.check_scalar()
     whole, losses = examples.count // size * size, []
     with training(optimizer.parameters):
         for firsts in filter(None, (range(0, whole, size), range(whole, examples.count, examples.count - whole or 1))):
-            if paths.only and (steps := _compiled(paths.only, optimizer, firsts.step)):
+            known = optimizer.rule_is_known or same_every_step
+            if paths.only and known and (steps := _compiled(paths.only, optimizer, firsts.step)):
                 losses += steps.run_through(examples, firsts)
             else:  # also if there are branches: each step may change the path
                 losses += _taken_one_by_one(paths, optimizer, examples, firsts, threads)
@@ -232,4 +243,4 @@ class BatchSteps:
 
     def run(self, numbers: Sequence[int], size: int) -> list[float]:
         """Take a step on each `size` of the examples with these numbers; the loss of each, before its update."""
-        return train(self.paths, self.optimizer, self.examples.chosen(numbers), size, None)
+        return train(self.paths, self.optimizer, self.examples.chosen(numbers), size, None, same_every_step=True)

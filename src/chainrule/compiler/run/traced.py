@@ -28,7 +28,7 @@ from chainrule.compiler.run.machine import NEVER, Machine, Order
 from chainrule.compiler.run.turns import compiling
 from chainrule.compiler.trace.branches import Branches, line_at
 from chainrule.compiler.trace.expand import expanded, has_derivatives
-from chainrule.compiler.trace.graph import Graph, graph_of
+from chainrule.compiler.trace.graph import Graph, graph_of, that_may_freeze
 from chainrule.compiler.trace.symbols import (
     BRANCH,
     EARLIER,
@@ -40,7 +40,7 @@ from chainrule.compiler.trace.symbols import (
     next_serial,
     tracing,
 )
-from chainrule.core.bulk import read_data, replaced
+from chainrule.core.bulk import read_data, replaced, takes_gradient
 from chainrule.core.code_lines import is_ours
 from chainrule.core.structure import Named, Structure, build, difference, flatten, is_one_number, places
 from chainrule.core.value import Value
@@ -67,7 +67,7 @@ class Source:
     backend: str = "llvm"
     dtype: str = "float64"
     strict: bool = False
-    programs: list[tuple[Structure, int | None]] = field(default_factory=list)  # structure, and size of the batch
+    programs: list[tuple[Structure, int | None, bytes]] = field(default_factory=list)  # structure, examples, frozen
     _latest: Run | None = None  # of any thread
     _this_thread: _Thread = field(default_factory=_Thread)
 
@@ -85,17 +85,19 @@ class Source:
         """What the last call of this thread ran, or of any thread if this one has made none."""
         return self._this_thread.latest or self._latest
 
-    def count_program(self, structure: Structure, examples: int | None) -> None:
+    def count_program(self, structure: Structure, examples: int | None, took_gradient: bytes) -> None:
         """Note that a program is being compiled; warns when there are too many."""
-        self.programs.append((structure, examples))
+        self.programs.append((structure, examples, took_gradient))
         if len(self.programs) != STORM + 1:
             return
-        old, before = self.programs[-2]
+        old, before, had_taken = self.programs[-2]
         if len(old) != len(structure):
             what = f"it had {len(old)} arguments and has {len(structure)}"
         elif old != structure:
             k = [a == b for a, b in zip(old, structure, strict=True)].index(False)
             what = difference(old[k], structure[k], f"argument {k}")
+        elif took_gradient != had_taken:
+            what = "other Values are frozen than before"
         else:
             sizes = ["one example" if count in (None, 1) else f"{count} examples" for count in (before, examples)]
             what = f"the batch was of {sizes[0]} and is of {sizes[1]}"
@@ -136,6 +138,8 @@ class Traced:
         parameters = self.captured["parameter"]
         self.wrt = parameters if source.wrt is None else list(source.wrt)
         self.order = Order(self.wrt, parameters)
+        self._may_freeze = that_may_freeze(graph, source.wrt)
+        self.took_gradient = takes_gradient(self._may_freeze)
         self.scalar_nodes = len(graph) - 1  # without the one that packs the results
         self.spans: list[tuple[Any, Any]] | None = None  # of a batch's arguments
         self.class_spans: list[tuple[Any, Any]] = []  # those of class indices among them
@@ -171,6 +175,10 @@ class Traced:
             raise TracingError(f"`{name}` {EARLIER}, {KEPT}: {STORE}")
         self.guards = Guards.of(branches.met, self.started)
         return graph
+
+    def is_current(self) -> bool:
+        """Whether the same Values are frozen as when the function was called."""
+        return takes_gradient(self._may_freeze) == self.took_gradient
 
     def refuse_branches(self, deed: str) -> None:
         """Refuse what needs one program for all numbers, if this is only the program of a path."""
@@ -305,7 +313,7 @@ class Traced:
     def _count(self, examples: int | None) -> None:
         """Note that a program is being compiled; of a function that branches, the first for each structure."""
         if self.guards is None or not (self.number or self._runs):
-            self.source.count_program(self.structure, examples)
+            self.source.count_program(self.structure, examples, self.took_gradient)
 
     def _strict_code(self, total: bool, first: Callable[[], np.ndarray]) -> StrictCode:
         if total not in self._strict_codes:

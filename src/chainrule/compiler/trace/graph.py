@@ -90,5 +90,13 @@ def _kind(node: Any, parameters: set[Value] | None, others: str) -> str:
     return "parameter" if node.requires_grad and (parameters is None or node in parameters) else others
 
 
+def that_may_freeze(graph: Graph, wrt: Iterable[Value] | None) -> list[Value]:
+    """The leaves that are parameters, or not, because of their `requires_grad`."""
+    chosen = None if wrt is None else set(wrt)
+    leaves = [node for node, rule in zip(graph.nodes, graph.rules, strict=True) if isinstance(rule, str)]
+    values = [node for node in leaves if isinstance(node, Value) and not node._constant]
+    return values if chosen is None else [value for value in values if value in chosen]
+
+
 def _name(rule: Any) -> str:
     return str(rule if isinstance(rule, str) else rule.symbol)
