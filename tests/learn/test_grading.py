@@ -238,6 +238,7 @@ def test_a_forgotten_zero_after_three_steps_is_threefold():
         ("def _backward():\n    self.grad += cosh(1)", "NameError", 2, None, "For a number it is `math.cosh(…)`."),
         ("def _backward():\n    out.grad.append(1)", "AttributeError", 2, None, "'append'. It is a plain number."),
         ("def _backward():\n    self.gradient", "AttributeError", 2, None, "no attribute 'gradient'."),
+        ("def _backward():\n    math.data", "AttributeError", 2, None, "module 'math' has no attribute 'data'."),
         (
             "def _backward():\n    self.data = self\n    (self * 2).tanh()",
             "RecursionError",
@@ -273,6 +274,7 @@ def test_errors_point_at_the_learners_line(code, kind, line, column, text):
     error = grade(EXERCISES["add"], code).error
     assert error.kind == kind
     assert text in error.text
+    assert text[-1] != "." or error.text.endswith(text)
     if line is not None:
         assert (error.line, error.column) == (line, column)
     else:
