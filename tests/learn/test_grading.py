@@ -414,6 +414,16 @@ def test_fail_ends_a_check():
     assert (report.passed, report.message, report.rows) == (False, "No.", ())
 
 
+def test_a_check_sees_the_learners_names_and_keeps_its_own():
+    text = "---\ntitle: T\nsummary: S\n---\n```exercise name=a\nprompt: P.\n```\n```starter\n...\n```\n"
+    text += "```solution\ncalls = 0\ndef f(x):\n    global calls\n    calls += 1\n    return 2 * x\n```\n"
+    text += "```check\nsecret = 3\nexpect('f(3)', f(secret), 6)\nexpect('calls', (lambda: calls)(), 1)\n```\n"
+    exercise = read_course({"a.md": text}).exercises["a"]
+    assert grade(exercise, exercise.solution).passed
+    report = grade(exercise, exercise.solution.replace("2 * x", "2 * secret"))
+    assert report.error.text == "NameError: name 'secret' is not defined."
+
+
 # A checker is itself checked.
 
 
