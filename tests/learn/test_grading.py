@@ -238,6 +238,7 @@ def test_a_forgotten_zero_after_three_steps_is_threefold():
         ("def _backward():\n    self.grad += cosh(1)", "NameError", 2, None, "For a number it is `math.cosh(…)`."),
         ("def _backward():\n    out.grad.append(1)", "AttributeError", 2, None, "'append'. It is a plain number."),
         ("def _backward():\n    self.gradient", "AttributeError", 2, None, "no attribute 'gradient'."),
+        ("def _backward():\n    math.data", "AttributeError", 2, None, "module 'math' has no attribute 'data'."),
         (
             "def _backward():\n    self.data = self\n    (self * 2).tanh()",
             "RecursionError",
@@ -273,6 +274,7 @@ def test_errors_point_at_the_learners_line(code, kind, line, column, text):
     error = grade(EXERCISES["add"], code).error
     assert error.kind == kind
     assert text in error.text
+    assert text[-1] != "." or error.text.endswith(text)
     if line is not None:
         assert (error.line, error.column) == (line, column)
     else:
@@ -410,6 +412,16 @@ def test_fail_ends_a_check():
     exercise = read_course({"a.md": text}).exercises["a"]
     report = grade(exercise, "x = 2")
     assert (report.passed, report.message, report.rows) == (False, "No.", ())
+
+
+def test_a_check_sees_the_learners_names_and_keeps_its_own():
+    text = "---\ntitle: T\nsummary: S\n---\n```exercise name=a\nprompt: P.\n```\n```starter\n...\n```\n"
+    text += "```solution\ncalls = 0\ndef f(x):\n    global calls\n    calls += 1\n    return 2 * x\n```\n"
+    text += "```check\nsecret = 3\nexpect('f(3)', f(secret), 6)\nexpect('calls', (lambda: calls)(), 1)\n```\n"
+    exercise = read_course({"a.md": text}).exercises["a"]
+    assert grade(exercise, exercise.solution).passed
+    report = grade(exercise, exercise.solution.replace("2 * x", "2 * secret"))
+    assert report.error.text == "NameError: name 'secret' is not defined."
 
 
 # A checker is itself checked.

@@ -198,18 +198,18 @@ def _other_blocks(node: ast.AST) -> Iterator[ast.AST]:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Code that does not end is interrupted, as by a learner who presses stop."""
+    """Code that does not end is interrupted, after so many seconds of the processor's, however busy it is."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 @dataclass(frozen=True)
@@ -235,8 +235,8 @@ class Graded:
 
 def graded(exercise: Exercise, most: int | None = None) -> list[Graded]:
     """The slips in an exercise's solution; at most so many, evenly spread over the kinds and places."""
-    if not is_right(exercise, exercise.solution):  # also loads what the oracle needs, before time is limited
-        raise ValueError(f"the oracle refuses the solution of {exercise.name}")
+    if not (grade(exercise, exercise.solution).passed and is_right(exercise, exercise.solution)):
+        raise ValueError(f"the solution of {exercise.name} is refused")  # and what is loaded once is loaded
     codes = mutants(exercise.solution)
     chosen = codes if most is None or len(codes) <= most else [codes[k * len(codes) // most] for k in range(most)]
     return [_graded(exercise, code) for code in chosen]

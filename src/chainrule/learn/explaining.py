@@ -148,6 +148,8 @@ def _advice(error: BaseException, frames: list[tuple[FrameType, int]], source: S
         return f" It is a plain number{' already' if name == 'data' else ''}{only}."
     if isinstance(error, NameError) and hasattr(math, name) and source and "import math" in source.text:
         return f" {_from_math(name)}"
+    if name in FIELDS:  # it is spelled as it should be
+        return ""
     with suppress(Exception):  # the learner's __dir__
         if close := difflib.get_close_matches(name, _known_names(error, frames, source), 1, LIKENESS):
             return f" Did you mean `{close[0]}`?"

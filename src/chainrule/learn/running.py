@@ -269,7 +269,10 @@ def _definitions(code: str) -> dict[str, str]:
 
 
 class CheckNames(dict[str, Any]):
-    """The global names of a check: its own, and those of the learner's code, which it cannot bind anew."""
+    """The global names of a check: its own, and those of the learner's code, which it cannot bind anew.
+
+    Python asks `__missing__` everywhere but directly in the body of a class.
+    """
 
     def __init__(self, own: dict[str, Any], theirs: dict[str, Any]) -> None:
         super().__init__(own)
