@@ -45,6 +45,7 @@ ONCE = [
     "microgpt",
     "own_program",
     "package",
+    "playground_page",
     "plot",
     "ragged_sums",
     "readme",
