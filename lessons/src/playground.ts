@@ -163,8 +163,13 @@ export class Playground implements Live {
     history.replaceState(history.state, "", `${location.hash.split("?")[0]}${address(this.settings, this.standard)}`);
     const changed = Object.keys(part) as (keyof Settings)[];
     const drawn = changed.includes("points") && this.settings.points.length > 0; // also the first one, among a set's
-    if (goesOn && !this.isEmpty && (drawn || changed.every((name) => LIVE.includes(name)))) void this.run.adjust(this.settings.data === "own" ? { lr: this.settings.lr, points: this.settings.points } : { lr: this.settings.lr, noise: this.settings.noise });
+    if (goesOn && !this.isEmpty && (drawn || changed.every((name) => LIVE.includes(name)))) void this.run.adjust(this.adjustable);
     else void this.restart();
+  }
+
+  private get adjustable(): Partial<Settings> {
+    const { lr, data, noise, points } = this.settings;
+    return data === "own" ? { lr, points } : { lr, noise };
   }
 
   private async restart(): Promise<void> {

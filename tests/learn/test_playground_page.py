@@ -29,9 +29,8 @@ def step(page, playground, to):
 
 
 def weights(playground):
-    return playground.locator(".wiring line").evaluate_all(
-        "lines => lines.map(l => [l.className.baseVal, l.getAttribute('stroke-width')])"
-    )
+    script = "lines => lines.map(line => [line.className.baseVal, line.getAttribute('stroke-width')])"
+    return playground.locator(".wiring line").evaluate_all(script)
 
 
 def test_curves_of_both_kinds_of_points(page, playground):
