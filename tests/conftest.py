@@ -49,6 +49,7 @@ ONCE = [
     "own_module",
     "own_program",
     "package",
+    "playground_page",
     "plot",
     "ragged_sums",
     "readme",

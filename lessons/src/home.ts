@@ -87,8 +87,10 @@ function livingGraph(): Live {
     .then((graph: Description) => {
       if (left) return;
       stepper = mountStepper(place, graph, { position: prefersReducedMotion() ? graph.steps.length - 1 : 0 });
-      place.querySelector("[aria-live]")?.setAttribute("aria-live", "off"); // or it would speak without end
+      const voice = place.querySelector("[aria-live]");
+      stepper.addEventListener("play", () => voice?.setAttribute("aria-live", "off")); // or it would speak without end
       stepper.addEventListener("pause", () => {
+        voice?.setAttribute("aria-live", "polite");
         const ended = stepper?.position === graph.steps.length - 1;
         byHand ||= !stopping && !ended;
         if (ended && !byHand) timer = setTimeout(() => stepper?.play(), REST_MS);

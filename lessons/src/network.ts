@@ -39,6 +39,12 @@ export function accuracyOf(layers: Layers, activation: string, points: number[][
   return right.length / Math.max(1, points.length);
 }
 
+/** The mean squared error of the score for points with a class, 1 or -1. */
+export function lossOf(layers: Layers, activation: string, points: number[][]): number {
+  const squares = points.map(([x, y, label]) => ((outputsOf(layers, activation, [x, y]).at(-1)?.[0] as number) - label) ** 2);
+  return squares.reduce((sum, square) => sum + square, 0) / Math.max(1, points.length);
+}
+
 /** The lines where a grid is zero, in its own coordinates: marching squares. */
 export function zeroLines(grid: Float32Array, size: number): [number, number, number, number][] {
   const lines: [number, number, number, number][] = [];

@@ -1,46 +1,35 @@
-// The playground: points of two classes, a network, its boundary while it learns, what each neuron sees, and the graph
-// of any point's loss. Its settings are in the address, so that they can be shared.
+// The playground: points of two classes, a network, its boundary while it learns, its wiring, and the graph of any
+// point's loss. Its settings are in the address, so that they can be shared.
 
 import { mountStepper } from "../../src/chainrule/stepping/web/stepper.js";
+import { Chart } from "./chart";
 import type { Course } from "./course";
 import { Demonstration, type Work } from "./demonstration";
-import { button, colour, html, liveText, newId, rateSlider, select, slider } from "./elements";
+import { button, html, liveText, newId, rateSlider, select, slider } from "./elements";
 import type { Live } from "./lesson";
 import type { Page } from "./main";
-import { type Layers, accuracyOf, overGrid, zeroLines } from "./network";
+import { copy, save } from "./my_engine";
+import { type Layers, accuracyOf, lossOf, overGrid } from "./network";
 import { ownProgram } from "./own_code";
+import { REACH, coloursOf, drawBoundary, drawCursor, drawPoint, paint } from "./plane";
+import { MOST_NEURONS, MOST_POINTS, type Point, SETS, STANDARD, type Settings, address, read } from "./playground_settings";
 import { python } from "./python";
 import { Whose } from "./whose";
 import { respelt } from "./widgets/activations";
+import { Wiring } from "./wiring";
 
 interface State {
   steps: number;
   loss: number | null;
   layers: Layers;
-  points: [number, number, number][];
-  test: [number, number, number][];
+  points: Point[];
+  test: Point[];
 }
 
-interface Settings {
-  data: string;
-  noise: number;
-  layers: number;
-  neurons: number;
-  activation: string;
-  lr: number;
-  seed: number;
-  engine: string;
-  points: [number, number, number][];
-}
-
-const SETS: [string, string][] = [["moons", "moons"], ["circles", "circles"], ["xor", "xor"], ["spirals", "spirals"], ["blobs", "blobs"], ["own", "points of your own"]];
-const STANDARD: Settings = { data: "moons", noise: 0.1, layers: 2, neurons: 6, activation: "tanh", lr: 0.01, seed: 1, engine: "own", points: [] };
-const REACH = 2; // the plane is drawn from -2 to 2
 const GRID = 56;
-const NEURON_GRID = 22;
 const MOST_STEPS = 3000;
 const NEAR = 0.16; // how close to a point a click must be
-const MOST_POINTS = 200;
+const LIVE: (keyof Settings)[] = ["lr", "noise", "points"]; // what changes without a restart
 
 export function playgroundPage(course: Course): Page {
   const playground = new Playground(course, {});
@@ -58,9 +47,17 @@ export class Playground implements Live {
   private stepper: ReturnType<typeof mountStepper> | null = null;
   private mode = "look";
   private cursor: [number, number] | null = null;
-  private chosen: [number, number, number] | null = null;
+  private chosen: Point | null = null;
   private readonly canvas = html("canvas", { width: "560", height: "560", tabindex: "0", role: "application", "aria-roledescription": "plane" }) as HTMLCanvasElement;
-  private readonly neurons = html("div", { class: "neurons" });
+  private readonly wiring = new Wiring();
+  private readonly chart = new Chart({
+    label: "Mean squared error by step",
+    x: "step",
+    y: "error",
+    height: 170,
+    curves: [{ label: "points it learns from", colour: "data" }, { label: "points kept back", colour: "grad", dashed: true }],
+  });
+  private history: [step: number, learnt: number, kept: number | null][] = [];
   private readonly figures = html("p", { class: "figures" });
   private readonly status = liveText("waiting");
   private readonly whose: Whose;
@@ -81,11 +78,13 @@ export class Playground implements Live {
     this.play = button("Train", () => void this.toggle(), "primary");
     const step = button("One step", () => void this.oneStep());
     const again = button("Start over", () => void this.restart());
+    const link = button("Copy the link", async () => (this.status.textContent = (await copy(location.href)) ? "Copied. The link holds every setting." : "Copy the address of this page: it holds every setting."));
+    const picture = button("Save a picture", () => this.savePicture());
     const notes = html("div", {}, this.whose.element, respelt());
     const sets = select("Data", SETS, this.settings.data, (value) => this.change({ data: value, points: value === "own" ? this.currentPoints() : [] }));
     this.dataSelect = sets.input;
-    const left = html("div", {}, html("div", { class: "plane" }, this.canvas), this.figures, html("div", { class: "bar" }, this.play, step, again), this.status, notes);
-    const right = html("div", {}, this.controls(sets.element), this.neurons);
+    const left = html("div", {}, html("div", { class: "plane" }, this.canvas), this.figures, html("div", { class: "bar" }, this.play, step, again), this.status, this.chart.element, html("div", { class: "bar" }, link, picture), notes);
+    const right = html("div", {}, this.controls(sets.element), html("h3", {}, "What each neuron says over the plane, and how much each one counts"), this.wiring.element);
     this.element = html("section", { class: "playground live", "data-widget": "playground", "aria-label": "Playground" }, left, right, this.graph);
     this.listen();
     this.status.textContent = "The points appear when Python is ready.";
@@ -99,6 +98,7 @@ export class Playground implements Live {
     this.stepper?.destroy();
     this.stopWaiting();
     this.whose.destroy();
+    this.chart.destroy();
     removeEventListener("themechange", this.redraw);
   }
 
@@ -130,7 +130,7 @@ export class Playground implements Live {
         {},
         html("legend", {}, "Network"),
         slider({ label: "hidden layers", min: 1, max: 3, step: 1, value: settings.layers }, (layers) => this.change({ layers })).element,
-        slider({ label: "neurons in each", min: 1, max: 8, step: 1, value: settings.neurons }, (neurons) => this.change({ neurons })).element,
+        slider({ label: "neurons in each", min: 1, max: MOST_NEURONS, step: 1, value: settings.neurons }, (neurons) => this.change({ neurons })).element,
         select("Activation", names("tanh", "relu", "sigmoid"), settings.activation, (activation) => this.change({ activation })).element,
         rateSlider(settings.lr, 0.3, (lr) => this.change({ lr })).element,
         slider({ label: "random start", min: 1, max: 20, step: 1, value: settings.seed }, (seed) => this.change({ seed })).element,
@@ -142,20 +142,34 @@ export class Playground implements Live {
   // Training.
 
   private newRun(): Demonstration<State> {
-    const { settings } = this;
-    const given = () => ({ ...settings, hidden: Array.from({ length: settings.layers }, () => settings.neurons), data: settings.data === "own" ? "moons" : settings.data, program: ownProgram(this.course, settings.engine) });
+    const given = () => {
+      const { settings } = this;
+      const hidden = Array.from({ length: settings.layers }, () => settings.neurons);
+      return { ...settings, hidden, data: settings.data === "own" ? "moons" : settings.data, program: ownProgram(this.course, settings.engine) };
+    };
     const show = (state: State & Work) => {
       this.whose.tell(state);
+      this.note(state);
       this.draw();
     };
     return new Demonstration<State>("playground", given, show, (words) => (this.status.textContent = words));
   }
 
   private change(part: Partial<Settings>): void {
-    this.settings = { ...this.settings, ...part };
+    const before = this.settings;
+    const goesOn = !this.isEmpty && this.run.state !== null;
+    this.settings = { ...before, ...part };
     this.dataSelect.value = this.settings.data;
     history.replaceState(history.state, "", `${location.hash.split("?")[0]}${address(this.settings, this.standard)}`);
-    void this.restart();
+    const changed = Object.keys(part) as (keyof Settings)[];
+    const drawn = changed.includes("points") && this.settings.points.length > 0; // also the first one, among a set's
+    if (goesOn && !this.isEmpty && (drawn || changed.every((name) => LIVE.includes(name)))) void this.run.adjust(this.adjustable);
+    else void this.restart();
+  }
+
+  private get adjustable(): Partial<Settings> {
+    const { lr, data, noise, points } = this.settings;
+    return data === "own" ? { lr, points } : { lr, noise };
   }
 
   private async restart(): Promise<void> {
@@ -163,13 +177,13 @@ export class Playground implements Live {
     this.run = this.newRun();
     this.play.textContent = "Train";
     this.status.textContent = "";
+    this.history = [];
     this.whose.write();
     this.closeGraph();
     if (this.isEmpty) {
       this.status.textContent = "Add points of both kinds: choose ● or ▲, then click into the plane.";
       this.figures.replaceChildren();
-      this.neurons.replaceChildren();
-      delete this.neurons.dataset.shape;
+      this.wiring.clear();
       this.draw();
       return;
     }
@@ -194,7 +208,7 @@ export class Playground implements Live {
     if (!this.isEmpty) await this.run.advance(1);
   }
 
-  private currentPoints(): [number, number, number][] {
+  private currentPoints(): Point[] {
     return (this.run.state?.points ?? []).map(([x, y, label]) => [round(x), round(y), label]);
   }
 
@@ -245,7 +259,7 @@ export class Playground implements Live {
     this.change({ data: "own", points: [...points, [round(x), round(y), Number(this.mode)]] });
   }
 
-  private async look(point: [number, number, number]): Promise<void> {
+  private async look(point: Point): Promise<void> {
     const { run } = this;
     run.pause();
     this.chosen = point;
@@ -287,148 +301,65 @@ export class Playground implements Live {
 
   // Pictures.
 
+  /** Adds the errors of this state to the curves. */
+  private note({ steps, layers, points, test }: State): void {
+    const { activation } = this.settings;
+    if (this.history.at(-1)?.[0] === steps) this.history.pop(); // its points have changed
+    this.history.push([steps, lossOf(layers, activation, points), test.length ? lossOf(layers, activation, test) : null]);
+    const [learnt, kept] = (this.history.at(-1) as [number, number, number | null]).slice(1);
+    const words = `After ${steps} steps: ${learnt?.toFixed(3)} for the points it learns from${kept === null ? "" : `, ${kept?.toFixed(3)} for those kept back`}`;
+    this.chart.set([0, 1, 2].map((column) => this.history.map((row) => row[column])), words);
+  }
+
   private draw(): void {
     const { state } = this.run;
+    const { activation } = this.settings;
     const context = this.canvas.getContext("2d") as CanvasRenderingContext2D;
     const { width, height } = this.canvas;
-    const colours = { one: channels(colour("data", this.element)), other: channels(colour("grad", this.element)), ground: channels(colour("sheet", this.element)), ink: colour("ink", this.element) };
+    const colours = coloursOf(this.element);
     context.clearRect(0, 0, width, height);
-    const points = this.settings.data === "own" ? this.settings.points : (state?.points ?? []);
     if (state && !this.isEmpty) {
-      const grid = overGrid(state.layers, this.settings.activation, GRID, REACH).at(-1)?.[0] as Float32Array;
+      const grid = overGrid(state.layers, activation, GRID, REACH).at(-1)?.[0] as Float32Array;
       paint(context, grid, GRID, colours, width);
-      context.strokeStyle = colours.ink;
-      context.lineWidth = 2.5;
-      context.beginPath();
-      const scale = width / GRID;
-      for (const [x1, y1, x2, y2] of zeroLines(grid, GRID)) {
-        context.moveTo((x1 + 0.5) * scale, (y1 + 0.5) * scale);
-        context.lineTo((x2 + 0.5) * scale, (y2 + 0.5) * scale);
-      }
-      context.stroke();
-      this.drawNeurons(state, colours);
-      const accuracy = accuracyOf(state.layers, this.settings.activation, state.points);
-      this.figures.replaceChildren(...figure("steps", String(state.steps)), ...figure("loss", state.loss === null ? "–" : state.loss.toFixed(4)), ...figure("right", `${Math.round(100 * accuracy)}%`));
+      drawBoundary(context, grid, GRID, colours, width);
+      this.wiring.show(state.layers, activation, colours);
+      const accuracy = accuracyOf(state.layers, activation, state.points);
+      const percent = (part: number) => `${Math.round(100 * part)}%`;
+      const kept = state.test.length ? figure("of those kept back", percent(accuracyOf(state.layers, activation, state.test))) : [];
+      this.figures.replaceChildren(...figure("steps", String(state.steps)), ...figure("loss for each point", state.loss === null ? "–" : state.loss.toFixed(4)), ...figure("right", percent(accuracy)), ...kept);
       this.element.dataset.steps = String(state.steps);
       this.element.dataset.accuracy = String(accuracy);
+      for (const point of state.test) drawPoint(context, point, colours, width, { pale: true });
     }
-    for (const point of points) this.drawPoint(context, point, colours);
+    const points = this.settings.data === "own" ? this.settings.points : (state?.points ?? []);
+    for (const point of points) drawPoint(context, point, colours, width, { chosen: this.chosen?.[0] === point[0] && this.chosen[1] === point[1] });
     if (this.cursor) drawCursor(context, this.cursor, width, colours.ink);
   }
 
-  private drawPoint(context: CanvasRenderingContext2D, [x, y, label]: [number, number, number], colours: { one: number[]; other: number[]; ground: number[]; ink: string }): void {
+  /** The plane and the wiring side by side, with the settings below, as a file. */
+  private savePicture(): void {
     const { width } = this.canvas;
-    const [px, py] = [((x / REACH + 1) * width) / 2, ((1 - y / REACH) * width) / 2];
-    const chosen = this.chosen && this.chosen[0] === x && this.chosen[1] === y;
-    const size = chosen ? 13 : 8;
-    context.beginPath();
-    if (label > 0) context.arc(px, py, size * 0.85, 0, 2 * Math.PI);
-    else {
-      context.moveTo(px, py - size);
-      context.lineTo(px + size, py + size * 0.8);
-      context.lineTo(px - size, py + size * 0.8);
-      context.closePath();
-    }
-    context.fillStyle = `rgb(${(label > 0 ? colours.one : colours.other).join(" ")})`;
-    context.strokeStyle = chosen ? colours.ink : `rgb(${colours.ground.join(" ")})`;
-    context.lineWidth = chosen ? 3.5 : 1.8;
-    context.fill();
-    context.stroke();
+    const sheet = html("canvas", { width: String(2 * width), height: String(width + 60) }) as HTMLCanvasElement;
+    const context = sheet.getContext("2d") as CanvasRenderingContext2D;
+    const colours = coloursOf(this.element);
+    context.fillStyle = `rgb(${colours.ground.join(" ")})`;
+    context.fillRect(0, 0, sheet.width, sheet.height);
+    context.drawImage(this.canvas, 0, 0);
+    if (this.run.state && !this.isEmpty) this.wiring.drawInto(context, width, 0, width, width, colours);
+    const { data, layers, neurons, activation, lr } = this.settings;
+    const words = [data === "own" ? "own points" : data, `${layers} × ${neurons} ${activation}`, `rate ${lr}`, `${this.run.state?.steps ?? 0} steps`, `loss ${this.run.state?.loss?.toFixed(4) ?? "–"}`];
+    context.fillStyle = colours.ink;
+    context.font = "22px system-ui, sans-serif";
+    context.fillText(words.join("  ·  "), 20, width + 38);
+    sheet.toBlob((file) => file && save(file, "playground.png"));
   }
-
-  private drawNeurons(state: State, colours: Parameters<typeof paint>[3]): void {
-    const grids = overGrid(state.layers, this.settings.activation, NEURON_GRID, REACH);
-    const hidden = grids.slice(0, -1);
-    const shape = hidden.map((layer) => layer.length).join();
-    if (this.neurons.dataset.shape !== shape) {
-      this.neurons.dataset.shape = shape;
-      this.neurons.replaceChildren(
-        ...hidden.map((layer, depth) =>
-          html("div", {}, html("h3", {}, `Layer ${depth + 1}: what each neuron says, over the plane`), html("div", { class: "neuron-row" }, ...layer.map((_, i) => html("canvas", { width: String(NEURON_GRID), height: String(NEURON_GRID), role: "img", "aria-label": `Neuron ${i + 1} of layer ${depth + 1}` })))),
-        ),
-      );
-    }
-    const canvases = this.neurons.querySelectorAll("canvas");
-    hidden.flat().forEach((grid, i) => {
-      const centred = this.settings.activation === "sigmoid" ? grid.map((output) => 2 * output - 1) : grid;
-      paint(canvases[i].getContext("2d") as CanvasRenderingContext2D, centred, NEURON_GRID, colours, NEURON_GRID);
-    });
-  }
-}
-
-/** A grid of numbers as colours: one class above zero, the other below, paler near zero. */
-function paint(context: CanvasRenderingContext2D, grid: Float32Array, size: number, colours: { one: number[]; other: number[]; ground: number[] }, width: number): void {
-  const image = new ImageData(size, size);
-  grid.forEach((score, i) => {
-    const strength = 0.1 + 0.5 * Math.tanh(Math.abs(score));
-    const target = score > 0 ? colours.one : colours.other;
-    for (let k = 0; k < 3; k++) image.data[4 * i + k] = colours.ground[k] + strength * (target[k] - colours.ground[k]);
-    image.data[4 * i + 3] = 255;
-  });
-  if (width === size) {
-    context.putImageData(image, 0, 0);
-    return;
-  }
-  const small = new OffscreenCanvas(size, size);
-  small.getContext("2d")?.putImageData(image, 0, 0);
-  context.imageSmoothingEnabled = true;
-  context.drawImage(small, 0, 0, width, width);
-}
-
-function drawCursor(context: CanvasRenderingContext2D, [x, y]: [number, number], width: number, ink: string): void {
-  const [px, py] = [((x / REACH + 1) * width) / 2, ((1 - y / REACH) * width) / 2];
-  context.strokeStyle = ink;
-  context.lineWidth = 2;
-  context.beginPath();
-  context.moveTo(px - 16, py);
-  context.lineTo(px + 16, py);
-  context.moveTo(px, py - 16);
-  context.lineTo(px, py + 16);
-  context.stroke();
 }
 
 function figure(words: string, value: string): (string | HTMLElement)[] {
   return [html("span", {}, `${words} `, html("b", {}, value))];
 }
 
-function channels(colour: string): number[] {
-  const numbers = colour.match(/[\d.]+/g)?.map(Number) ?? [0, 0, 0];
-  return colour.startsWith("color(") ? numbers.slice(-3).map((n) => 255 * n) : numbers.slice(0, 3);
-}
-
-// The address.
-
-function read(given: Record<string, string>, standard: Settings): Settings {
-  const shape = (given.hidden ?? "").split(","); // lessons write hidden=6,6 and rate=0.03
-  const attributes: Record<string, string> = { ...(given.hidden && { layers: String(shape.length), neurons: shape[0] }), ...(given.rate && { lr: given.rate }), ...given };
-  const number = (name: keyof Settings, low: number, high: number) => {
-    const found = Number(attributes[name]);
-    return attributes[name] !== undefined && found >= low && found <= high ? found : (standard[name] as number);
-  };
-  const points = (attributes.points ?? "").split(";").map((text) => text.split(",").map(Number)).filter((point) => point.length === 3 && point.every(Number.isFinite) && Math.abs(point[2]) === 1) as [number, number, number][];
-  const data = SETS.some(([name]) => name === attributes.data) ? attributes.data : standard.data;
-  return {
-    data,
-    noise: number("noise", 0, 0.4),
-    layers: Math.round(number("layers", 1, 3)),
-    neurons: Math.round(number("neurons", 1, 8)),
-    activation: ["tanh", "relu", "sigmoid"].includes(attributes.activation) ? attributes.activation : standard.activation,
-    lr: number("lr", 0.001, 0.5),
-    seed: Math.round(number("seed", 1, 20)),
-    engine: ["own", "chainrule"].includes(attributes.engine) ? attributes.engine : standard.engine,
-    points: data === "own" ? points.slice(0, MOST_POINTS) : [],
-  };
-}
-
-function address(settings: Settings, standard: Settings): string {
-  const changed = Object.entries(settings).filter(([name, value]) => name !== "points" && value !== standard[name as keyof Settings]);
-  const found = new URLSearchParams(changed.map(([name, value]) => [name, String(value)]));
-  if (settings.points.length) found.set("points", settings.points.map((point) => point.join(",")).join(";"));
-  const text = found.toString().replaceAll("%2C", ",").replaceAll("%3B", ";");
-  return text ? `?${text}` : "";
-}
-
-function distance([px, py]: [number, number, number], x: number, y: number): number {
+function distance([px, py]: Point, x: number, y: number): number {
   return Math.hypot(px - x, py - y);
 }
 

@@ -8,6 +8,7 @@ interface Left {
 /** Keeps the place in each entry of the browser's history. */
 export class Scrolling {
   private timer = 0;
+  private shown = ""; // the page whose scrolling is noted
 
   constructor(private readonly content: HTMLElement) {
     history.scrollRestoration = "manual";
@@ -22,6 +23,7 @@ export class Scrolling {
   restore(): boolean {
     const left = (history.state as { left?: Left } | null)?.left;
     this.content.style.minHeight = left ? `${left.height}px` : "";
+    this.shown = pageInAddress();
     clearTimeout(this.timer);
     scrollTo(0, left?.top ?? 0);
     return left !== undefined;
@@ -34,7 +36,12 @@ export class Scrolling {
 
   private note(): void {
     clearTimeout(this.timer);
+    if (pageInAddress() !== this.shown) return; // the next page is about to be shown
     const left: Left = { top: scrollY, height: this.content.offsetHeight };
     history.replaceState({ ...(history.state as object | null), left }, "");
   }
+}
+
+function pageInAddress(): string {
+  return location.hash.split("?")[0];
 }

@@ -118,10 +118,11 @@ export class GraphView {
     );
     if (node.kind === "result") {
       const wide = signWidth(node);
-      const centre = this.downward ? { x: 0, y: top - SIGN_HEIGHT / 2 + 4 } : { x: left - wide / 2 + 4, y: 0 };
+      const [signX, signY] = this.downward ? [0, top - SIGN_HEIGHT / 2 + 4] : [left - wide / 2 + 4, 0];
+      const ground = { x: signX - wide / 2 - 4, y: signY - 14, width: wide + 8, height: 28, rx: 14 };
       group.append(
-        svg("rect", { class: "cr-op", x: centre.x - wide / 2 - 4, y: centre.y - 14, width: wide + 8, height: 28, rx: 14 }),
-        svg("text", { class: "cr-op-sign", x: centre.x, y: centre.y + 5, "text-anchor": "middle" }, signOf(node)),
+        svg("rect", { class: "cr-op", ...ground }),
+        svg("text", { class: "cr-op-sign", x: signX, y: signY + 5, "text-anchor": "middle" }, signOf(node)),
       );
     }
     return { group, data, grad, mark };
