@@ -43,6 +43,7 @@ ONCE = [
     "layers",
     "learn_server",
     "lessons_page",
+    "fast_steps",
     "made_up_names",
     "microgpt",
     "mutants",

@@ -24,10 +24,13 @@ interface State {
   layers: Layers;
   points: Point[];
   test: Point[];
+  fast: boolean; // by WebAssembly
+  speed: number | null; // steps a second, if it is fast
 }
 
 const GRID = 56;
-const MOST_STEPS = 3000;
+const MOST_STEPS = 3000; // by the learner's loop
+const MOST_FAST_STEPS = 100_000; // by its graph as WebAssembly
 const NEAR = 0.16; // how close to a point a click must be
 const LIVE: (keyof Settings)[] = ["lr", "noise", "points"]; // what changes without a restart
 
@@ -199,8 +202,9 @@ export class Playground implements Live {
     if (this.isEmpty) return;
     if (run.running) return run.pause();
     this.play.textContent = "Pause";
-    const goal = Math.max(MOST_STEPS, (run.state?.steps ?? 0) + MOST_STEPS);
-    await run.play(({ steps }) => goal - steps);
+    const before = run.state?.steps ?? 0;
+    // Fast steps are shown as time goes on a logarithmic scale: one by one at first, then ever more between two pictures.
+    await run.play(({ steps, fast }) => (fast ? Math.min(before + MOST_FAST_STEPS - steps, 1 + (steps >> 4)) : before + MOST_STEPS - steps));
     if (run === this.run) this.play.textContent = "Train";
   }
 
@@ -326,7 +330,7 @@ export class Playground implements Live {
       const accuracy = accuracyOf(state.layers, activation, state.points);
       const percent = (part: number) => `${Math.round(100 * part)}%`;
       const kept = state.test.length ? figure("of those kept back", percent(accuracyOf(state.layers, activation, state.test))) : [];
-      this.figures.replaceChildren(...figure("steps", String(state.steps)), ...figure("loss for each point", state.loss === null ? "–" : state.loss.toFixed(4)), ...figure("right", percent(accuracy)), ...kept);
+      this.figures.replaceChildren(...figure("steps", String(state.steps)), ...figure("loss for each point", state.loss === null ? "–" : state.loss.toFixed(4)), ...figure("right", percent(accuracy)), ...kept, ...(state.speed ? figure("steps a second", Math.round(state.speed).toLocaleString("en")) : []));
       this.element.dataset.steps = String(state.steps);
       this.element.dataset.accuracy = String(accuracy);
       for (const point of state.test) drawPoint(context, point, colours, width, { pale: true });

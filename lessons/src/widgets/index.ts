@@ -8,6 +8,7 @@ import { vanishing, xorCompare } from "./activations";
 import { arrayProgram } from "./array_program";
 import { gpt } from "./gpt";
 import { nudge } from "./nudge";
+import { race } from "./race";
 import { forgottenZero, training } from "./training";
 import { ucurve } from "./ucurve";
 
@@ -21,6 +22,7 @@ const WIDGETS: Record<string, Widget> = {
   "xor-compare": xorCompare,
   vanishing,
   "array-program": arrayProgram,
+  race,
   gpt,
   playground: (course, attributes) => new Playground(course, attributes),
 };

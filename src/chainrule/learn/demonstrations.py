@@ -10,16 +10,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import sqrt
 from random import Random
 from typing import Any
 
 from chainrule import data
 from chainrule.core.value import Value
+from chainrule.learn.fast_steps import FastSteps
 from chainrule.learn.graphs import describe as describe_own
 from chainrule.learn.made_up_names import MadeUpNames
 from chainrule.learn.own_program import Program, assemble
 from chainrule.stepping.steps import describe
+from chainrule.wasm.browser import is_here
 
 MOST_KEPT = 12  # demonstrations; older ones belong to pages long gone
 
@@ -35,11 +38,14 @@ class Run:
         self.losses: list[float] = []
         self.largest: list[float] = []  # gradient of each step
         self.nodes = 0  # made in all steps
+        self.fast: FastSteps | None = None
         self.learn(examples)
 
     def learn(self, examples: data.Dataset) -> None:
         """Go on with these examples."""
         self.xs, self.ys = examples.inputs, [float(y) for y in examples.targets]
+        if self.fast:
+            self.fast.load(self.xs, self.ys)
         self.nodes_per_step = _count(self.loss()) - len(self.model.parameters())
 
     def loss(self) -> Any:
@@ -53,6 +59,27 @@ class Run:
         moved = (abs(p.data - old) for p, old in zip(self.model.parameters(), before, strict=True))
         self.largest.append(max(moved) / rate)  # loops may leave zeros in `grad`
         self.nodes += self.nodes_per_step
+
+    def speed_up(self) -> None:
+        """Have `many` run as WebAssembly, if Python runs in a browser and the learner's class can be compiled."""
+        if is_here():
+            with suppress(Exception):  # a class that raises anything; its own steps will show it
+                self.fast = FastSteps(self.program.loss_of, self.model, self.xs, self.ys)
+
+    def many(self, steps: int, rate: float, end: float) -> None:
+        """Steps until the moment `end` at the latest: the learner's loop, or its graph as WebAssembly."""
+        taken, at_once = 0, 1
+        while taken < steps:
+            if self.fast:
+                times = min(at_once, steps - taken)
+                self.losses += [self.fast.take(times, rate)] * times
+            else:
+                times = 1
+                self.step(rate)
+            taken += times
+            at_once *= 2
+            if time.monotonic() > end:
+                break
 
     def _forget(self, rate: float) -> float:
         loss = self.loss()
@@ -98,6 +125,14 @@ class Demonstration:
     def step(self) -> None:
         for run in self.runs:
             run.step(self.rate)
+
+    def advance(self, steps: int, seconds: float) -> None:
+        """Take so many steps, or as many as fit."""
+        end = time.monotonic() + seconds
+        for _ in range(steps):
+            self.step()
+            if time.monotonic() > end:
+                break
 
     def work(self) -> dict[str, Any]:
         """What ran: how many nodes it has made in how many steps, and what of the program is lent."""
@@ -169,6 +204,47 @@ class Comparison(Demonstration):
         return {"losses": {name: [run.losses for run in runs] for name, runs in self.by_activation.items()}}
 
 
+class Race(Demonstration):
+    """The same steps from the same start, by the learner's loop and by its graph as WebAssembly, for some time each."""
+
+    SECONDS = 2.0
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        super().__init__(settings)
+        points, _ = _points(settings)
+        hidden = [int(n) for n in settings.get("hidden", [8, 8])]
+        self.loop, self.module = (Run(self.program, points, hidden) for _ in range(2))
+        started = time.monotonic()
+        self.module.speed_up()
+        self.building = time.monotonic() - started
+        self.seconds = [0.0, 0.0]
+
+    @property
+    def runs(self) -> list[Run]:
+        return [self.loop]  # whose nodes are made, one by one
+
+    def advance(self, steps: int, seconds: float) -> None:
+        turn = int(self.seconds[0] >= self.SECONDS)
+        if self.seconds[turn] < self.SECONDS:
+            run, started = (self.loop, self.module)[turn], time.monotonic()
+            run.many(steps, self.rate, started + seconds)
+            self.seconds[turn] += time.monotonic() - started
+
+    def state(self) -> dict[str, Any]:
+        sides = zip((self.loop, self.module), self.seconds, strict=True)
+        fast = self.module.fast
+        return {
+            "sides": [
+                {"steps": len(run.losses), "seconds": seconds, "loss": run.losses[-1] if run.losses else None}
+                for run, seconds in sides
+            ],
+            "left": int(self.seconds[1] < self.SECONDS) if fast else 0,
+            "nodes_per_step": self.loop.nodes_per_step,
+            "bytes": len(fast.program.binary) if fast else None,
+            "building": self.building,
+        }
+
+
 class Playground(Demonstration):
     """A network that separates points of two classes, -1 and 1. Half of the points are held back as a test."""
 
@@ -184,9 +260,17 @@ class Playground(Demonstration):
                 for k, weight in enumerate(neuron.w, 1):
                     weight.label = f"w{depth},{i},{k}"
 
+        self.run.speed_up()
+        self.seconds = 0.0
+
     @property
     def runs(self) -> list[Run]:
         return [self.run]
+
+    def advance(self, steps: int, seconds: float) -> None:
+        started = time.monotonic()
+        self.run.many(steps, self.rate, started + seconds)
+        self.seconds += time.monotonic() - started
 
     def adjust(self, settings: dict[str, Any]) -> None:
         super().adjust(settings)
@@ -198,7 +282,16 @@ class Playground(Demonstration):
         points = [[*x, y] for x, y in zip(self.run.xs, self.run.ys, strict=True)]
         losses = self.run.losses
         loss = losses[-1] / len(points) if losses else None
-        return {"steps": len(losses), "loss": loss, "layers": neurons, "points": points, "test": self.test}
+        fast = self.run.fast is not None and self.seconds > 0
+        return {
+            "steps": len(losses),
+            "loss": loss,
+            "layers": neurons,
+            "points": points,
+            "test": self.test,
+            "fast": self.run.fast is not None,
+            "speed": len(losses) / self.seconds if fast else None,
+        }
 
     def graph(self, x: Sequence[float], target: float) -> dict[str, Any]:
         """The loss of one point, with every gradient, as the stepper shows it. Training is not affected."""
@@ -220,6 +313,7 @@ _KINDS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "forgotten-zero": ForgottenZero,
     "comparison": Comparison,
     "playground": Playground,
+    "race": Race,
     "gpt": MadeUpNames,
 }
 _EXAMPLES: dict[str, Callable[[], data.Dataset]] = {
@@ -251,11 +345,7 @@ def advance(name: str, steps: int, seconds: float) -> str:
     """
     if (demonstration := _kept.get(name)) is None:
         return "null"
-    end = time.monotonic() + seconds
-    for _ in range(steps):
-        demonstration.step()
-        if time.monotonic() > end:
-            break
+    demonstration.advance(steps, seconds)
     return _json(demonstration.work() | demonstration.state())
 
 

@@ -34,6 +34,7 @@ WIDGETS = {  # and their attributes
     "xor-compare": ("hidden", "steps", "rate", "seeds"),
     "vanishing": ("depth", "activation", "init"),
     "array-program": ("hidden", "points"),
+    "race": ("hidden", "points", "rate"),
     "gpt": (),
     "playground": ("data", "noise", "hidden", "activation", "rate", "seed"),
 }

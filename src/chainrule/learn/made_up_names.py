@@ -154,6 +154,14 @@ class MadeUpNames:
             self.losses = [(a + b) / 2 for a, b in zip(self.losses[::2], self.losses[1::2], strict=True)]
             self.every *= 2
 
+    def advance(self, steps: int, seconds: float) -> None:
+        """Take so many steps, or as many as fit."""
+        end = time.monotonic() + seconds
+        for _ in range(steps):
+            self.step()
+            if time.monotonic() > end:
+                break
+
     def work(self) -> dict[str, Any]:
         """As of other demonstrations."""
         lent = {"lent": self.program.lent, "failing": self.program.failing}
