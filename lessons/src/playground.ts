@@ -54,6 +54,7 @@ export class Playground implements Live {
   private readonly canvas = html("canvas", { width: "560", height: "560", tabindex: "0", role: "application", "aria-roledescription": "plane" }) as HTMLCanvasElement;
   private readonly wiring = new Wiring();
   private readonly chart = new Chart({
+    logX: true,
     label: "Mean squared error by step",
     x: "step",
     y: "error",
@@ -312,7 +313,8 @@ export class Playground implements Live {
     this.history.push([steps, lossOf(layers, activation, points), test.length ? lossOf(layers, activation, test) : null]);
     const [learnt, kept] = (this.history.at(-1) as [number, number, number | null]).slice(1);
     const words = `After ${steps} steps: ${learnt?.toFixed(3)} for the points it learns from${kept === null ? "" : `, ${kept?.toFixed(3)} for those kept back`}`;
-    this.chart.set([0, 1, 2].map((column) => this.history.map((row) => row[column])), words);
+    const drawn = this.history.filter(([step]) => step > 0); // a logarithm has no 0
+    this.chart.set([0, 1, 2].map((column) => drawn.map((row) => row[column])), words);
   }
 
   private draw(): void {

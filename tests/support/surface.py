@@ -24,6 +24,7 @@ MODULES = (
     "plot",
     "training",
     "transforms",
+    "wasm",
 )
 
 
