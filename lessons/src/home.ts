@@ -56,7 +56,7 @@ function exerciseLeft(lesson: Lesson, name: string) {
 }
 
 function promise(): HTMLElement[] {
-  const pieces = ["a number that knows the derivative of whatever is computed with it", "neurons, layers and networks on top of it", "the loop that trains them, and a checker that finds wrong gradients", "all of it in one file of Python, yours to keep, that runs anywhere"];
+  const pieces = ["a number that knows the derivative of whatever is computed with it", "neurons, layers and networks on top of it", "the loop that trains them, and a checker that finds wrong gradients", "a small GPT that makes up names", "all of it in one file of Python, yours to keep, that runs anywhere"];
   return [
     html("h2", {}, "What you will have built"),
     html("ul", { class: "pieces" }, ...pieces.map((words) => html("li", {}, words))),

@@ -14,17 +14,29 @@ interface State {
   targets: number[];
 }
 
+// The losses that were published of the lecture's four points, by step.
+const PUBLISHED = new Map([[0, 3.764166], [1, 3.514946], [2, 3.152909], [3, 2.638927], [4, 2.02037], [10, 0.22114], [20, 0.054657], [30, 0.029087], [40, 0.01942], [49, 0.014828]]);
+
 export function training(course: Course, attributes: Record<string, string>): Live {
   const most = Number(attributes.steps ?? 100);
   let data = attributes.data === "xor" ? "xor" : "four-points";
   let lr = Number(attributes.rate ?? 0.05);
   let seed = Number(attributes.seed ?? 1);
-  const chart = new Chart({ label: "Loss by training step", x: "step", y: "loss", curves: [{ label: "loss", colour: "grad" }] });
+  const published = data === "four-points" && most === 50;
+  const chart = new Chart({
+    label: "Loss by training step",
+    x: "step",
+    y: "loss",
+    logY: published,
+    curves: [{ label: published ? "your loss" : "loss", colour: "grad" }, ...(published ? [{ label: "a published run", colour: "data", point: true }] : [])],
+  });
   const outputs = html("tbody", {});
   const reading = liveText("reading");
   const whose = new Whose(course);
   const show = ({ losses, outputs: found, targets }: State) => {
-    chart.set([losses.map((_, i) => i), losses], losses.length ? `After ${losses.length} steps it is ${spell(losses.at(-1) ?? Number.NaN)}` : "Not begun.");
+    const steps = published ? Array.from({ length: most }, (_, i) => i) : losses.map((_, i) => i);
+    const theirs = published ? [steps.map((i) => (data === "four-points" ? PUBLISHED.get(i) : null) ?? null)] : [];
+    chart.set([steps, steps.map((i) => losses[i] ?? null), ...theirs], losses.length ? `After ${losses.length} steps it is ${spell(losses.at(-1) ?? Number.NaN)}` : "Not begun.");
     outputs.replaceChildren(...targets.map((target, i) => html("tr", {}, html("th", { scope: "row" }, `example ${i + 1}`), html("td", {}, String(target)), html("td", {}, found.length ? (found[i] ?? 0).toFixed(3) : ""))));
     if (losses.length >= most) reading.textContent = `After ${losses.length} steps the loss is ${spell(losses.at(-1) ?? Number.NaN)}.`;
   };
