@@ -44,6 +44,7 @@ ONCE = [
     "learn_server",
     "lessons_page",
     "fast_steps",
+    "machine_speed_pages",
     "made_up_names",
     "microgpt",
     "mutants",

@@ -133,4 +133,38 @@ OWN = {
     """,
     }.items()
 }
+OWN_GPT = {
+    name: dedent(code).strip()
+    for name, code in {
+        "embed": """
+        def embed(table, token):
+            columns = zip(*table)
+            return [sum(t * x for t, x in zip(token, column)) for column in columns]
+    """,
+        "softmax": """
+        def softmax(scores):
+            top = max([score.data for score in scores])
+            powers = []
+            for score in scores:
+                powers.append((score + -top).exp())
+            whole = powers[0]
+            for each in powers[1:]:
+                whole = whole + each
+            return [each * whole ** -1 for each in powers]
+    """,
+        "attention": """
+        def attention(query, keys, values):
+            scores = [sum(a * b for a, b in zip(query, key)) * len(query) ** -0.5 for key in keys]
+            shares = softmax(scores)
+            return shares, embed(values, shares)
+    """,
+        "surprise": """
+        def surprise(scores, target):
+            total = 0.0
+            for p, t in zip(softmax(scores), target):
+                total = total - p.log() * t
+            return total
+    """,
+    }.items()
+}
 PROGRAM = {"template": COURSE.templates["Training"], "own": OWN, "lent": SOLUTIONS, "engine": "own"}
