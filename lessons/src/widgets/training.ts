@@ -10,6 +10,7 @@ import { Player } from "./player";
 
 interface State {
   losses: number[];
+  inputs: number[][];
   outputs: number[];
   targets: number[];
 }
@@ -33,11 +34,11 @@ export function training(course: Course, attributes: Record<string, string>): Li
   const outputs = html("tbody", {});
   const reading = liveText("reading");
   const whose = new Whose(course);
-  const show = ({ losses, outputs: found, targets }: State) => {
+  const show = ({ losses, inputs, outputs: found, targets }: State) => {
     const steps = published ? Array.from({ length: most }, (_, i) => i) : losses.map((_, i) => i);
     const theirs = published ? [steps.map((i) => (data === "four-points" ? PUBLISHED.get(i) : null) ?? null)] : [];
     chart.set([steps, steps.map((i) => losses[i] ?? null), ...theirs], losses.length ? `After ${losses.length} steps it is ${spell(losses.at(-1) ?? Number.NaN)}` : "Not begun.");
-    outputs.replaceChildren(...targets.map((target, i) => html("tr", {}, html("th", { scope: "row" }, `example ${i + 1}`), html("td", {}, String(target)), html("td", {}, found.length ? (found[i] ?? 0).toFixed(3) : ""))));
+    outputs.replaceChildren(...targets.map((target, i) => html("tr", {}, html("th", { scope: "row" }, inputs[i].join(", ")), html("td", {}, String(target)), html("td", {}, found.length ? (found[i] ?? 0).toFixed(3) : ""))));
     if (losses.length >= most) reading.textContent = `After ${losses.length} steps the loss is ${spell(losses.at(-1) ?? Number.NaN)}.`;
   };
   const player = new Player<State>({
@@ -50,9 +51,9 @@ export function training(course: Course, attributes: Record<string, string>): Li
     atATime: 2,
     show,
     say: (words) => (reading.textContent = words),
-    clear: () => show({ losses: [], outputs: [], targets: [] }),
+    clear: () => show({ losses: [], inputs: [], outputs: [], targets: [] }),
   });
-  const table = html("div", { class: "table-scroller", tabindex: "0", role: "region", "aria-label": "What the network says" }, html("table", {}, html("thead", {}, html("tr", {}, html("td", {}), html("th", { scope: "col" }, "target"), html("th", { scope: "col" }, "output"))), outputs));
+  const table = html("div", { class: "table-scroller", tabindex: "0", role: "region", "aria-label": "What the network says" }, html("table", {}, html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "input"), html("th", { scope: "col" }, "target"), html("th", { scope: "col" }, "output"))), outputs));
   const controls = html(
     "div",
     { class: "sliders" },

@@ -161,7 +161,7 @@ class Training(Demonstration):
 
     def state(self) -> dict[str, Any]:
         outputs = self.run.outputs() if self.run.losses else []
-        return {"losses": self.run.losses, "outputs": outputs, "targets": self.run.ys}
+        return {"losses": self.run.losses, "inputs": self.run.xs, "outputs": outputs, "targets": self.run.ys}
 
 
 class ForgottenZero(Demonstration):
