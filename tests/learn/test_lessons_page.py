@@ -561,6 +561,11 @@ def test_the_compilers_program_is_shown(page, site):
     nodes, statements = (int(n.replace(",", "")) for n in re.search(r"([\d,]+) scalar nodes are (\d+)", said).groups())
     assert (nodes, statements) == (65_818, 28)  # micrograd's demo, as the lesson says
     assert "Σ" in widget.locator("pre").text_content()
+    widget.get_by_label("Point at").select_option("dv2")
+    assert "dv2: the gradient of v2; in lines 22, 23, 24, 25." in widget.text_content()
+    assert widget.locator(".lit").all_text_contents() == ["dv2"] * 4
+    widget.locator("[data-name=v0]").first.hover()
+    assert widget.locator(".lit").first.text_content() == "v0"
 
 
 # The playground.
