@@ -30,7 +30,7 @@ function explain(name: string): string {
 export function arrayProgram(_: Course, attributes: Record<string, string>): Live {
   const place = html("div", {});
   const reading = liveText("reading");
-  const about = liveText("reading");
+  const about = liveText("explained");
   let hidden = (attributes.hidden ?? "4").split(/[,x ]+/).join(", ");
   let points = attributes.points ?? "10";
 
