@@ -7,6 +7,7 @@ import { type Colours, REACH, paint } from "./plane";
 
 const GRID = 22; // of a neuron's picture
 const WIDEST = 6;
+const EMPTY = "The network will be drawn here.";
 
 interface Wire {
   line: SVGElement;
@@ -15,7 +16,7 @@ interface Wire {
 }
 
 export class Wiring {
-  readonly element = html("div", { class: "wiring", role: "img" });
+  readonly element = html("div", { class: "wiring", role: "img", "aria-label": EMPTY });
   private shape = "";
   private pictures: HTMLCanvasElement[][] = []; // inputs, hidden layers, output
   private wires: Wire[] = [];
@@ -40,6 +41,7 @@ export class Wiring {
     this.shape = "";
     this.element.replaceChildren();
     this.element.removeAttribute("style");
+    this.element.setAttribute("aria-label", EMPTY);
   }
 
   /** Draws the same into a picture. */

@@ -161,7 +161,7 @@ def test_a_wheel_that_was_installed_without_a_network_serves_the_course(built_si
         [*pip, "install", "--no-deps", "--no-index", "--target", str(tmp_path / "site"), str(wheel)], **quietly
     )
     with learn_command(cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path / "site")}) as port:
-        assert len(json.loads(get(port, "/course.json")[1])["lessons"]) == 13
+        assert len(json.loads(get(port, "/course.json")[1])["lessons"]) == 14
         for file in ("index.html", "worker.js", "pyodide/pyodide.asm.wasm", "chainrule.zip"):
             assert get(port, f"/{file}")[1] == (tmp_path / "site/chainrule/learn/site" / file).read_bytes()
 
