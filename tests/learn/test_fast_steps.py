@@ -62,11 +62,19 @@ def found():
     first = playground.state()
     playground.adjust({{"noise": 0.3, "lr": 0.02}})
     playground.advance(10, 60.0)
+    def grown(fast):
+        points = [[0.5, 0.5, 1], [-0.5, -0.5, -1], [0.5, -0.5, 1], [-0.5, 0.4, -1], [0.1, 0.9, 1]]
+        own = Playground({{"program": sums, "data": "own", "points": points[:2], "hidden": [3], "lr": 0.05}})
+        own.run.fast = own.run.fast if fast else None
+        own.advance(1, 60.0)
+        own.adjust({{"points": points}})
+        own.advance(1, 60.0)
+        return own.state()["loss"], [p.data for p in own.run.model.parameters()]
     race = Race({{"program": sums, "n": 20, "hidden": [3]}})
     Race.SECONDS = 0.3
     while race.state()["left"]:
         race.advance(10**9, 0.05)
-    json.dumps([pairs, first, playground.state(), race.state()])
+    json.dumps([pairs, first, playground.state(), race.state(), grown(True), grown(False)])
     """)
 
 
@@ -87,7 +95,7 @@ def test_what_cannot_be_compiled_runs_in_python(loss, found):
 
 
 def test_the_playground(found):
-    _, first, later, _ = found
+    _, first, later, *_ = found
     assert (first["steps"], later["steps"]) == (500, 510)
     assert first["fast"]
     assert first["speed"] > 500
@@ -100,3 +108,8 @@ def test_the_race(found):
     assert module["steps"] > 20 * loop["steps"] > 0
     assert module["loss"] < loop["loss"]
     assert found[3]["bytes"] > 1000
+
+
+def test_points_that_are_added_count(found):
+    assert found[4][0] == pytest.approx(found[5][0], rel=1e-9)
+    assert found[4][1] == pytest.approx(found[5][1], rel=1e-9)

@@ -79,6 +79,18 @@ def test_what_fails_is_lent():
     assert work["failing"] == work["lent"] == ["softmax"]
 
 
+def test_what_is_true_of_one_name_only_is_lent():
+    """A part that reads numbers of the first name would put them into the graph of all."""
+    surprise = (
+        "def surprise(scores, target):\\n    return -sum(t.data * p.log() for t, p in zip(target, softmax(scores)))"
+    )
+    code = f"""
+    demonstration = MadeUpNames({{"program": program | {{"own": solutions | {{"surprise": "{surprise}"}}}}}})
+    json.dumps(demonstration.work())
+    """
+    assert json.loads(run_in_pyodide(PROGRAM + textwrap.dedent(code)))["failing"] == ["surprise"]
+
+
 def test_an_example_asks_for_each_letter():
     asked, answers = example("ab")
     assert [row.index(1.0) for row in asked[:3]] == [0, 1, 2]

@@ -141,3 +141,37 @@ def test_an_approximate_tanh_is_a_tanh(host):
 
     node._backward = push
     check(host, node * 2.0, [], [x])
+
+
+def test_numbers_in_a_closure_are_not_taken_for_operands(host):
+    """A learner may keep what the closure needs in variables, and the exponent nowhere."""
+
+    class Own(closures.Value):
+        def __mul__(self, other):
+            other = other if isinstance(other, closures.Value) else Own(other)
+            a, b = self.data, other.data
+            out = Own(a * b, (self, other), "*")
+
+            def push():
+                self.grad += b * out.grad
+                other.grad += a * out.grad
+
+            out._backward = push
+            return out
+
+        def __pow__(self, exponent):
+            out, slope = Own(self.data**exponent, (self,), "**"), exponent * self.data ** (exponent - 1)
+
+            def push():
+                self.grad += slope * out.grad
+
+            out._backward = push
+            return out
+
+    w, x = Own(3.0), Own(3.0)
+    check(host, w * w * x + (x * x), [x], [w])
+    ran = host.run(module_of(w * (x * x), inputs=[x], parameters=[w]), [[3.0], [5.0]])
+    assert ran.results == [27.0, 75.0]
+    for base, exponent in ((1.0, -1), (2.0, 3), (4.0, 0.5)):
+        v = Own(base)
+        check(host, v**exponent * 1.0, [], [v])

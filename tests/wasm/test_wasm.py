@@ -213,6 +213,46 @@ class TestShapes:
         assert (module.buffers["parameters"][1], module.buffers["captured"][1]) == (1, 1)
         assert host.run(module).gradient == [-2.0]
 
+    def test_numbers_are_there_whether_they_are_used_or_not(self, host):
+        w, unused, x = Value(3.0), Value(5.0), Value(2.0)
+        module = to_wasm(w * x, inputs=[x], optimizer=optim.SGD([w, unused], lr=0.1, weight_decay=0.5))
+        assert host.run(module).results == [6.0]
+        assert host.run(module, steps=1).parameters == pytest.approx([3.0 - 0.1 * (2.0 + 1.5), 5.0 - 0.1 * 2.5])
+        assert host.run(chainrule.compile(lambda x, y: w * y).to_wasm(7.0, 0.5)).results == [1.5]
+
+    def test_what_is_frozen_keeps_its_place(self, host):
+        a, b = Value(2.0), Value(3.0)
+        b.requires_grad = False
+        function = chainrule.compile(lambda x: a * b * x, wrt=[b, a])
+        for module in (
+            to_wasm(a * b, wrt=[b, a]),
+            chainrule.compile(a * b, wrt=[b, a]).to_wasm(),
+            function.to_wasm(1.0),
+        ):
+            ran = host.run(module)
+            assert (ran.mean, ran.gradient, ran.parameters) == ([6.0], [0.0, 3.0], [3.0, 2.0])
+
+    def test_what_was_frozen_since_the_last_call(self, host):
+        a, b = Value(2.0), Value(3.0)
+        function = chainrule.compile(lambda x: a * b * x if x > 0 else a * x, wrt=[a, b])
+        plain = chainrule.compile(lambda x: a * b * x, wrt=[a, b])
+        function(1.0), function(-1.0), plain(1.0)
+        b.requires_grad = False
+        for late in (function.describe, lambda: function.stats, plain.to_wasm, lambda: plain.stats):
+            with pytest.raises(RuntimeError, match="call it once first"):
+                late()
+        plain(1.0)
+        assert host.run(plain.to_wasm(), [[1.0]]).gradient == [3.0, 0.0]
+
+    @pytest.mark.parametrize("exponent", [-16.0, -3.0, -2.0, -0.5, 1.5, 3.0, 16.0])
+    def test_powers_are_rounded_once(self, exponent, host):
+        x, rng = Value(1.0), random.Random(exponent)
+        rows = [[rng.uniform(0.5, 2.0)] for _ in range(500)] + [[3e19], [1e-19], [1e160]]
+        found = host.run(to_wasm(x**exponent, inputs=[x]), rows).results
+        for (base,), got in zip(rows, found, strict=True):
+            expected = ops.pow_(base, exponent)
+            assert got == expected or abs(got - expected) <= math.ulp(expected), base
+
     @pytest.mark.parametrize("right", [False, True])
     def test_a_long_sum(self, right, host):
         leaves = [Value(0.1 * k) for k in range(5000)]
@@ -283,6 +323,44 @@ class TestRefusals:
         with pytest.raises(ValueError, match="the same Value stands twice"):
             to_wasm(a * a, wrt=[a, a])
 
+    def test_a_rule_that_a_user_wrote(self):
+        class Counting(optim.Optimizer):
+            def update(self, data, grad, *, lr):
+                return (data - lr * self.steps * grad,)
+
+        a = Value(1.0)
+        with pytest.raises(ValueError, match="`optimizer` is a Counting, whose own rule may differ from step to step"):
+            to_wasm(a * a, optimizer=Counting([a], lr=0.1))
+
+    def test_steps_on_what_is_frozen_or_on_several_results(self):
+        a, b = Value(1.0), Value(2.0)
+        with pytest.raises(ValueError, match="a step needs one result, and there are 2"):
+            to_wasm(a * a, a, optimizer=optim.SGD([a], lr=0.1))
+        b.requires_grad = False
+        with pytest.raises(ValueError, match="`optimizer` has parameters that are frozen"):
+            to_wasm(a * b, optimizer=optim.SGD([a, b], lr=0.1))
+
+    def test_what_is_no_leaf(self):
+        w, x = Value(3.0), Value(2.0)
+        inner = w * x
+        for named in ({"inputs": [inner]}, {"wrt": [inner]}):
+            with pytest.raises(ValueError, match="`inputs` and `wrt` must be leaves"):
+                to_wasm(inner + 1.0, **named)
+
+    def test_what_is_no_value(self):
+        with pytest.raises(TypeError, match="`results` is empty"):
+            to_wasm()
+        with pytest.raises(TypeError, match="`results` must be Values, got float"):
+            to_wasm(3.0)
+
+    def test_a_rule_that_compares(self):
+        @chainrule.op(lambda out, x: 2.0 * x)
+        def bump(x):
+            return 1.0 if x == 0.0 else x * x
+
+        with pytest.raises(TypeError, match=r"the rule of `bump` cannot become WebAssembly .*must not compare"):
+            to_wasm(bump(Value(0.0)))
+
     def test_steps_that_are_no_number(self):
         a = Value(1.0)
         with pytest.raises(ValueError, match="`steps`"):
@@ -293,6 +371,8 @@ LOADER = {
     "(p) => p.buffer('weights')": 'there is no buffer "weights": choose from parameters, gradient, captured, rows',
     "(p) => { p.examples = [[1, 2], [3]] }": "example 1 has 1 numbers: give 2 inputs each",
     "(p) => p.gradient(1, 1)": "rows 1 to 2 were asked for, and there are 1",
+    "(p) => p.forward(0.5, 1)": "rows must be given by whole numbers, got 0.5 and 1",
+    "(p) => p.train(0)": "`times` must be a whole number of at least 1 and `turn` of at least 0, got 0 and 0",
 }
 
 

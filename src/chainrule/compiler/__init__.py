@@ -185,7 +185,8 @@ class Program:
         from chainrule.compiler.backends.wasm import module
 
         graph, wrt = self._present.graph, self._present.wrt
-        return module(graph, [len(graph) - 1], wrt, graph.leaves("input"), optimizer, steps)
+        inputs = [leaf for leaf in graph.leaves("input") if leaf not in {*wrt}]
+        return module(graph, [len(graph) - 1], wrt, inputs, optimizer, steps)
 
     def _exported(self, freeze: bool = False) -> ArrayProgram:
         present = self._present

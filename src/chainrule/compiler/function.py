@@ -270,12 +270,20 @@ class CompiledFunction:
         """
         from chainrule.compiler.backends.wasm import module
 
-        traced = self._traces.on_numbers(like)[0] if like else self._last_run[0]
+        traced, given, _ = self._traces.on_numbers(like) if like else (self._last_run[0], None, None)
         traced.refuse_branches("a WebAssembly module")
         arguments: list[Any] = [None] * traced.count
         for symbol in traced.graph.leaves("input"):
             arguments[symbol.place] = symbol
-        return module(traced.graph, traced.graph.operands[-1], traced.wrt, arguments, optimizer, steps)
+        return module(
+            traced.graph,
+            traced.graph.operands[-1],
+            traced.wrt,
+            arguments,
+            optimizer,
+            steps,
+            given if given is None else given.tolist(),
+        )
 
     def shard(self, mesh: Any) -> ShardedFunction:
         """The same function with its batches spread over devices, of one machine or of many, through JAX.
@@ -332,6 +340,7 @@ class CompiledFunction:
     @property
     def _last_run(self) -> tuple[Traced, Any]:
         """The trace and the code of the last call."""
+        self._traces.bring_up_to_date()
         structure, number, code = self._source.latest or ((), 0, None)
         paths = self._traces.by_structure.get(structure) if code else None
         if paths is None:  # not called yet, or in vain since a Value was frozen

@@ -44,20 +44,25 @@ class FastSteps:
         self.program = WasmProgram(graph, optim.SGD(stand_ins, lr=1.0))
         self.instance = run(self.program)
         self.load(xs, ys)
-        self.factor = self._factor(float(loss_of(model, xs, ys).data))
+        self.sums = self._is_sum(float(loss_of(model, xs, ys).data))
 
     def load(self, xs: Sequence[Sequence[float]], ys: Sequence[float]) -> None:
         """Go on with these examples."""
         self.instance.load([[*x, y] for x, y in zip(xs, ys, strict=True)])
         self.count = len(ys)
 
-    def _factor(self, whole: float) -> float:
-        """What the mean over examples must be multiplied by: their number if the loss is a sum, 1 if it is a mean."""
+    def _is_sum(self, whole: float) -> bool:
+        """Whether the loss of all examples is the sum of theirs, and not their mean."""
         mean = self._mean(0, 0.0)
-        for factor in (float(self.count), 1.0):
-            if isclose(whole, mean * factor, rel_tol=1e-9, abs_tol=1e-12):
-                return factor
+        for factor in (self.count, 1):
+            if whole != 0.0 and isclose(whole, mean * factor, rel_tol=1e-9):
+                return factor > 1 or self.count == 1
         raise ValueError("the loss of all examples is neither the sum nor the mean of theirs")
+
+    @property
+    def factor(self) -> float:
+        """What the mean over examples must be multiplied by."""
+        return float(self.count) if self.sums else 1.0
 
     def take(self, times: int, rate: float) -> float:
         """So many steps; the mean of the losses before each. The learner's parameters change as by their own loop."""

@@ -12,13 +12,14 @@ from typing import Any
 from chainrule import optim
 from chainrule.core.value import Value
 from chainrule.learn.names import NAMES
-from chainrule.learn.own_module import gradient_of, graph_of
+from chainrule.learn.own_module import gradient_of, graph_of, value_at
 from chainrule.learn.own_program import Program, assemble
 from chainrule.wasm import WasmProgram
 from chainrule.wasm.browser import Instance
 
 SIGNS = ".abcdefghijklmnopqrstuvwxyz"  # tokens; the dot is where a name begins and ends
 TOKENS, WIDTH, BLOCK = len(SIGNS), 12, 8  # positions of a name, its dot included
+OTHER = "zoe"  # a name to compare with
 FEWEST = 20  # names to learn from
 SIZE, TURNS = 4, 25  # names in a step, steps in a moment
 RATE, TEMPERATURE, SAMPLES = 0.3, 0.7, 12
@@ -70,7 +71,7 @@ class Recorded:
 
     def __init__(self, program: Program, name: str, seed: int) -> None:
         names, (asked, answers) = program.names, example(name)
-        make = names["Value"]
+        make, self.surprise = names["Value"], names["surprise"]
         random.seed(seed)
         started = time.perf_counter()
         self.model = names["GPT"](TOKENS, WIDTH, BLOCK)
@@ -87,6 +88,13 @@ class Recorded:
         for parameter, slope in zip(self.parameters, gradient_of(self.graph), strict=True):
             if not isclose(parameter.grad, slope, rel_tol=1e-6, abs_tol=1e-9):
                 raise ValueError(f"a gradient is {parameter.grad:g} and should be {slope:g}")
+        asked, answers = example(OTHER)
+        make, inputs = type(self.parameters[0]), [*flat(asked), *flat(answers)]
+        scores, _ = self.model([[make(x) for x in row] for row in asked])
+        pairs = zip(scores, [[make(x) for x in row] for row in answers], strict=True)
+        loss = sum(self.surprise(s, t) for s, t in pairs)
+        if not isclose(float(loss.data), value_at(self.graph, inputs), rel_tol=1e-6):
+            raise ValueError("the graph of one name does not compute the loss of another")
         if [len(shares) for shares in self.looks] != list(range(1, BLOCK + 1)):
             raise ValueError("attention does not return a share for each key")
 

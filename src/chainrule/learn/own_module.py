@@ -56,7 +56,8 @@ def graph_of(results: Sequence[Any], inputs: Sequence[Any], parameters: Sequence
             place[id(node)] = add(rule, tuple(places), node)
     leaves = {"input": inputs, "parameter": parameters, "captured": ()}
     numbers = [float(node.data) for node in nodes]
-    return Graph.of(rules, operands, nodes, [place[id(result)] for result in results], leaves, numbers)
+    initial = {kind: [float(node.data) for node in some] for kind, some in leaves.items()}
+    return Graph.of(rules, operands, nodes, [place[id(result)] for result in results], leaves, numbers, initial)
 
 
 def gradient_of(graph: Graph) -> list[float]:
@@ -72,6 +73,17 @@ def gradient_of(graph: Graph) -> list[float]:
         if rule == "parameter":
             gradient[graph.places[place]] = grads[place]
     return gradient
+
+
+def value_at(graph: Graph, inputs: Sequence[float]) -> float:
+    """The result for other inputs, by the op table's rules."""
+    numbers = list(graph.numbers)
+    for place, (rule, below) in enumerate(zip(graph.rules, graph.operands, strict=True)):
+        if rule == "input":
+            numbers[place] = inputs[graph.places[place]]
+        elif isinstance(rule, ops.Op):
+            numbers[place] = rule.forward(*[numbers[operand] for operand in below])
+    return numbers[graph.results[0]]
 
 
 class _Number:
@@ -100,34 +112,84 @@ def _oldest_first(roots: Sequence[Any]) -> Iterator[tuple[Any, list[Any]]]:
 
 
 def _rule(node: Any, below: list[Any]) -> tuple[ops.Op, tuple[Any, ...]]:
-    """The op of a node and its operands, some of which may be plain numbers: those that give its number."""
+    """The op of a node and its operands, some of which may be plain numbers: those that give its number.
+
+    Where several do, as `1 ** -1` and `1 ** 1` or `x * x` and `x` times a number in its closure, it is those whose
+    derivatives are what the closure passes on.
+    """
     tag = str(getattr(node, "_op", ""))
     rule = RULES.get(tag[:2] if tag.startswith("**") else tag) or ops.TABLE.get(tag.lower())
-    if rule is not None:
-        for operands in _candidates(node, tag, below, rule.arity):
-            numbers = [float(getattr(operand, "data", operand)) for operand in operands]
-            if _close(rule.forward(*numbers), float(node.data)):
-                return rule, operands
-    made_of = ", ".join(f"{float(operand.data):.4g}" for operand in below)
-    raise ValueError(
-        f"a node of your class has `_op` {tag!r} and data {float(node.data):.4g}, made of {made_of}: that is no op "
-        "that can be compiled"
-    )
+    found = [] if rule is None else [
+        operands
+        for operands in _candidates(node, tag, below, rule.arity)
+        if _close(rule.forward(*_numbers(operands)), float(node.data))
+    ]  # fmt: skip
+    if rule is not None and len(found) > 1:
+        passed = _passed_on(node, below)
+        found = [
+            operands for operands in found if all(map(_close, _derivatives(rule, node, operands, below), passed))
+        ] or found[:1]
+    if rule is None or not found:
+        made_of = ", ".join(f"{float(operand.data):.4g}" for operand in below)
+        raise ValueError(
+            f"a node of your class has `_op` {tag!r} and data {float(node.data):.4g}, made of {made_of}: that is no op "
+            "that can be compiled"
+        )
+    return rule, found[0]
+
+
+def _numbers(operands: Sequence[Any]) -> list[float]:
+    return [float(getattr(operand, "data", operand)) for operand in operands]
+
+
+def _derivatives(rule: ops.Op, node: Any, operands: Sequence[Any], below: list[Any]) -> list[float]:
+    """What the op passes on to each child, for a gradient of 1."""
+    numbers, slopes = _numbers(operands), {id(child): 0.0 for child in below}
+    for operand, partial in zip(operands, rule.partials, strict=True):
+        if partial and id(operand) in slopes:
+            slopes[id(operand)] += partial(float(node.data), *numbers)
+    return [slopes[id(child)] for child in below]
+
+
+def _passed_on(node: Any, below: list[Any]) -> list[float]:
+    """What the learner's closure passes on to each child, for a gradient of 1; nothing else is changed."""
+    kept = [(each, each.grad) for each in (node, *below)]
+    try:
+        for child in below:
+            child.grad = 0.0
+        node.grad = 1.0
+        node._backward()
+        return [float(child.grad) for child in below]
+    finally:
+        for each, grad in kept:
+            each.grad = grad
 
 
 def _candidates(node: Any, tag: str, below: list[Any], arity: int) -> Iterator[tuple[Any, ...]]:
     """Operands that a node may have: its children in either order, one of them twice, or with a plain number."""
     if len(below) == arity:
         yield tuple(below)
-        yield tuple(reversed(below))
+        if arity > 1:
+            yield tuple(reversed(below))
     elif len(below) == 1 and arity == 2:
-        (child,) = below  # 1 ** -1 is 1 ** 1: a number that is there was meant
+        (child,) = below
+        yield child, child
         written = [float(tag[2:])] if tag.startswith("**") and _is_number(tag[2:]) else []
         held = [x for x in held_by(node).values() if isinstance(x, (int, float)) and not isinstance(x, bool)]
-        for number in (*written, *held):
+        solved = _exponent(node, child) if tag.startswith("**") else []
+        for number in dict.fromkeys((*written, *held, *solved)):
             yield child, number
             yield number, child
-        yield child, child
+
+
+def _exponent(node: Any, child: Any) -> list[float]:
+    """The exponent of a power whose closure does not hold it: x times the derivative, divided by the power."""
+    if not node.data:
+        return []
+    (slope,) = _passed_on(node, [child])
+    exponent = float(child.data) * slope / float(node.data)
+    nearest = round(2.0 * exponent) / 2.0
+    return [nearest if _close(nearest, exponent) else exponent]
 
 
 def _is_number(text: str) -> bool:

@@ -7,6 +7,7 @@ library, so it also runs in the browser itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from chainrule.core.arguments import whole_number
 from chainrule.core.graph import is_hand_written, lay_flat
@@ -34,20 +35,36 @@ def to_wasm(
     >>> to_wasm(w * x + 1.0, inputs=[x])
     <WasmProgram: 5 nodes in 510 bytes; forward, gradient>
     """
-    nodes, rules, operands = lay_flat(*results)
     chosen = [*wrt] if wrt is not None else [*optimizer.parameters] if optimizer else None
-    given, wanted = {*inputs}, None if chosen is None else {*chosen}
-    kinds = [rule or _kind(node, given, wanted) for node, rule in zip(nodes, rules, strict=True)]
-    leaves = {kind: [n for n, k in zip(nodes, kinds, strict=True) if k == kind] for kind in ("parameter", "captured")}
-    leaves["input"] = [*inputs]
-    if chosen is not None:
-        leaves["parameter"] = chosen
-    if optimizer and [*map(id, leaves["parameter"])] != [*map(id, optimizer.parameters)]:
+    inputs = [*inputs]
+    _check(results, [*inputs, *(chosen or ())])
+    graph = _graph_of(results, inputs, chosen)
+    if optimizer and wrt is not None and [*map(id, chosen or ())] != [*map(id, optimizer.parameters)]:
         raise ValueError("`wrt` must be the optimizer's parameters, in their order: leave it out")
-    position = {id(node): place for place, node in enumerate(nodes)}
-    numbers = [node._data for node in nodes]
-    graph = Graph.of(kinds, operands, nodes, [position[id(result)] for result in results], leaves, numbers)
     return WasmProgram(graph, optimizer, whole_number(steps, "steps"))
+
+
+def _check(results: Sequence[Any], leaves: Sequence[Value]) -> None:
+    if not results:
+        raise TypeError("`results` is empty: give the Values to compute")
+    for result in results:
+        if not isinstance(result, Value):
+            raise TypeError(f"`results` must be Values, got {type(result).__name__}")
+    for leaf in leaves:
+        if leaf._operands or leaf._constant:
+            raise ValueError(f"`inputs` and `wrt` must be leaves, which were not computed from others; {leaf!r} was")
+
+
+def _graph_of(results: Sequence[Value], inputs: list[Value], wrt: list[Value] | None) -> Graph:
+    nodes, rules, operands = lay_flat(*results)
+    given, wanted = {*inputs}, None if wrt is None else {*wrt}
+    kinds = [rule or _kind(node, given, wanted) for node, rule in zip(nodes, rules, strict=True)]
+    met = {kind: [n for n, k in zip(nodes, kinds, strict=True) if k == kind] for kind in ("parameter", "captured")}
+    leaves = {**met, "input": inputs} | ({} if wrt is None else {"parameter": wrt})
+    position = {id(node): place for place, node in enumerate(nodes)}
+    places, numbers = [position[id(result)] for result in results], [node._data for node in nodes]
+    initial = {kind: [node._data for node in some] for kind, some in leaves.items()}
+    return Graph.of(kinds, operands, nodes, places, leaves, numbers, initial)
 
 
 def _kind(node: Value, inputs: set[Value], wanted: set[Value] | None) -> str:
@@ -58,4 +75,6 @@ def _kind(node: Value, inputs: set[Value], wanted: set[Value] | None) -> str:
         return "input"
     if node._constant:
         return "constant"
-    return "parameter" if node.requires_grad and (wanted is None or node in wanted) else "captured"
+    if wanted is not None and node not in wanted:
+        return "captured"
+    return "parameter" if node.requires_grad else "captured" if wanted is None else "frozen"

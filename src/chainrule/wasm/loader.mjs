@@ -41,6 +41,7 @@ export class Program {
     const { inputs, results, buffers } = this.about;
     const short = examples.findIndex((example) => example.length !== inputs);
     if (short >= 0) throw new Error(`example ${short} has ${examples[short].length} numbers: give ${inputs} inputs each`);
+    if (buffers.rows[0] + 8 * examples.length * (inputs + results) >= 2 ** 31) throw new Error(`${examples.length} examples do not fit into 2 GB: give fewer at a time`);
     const missing = buffers.rows[0] + 8 * examples.length * (inputs + results) - this.exports.memory.buffer.byteLength;
     if (missing > 0) this.exports.memory.grow(Math.ceil(missing / 65536));
     this.count = examples.length;
@@ -66,19 +67,23 @@ export class Program {
   step(turn = 0, first = 0, count = this.count - first) {
     this.check(first, count);
     const turns = this.about.buffers.scalars[1] / this.about.scalars.length;
-    if (!(turn >= 0 && turn < turns)) throw new Error(`turn ${turn} has no scalars: there are ${turns} (give to_wasm more \`steps\`)`);
+    if (!(Number.isInteger(turn) && turn >= 0 && turn < turns)) throw new Error(`turn ${turn} has no scalars: there are ${turns} (give to_wasm more \`steps\`)`);
     return this.exports.step(first, count, turn);
   }
 
   /**
-   * Many steps, each on `size` rows: those of turn `turn`, then the next ones, and over again. Returns the mean of their losses.
+   * Many steps, each on `size` rows: those of turn `turn`, then the next ones, and over again; rows that fill no batch are left
+   * out. Returns the mean of their losses.
    */
   train(/** @type {number} */ times, turn = 0, size = this.count) {
     this.check(0, size);
+    if (![times, turn].every(Number.isInteger) || times < 1 || turn < 0 || times + turn > 2 ** 30)
+      throw new Error(`\`times\` must be a whole number of at least 1 and \`turn\` of at least 0, got ${times} and ${turn}`);
     return this.exports.train(this.count, size, turn, times);
   }
 
   check(/** @type {number} */ first, /** @type {number} */ count) {
+    if (![first, count].every(Number.isInteger)) throw new Error(`rows must be given by whole numbers, got ${first} and ${count}`);
     if (!(first >= 0 && count >= 1 && first + count <= this.count))
       throw new Error(`rows ${first} to ${first + count} were asked for, and there are ${this.count}`);
   }

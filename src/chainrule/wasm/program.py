@@ -46,6 +46,7 @@ class WasmProgram:
 
     def __init__(self, graph: Graph, optimizer: Optimizer | None = None, steps: int = 1) -> None:
         self.graph, self.optimizer = graph, optimizer
+        _check(graph, optimizer)
         self._scalars = _scalars_of(optimizer, steps) if optimizer else []
         self.inputs, self.results = graph.sizes["input"], len(graph.results)
         self.has_gradient = graph.sizes["parameter"] > 0 and self.results == 1
@@ -164,12 +165,8 @@ class WasmProgram:
         """The numbers that are in memory at first, and what the module says of itself."""
         graph, module = self.graph, self._module
         module.size = self._memory.size
-        buffers = {**BUFFERS, "input": "rows"}
-        given: dict[str, list[float]] = {kind: [0.0] * graph.sizes[kind] for kind in buffers}
-        for rule, place, number in zip(graph.rules, graph.places, graph.numbers, strict=True):
-            if isinstance(rule, str) and rule in given:
-                given[rule][place] = number
-        columns = {buffers[kind]: numbers for kind, numbers in given.items()}
+        columns = {"rows": list(graph.initial["input"])}
+        columns |= {BUFFERS[kind]: list(graph.initial[kind]) for kind in ("parameter", "captured")}
         if self.optimizer:
             columns |= {slot: list(self.optimizer.buffers[slot]) for slot in self.optimizer.slots}
             columns["scalars"] = [number for row in self._scalars for number in row]
@@ -179,6 +176,21 @@ class WasmProgram:
         if self.optimizer:
             about["scalars"] = list(self.optimizer.scalars())
         module.custom["chainrule"] = json.dumps(about).encode()
+
+
+def _check(graph: Graph, optimizer: Optimizer | None) -> None:
+    """Refuse what a module could not do, or would do wrongly."""
+    if optimizer is None:
+        return
+    if not optimizer.rule_is_known:
+        raise ValueError(
+            f"`optimizer` is a {type(optimizer).__name__}, whose own rule may differ from step to step, and a module "
+            "has it once and for all: give one of chainrule.optim"
+        )
+    if len(graph.results) > 1:
+        raise ValueError(f"a step needs one result, and there are {len(graph.results)}: leave `optimizer` out")
+    if not all(parameter.requires_grad for parameter in optimizer.parameters):
+        raise ValueError("`optimizer` has parameters that are frozen: give it those that it is to change")
 
 
 def _scalars_of(optimizer: Optimizer, steps: int) -> list[list[float]]:

@@ -16,11 +16,11 @@ from typing import Any
 from chainrule import ops
 from chainrule.wasm import encoding as e
 from chainrule.wasm.functions import Library
-from chainrule.wasm.rules import Template, Writer, filled
+from chainrule.wasm.rules import Piece, Template, Writer, filled
 
 CHUNK = 2**15  # bytes of a function; V8 takes much longer for one that is larger
 DEEPEST = 16  # numbers on the stack while an expression is computed
-BUFFERS = {"parameter": "parameters", "captured": "captured"}  # of leaves, by kind
+BUFFERS = {"parameter": "parameters", "frozen": "parameters", "captured": "captured"}  # of leaves, by kind
 ROW = 0  # the local with the address of the row
 ZERO = e.i32(0)
 
@@ -30,6 +30,8 @@ class Graph:
     """Nodes in order of creation: `rules[i]` is an op, or the kind of a leaf (see `compiler.trace.graph`).
 
     `numbers` are the leaves' data. `places[i]` says where a leaf stands among the parameters, inputs or captured ones.
+    A leaf of kind "frozen" is a parameter without a gradient. `initial` has the numbers of all leaves, by kind, even
+    where the graph does not reach them.
     """
 
     rules: Sequence[ops.Op | str]
@@ -37,7 +39,12 @@ class Graph:
     numbers: Sequence[float]
     places: Sequence[int]
     results: Sequence[int]
-    sizes: Mapping[str, int]  # how many parameters, inputs and captured leaves there are
+    initial: Mapping[str, Sequence[float]]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many parameters, inputs and captured leaves there are."""
+        return {kind: len(numbers) for kind, numbers in self.initial.items()}
 
     @classmethod
     def of(
@@ -48,14 +55,14 @@ class Graph:
         results: Sequence[int],
         leaves: Mapping[str, Sequence[Any]],
         numbers: Sequence[float],
+        initial: Mapping[str, Sequence[float]],
     ) -> Graph:
         """The graph of these nodes; `leaves` are all of each kind, in order."""
         named = [node for some in leaves.values() for node in some if node is not None]
         if len({*map(id, named)}) < len(named):
             raise ValueError("the same Value stands twice among `inputs` and `wrt`: give each once")
         places = {id(node): place for some in leaves.values() for place, node in enumerate(some)}
-        sizes = {kind: len(some) for kind, some in leaves.items()}
-        return cls(rules, operands, numbers, [places.get(id(node), 0) for node in nodes], results, sizes)
+        return cls(rules, operands, numbers, [places.get(id(node), 0) for node in nodes], results, initial)
 
     @cached_property
     def taken(self) -> list[tuple[int, ...]]:
@@ -128,7 +135,7 @@ class Templates:
             out, grad = writer.hole(n), writer.hole(n + 1)
             for k in taken:
                 slope = _run(op, "partial derivative", op.partials[k], out, *operands)
-                passed[k] = grad if slope == 1.0 else grad * slope
+                passed[k] = grad * slope if isinstance(slope, Piece) or slope != 1.0 else grad
             writer.expect(*passed.values())
             for k, number in passed.items():
                 writer.code += [ZERO, n + 2 + 2 * k]

@@ -7,7 +7,7 @@ thousands of nodes and few kinds of them, so a rule runs once per kind, and a no
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from chainrule import ops
 from chainrule.core.powers import power
@@ -19,6 +19,7 @@ ARITHMETIC = {"add": b"\xa0", "sub": b"\xa1", "mul": b"\xa2", "div": b"\xa3", "n
 ROUNDING = {"ceil": b"\x9b", "floor": b"\x9c", "trunc": b"\x9d", "rint": b"\x9e", "sqrt": b"\x9f"}
 COMPARISONS = {"eq": b"\x61", "ne": b"\x62", "lt": b"\x63", "gt": b"\x64", "le": b"\x65", "ge": b"\x66"}
 INSTRUCTIONS = ARITHMETIC | ROUNDING
+EXACT_POWERS = (-1.0, 0.0, 0.5, 1.0, 2.0)  # that are one operation, and rounded once
 
 
 class Piece(ops.Carrier):
@@ -32,8 +33,11 @@ class Piece(ops.Carrier):
     def _apply(self, op: ops.Op, operands: tuple[Any, ...]) -> Any:
         return self.writer.apply(op, operands)
 
-    def __bool__(self) -> bool:
-        raise TypeError("a rule must not branch on its operands: use `where` and comparison ops")
+    def _branch(self, *_: object) -> NoReturn:
+        raise TypeError("a rule must not compare its operands, nor branch on them: use `where` and comparison ops")
+
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _branch
+    __hash__ = object.__hash__
 
 
 class Writer:
@@ -57,14 +61,12 @@ class Writer:
         """A piece; of an op that is composed of others, the piece that its rule ends in."""
         if op is ops.where and not isinstance(operands[0], Piece):
             return operands[1] if operands[0] != 0.0 else operands[2]
-        if op is ops.pow_ and not isinstance(operands[1], Piece):
-            known = power(operands[0], float(operands[1]))
-            if known is not None:
-                return known
+        if op is ops.pow_ and not isinstance(operands[1], Piece) and float(operands[1]) in EXACT_POWERS:
+            return power(operands[0], float(operands[1]))
         return self._piece(op, operands) if op.c else op.forward(*operands)
 
     def _piece(self, op: ops.Op | None, operands: tuple[Any, ...]) -> Piece:
-        key = op, *[o if isinstance(o, (Piece, int)) else e.f64(o) for o in operands]
+        key = op, *[id(o) if isinstance(o, Piece) else o if op is None else e.f64(o) for o in operands]
         if key not in self._pieces:
             self._pieces[key] = Piece(self, op, operands)
         return self._pieces[key]

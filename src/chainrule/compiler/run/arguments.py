@@ -36,14 +36,14 @@ class Traces:
 
     def on_numbers(self, inputs: Sequence[Any]) -> tuple[Traced, np.ndarray, np.ndarray | None]:
         """The trace for these arguments, the numbers in them, and the captured data that it is for (see `Paths.of`)."""
-        self._bring_up_to_date()
+        self.bring_up_to_date()
         paths, numbers = self._as_before(tuple(inputs)) or self._flattened(inputs)
         traced, moment = paths.of(numbers)
         if traced.classes:
             traced.check_classes(numbers[None, sorted(traced.classes)])
         return traced, numbers, moment
 
-    def _bring_up_to_date(self) -> None:
+    def bring_up_to_date(self) -> None:
         """Put traces aside that were made when other Values were frozen, which then had other gradients.
 
         They are kept for when the same are frozen again, as where two networks are trained in turn.
@@ -57,6 +57,8 @@ class Traces:
             self.by_structure = {key: paths for (key, paths), is_it in zip(every, current, strict=True) if is_it}
             self._aside = [entry for entry, is_it in zip(every, current, strict=True) if not is_it][:MOST_ASIDE]
             self._recent = ()
+            if not all(current):
+                self.source.forget_latest()
             self._as_of = now
 
     def _as_before(self, inputs: tuple[Any, ...]) -> tuple[Paths, np.ndarray] | None:
@@ -87,7 +89,7 @@ class Traces:
             raise ValueError(f"the arguments of a batch must have as many examples each, got {lengths}")
         if not lengths[0]:
             raise ValueError("the batch is empty; give at least one example")
-        self._bring_up_to_date()
+        self.bring_up_to_date()
         paths = self.by_structure.get(structure)
         if paths is None:
             paths = self._begin(structure, [number for rows in matrices for number in rows[0].tolist()])

@@ -80,6 +80,10 @@ class Source:
         if self._this_thread.latest is not run:
             self._this_thread.latest = self._latest = run
 
+    def forget_latest(self) -> None:
+        """Forget which program ran last, since it is out of date."""
+        self._latest, self._this_thread = None, _Thread()
+
     @property
     def latest(self) -> Run | None:
         """What the last call of this thread ran, or of any thread if this one has made none."""
