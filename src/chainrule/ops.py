@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 Rule = Callable[..., Any]
@@ -88,6 +89,21 @@ class Op:
         optional = zip(self.parameters[required:], self.defaults, strict=True)
         operands = [*self.parameters[:required], *(f"{name}={value}" for name, value in optional)]
         return f"{self.name}({', '.join(operands)})"
+
+    @cached_property
+    def is_general(self) -> bool:
+        """Whether the rules run on anything that has `_apply`: they need no floats, and do not branch on operands.
+
+        >>> TABLE["tanh"].is_general
+        True
+        """
+        rules = [(self.forward, self.arity), *[(partial, 1 + self.arity) for partial in self.partials if partial]]
+        try:
+            for rule, count in rules:
+                rule(*[_Probe() for _ in range(count)])
+        except Exception:  # whatever a user's rule raises
+            return bool(self.c)
+        return True
 
     def bind(self, operands: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         """All operands in order, from a call that named some or left out those with defaults."""
@@ -448,3 +464,16 @@ class Carrier:
 
     def __abs__(self) -> Any:
         return self._apply(abs_, (self,))
+
+
+class _Probe(Carrier):
+    """A number of which nothing can be found out."""
+
+    def _apply(self, op: Op, operands: tuple[Any, ...]) -> Any:
+        return _Probe()
+
+    def _ask(self, *_: object) -> Any:
+        raise TypeError("a rule must not branch on its operands")
+
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _ask
+    __hash__ = None  # type: ignore[assignment]

@@ -390,3 +390,26 @@ def test_an_array_that_is_more_than_its_numbers_is_refused(kind):
     for call in (program, program.batch):
         with pytest.raises(TypeError, match=f"must not be a numpy {kind}: give np.asarray"):
             call(numbers)
+
+
+@pytest.mark.parametrize("number", [0.0, 3.0])
+def test_a_rule_for_floats_alone_is_run_on_floats(number):
+    @chainrule.op(lambda out, x: 0.0 if x == 0.0 else 2.0 * x)
+    def bump(x):
+        return 1.0 if x == 0.0 else x * x
+
+    @chainrule.op(lambda out, x: math.exp(x) if x else 5.0)
+    def grown(x):
+        return math.exp(x)
+
+    for op in (bump, grown):
+        w, eager = Value(number), Value(number)
+        expected = op(eager) * 2.0
+        expected.backward()
+        for options in ({}, {"strict": True}, {"backend": "interpreter"}):
+            program = compile(op(w) * 2.0, wrt=[w], **options)
+            result, gradient = program.value_and_grad()
+            assert (result, gradient.tolist()) == (expected.data, [eager.grad])
+            function = compile(lambda x: op(w) * x, wrt=[w], **options)  # noqa: B023
+            assert function.batch_value_and_grad([2.0, 2.0])[0] == expected.data
+        assert "branches on its operands" in compile(op(w) * 2.0).stats["node by node"]

@@ -61,7 +61,7 @@ class Code(Pool[Machine]):
         if backend != "jax":  # XLA chooses layouts itself
             self.laid_out, places = clock("lay out", lambda: lay_out(whole))
         if len(self.laid_out.statements) > MOST_STATEMENTS:
-            raise IrregularityError(len(self.laid_out.statements))
+            raise IrregularityError.of_so_many(len(self.laid_out.statements))
         make = partial(compiled_by, backend, self.laid_out, dtype)
         runner: ArrayBackend = clock("llvm", make) if backend == "llvm" else make()
         self.bytes = runner.size * np.dtype(dtype).itemsize

@@ -49,14 +49,19 @@ LEAST_NODES = 5  # that each of so many statements replaces: otherwise LLVM take
 
 
 class IrregularityError(ValueError):
-    """So little of the code repeats that it has no arrays worth compiling."""
+    """So little of the code repeats that it has no arrays worth compiling; or an op is for single floats alone."""
 
-    def __init__(self, statements: int) -> None:
-        self.reason = (
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"{self.reason}: compile a part of it, or run it eagerly")
+
+    @classmethod
+    def of_so_many(cls, statements: int) -> IrregularityError:
+        """That of code with so many statements."""
+        return cls(
             f"the code repeats so little that {statements:,} array statements are left of it, and LLVM would take too "
             "long over them"
         )
-        super().__init__(f"{self.reason}: compile a part of it, or run it eagerly")
 
     def why(self, dtype: str) -> str:
         """Why a program runs node by node, which is in double precision."""
@@ -68,6 +73,9 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
 
     Unless it `merges`, equal nodes stay apart, as they must where a derivative is with respect to one of them.
     """
+    for rule in {*graph.rules}:
+        if isinstance(rule, ops.Op) and rule.code >= len(ops.BUILT_IN) and not rule.is_general:
+            raise IrregularityError(f"the rule of `{rule.name}` is for floats alone, or branches on its operands")
     if large := _of_a_large_graph(graph):
         return large.program()
     nodes, found = len(graph), _Lifter(graph)
@@ -86,7 +94,7 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
             found = _fewer(found, outline(ordered, find_levels(ordered, most), lift_body, found.statements))
     is_little = found.statements > SOME_STATEMENTS and found.statements * LEAST_NODES > nodes
     if found.statements > most_statements or (is_little and most_statements < inf):
-        raise IrregularityError(found.statements)
+        raise IrregularityError.of_so_many(found.statements)
     return found.program()
 
 
