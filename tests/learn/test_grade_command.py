@@ -359,7 +359,7 @@ HARM = {
 @pytest.mark.parametrize("harm", HARM)
 def test_answers_that_do_harm_are_reported_and_leave_nothing(graded, harm):
     code, kinds = HARM[harm]
-    seconds = 0.5 if kinds and "Timeout" in kinds else 5.0
+    seconds = 0.5 if kinds and "Timeout" in kinds else 30.0  # a busy machine takes long to fill its memory
     result = graded(code, seconds)
     kind = result["error"] and result["error"]["kind"]
     assert kind in (kinds if isinstance(kinds, tuple) else (kinds,))
