@@ -76,6 +76,8 @@ def test_without_wrt_it_is_what_is_not_frozen(options):
     a.requires_grad = False
     assert function.value_and_grad(1.0)[1].tolist() == graph.value_and_grad()[1].tolist() == [2.0]
     assert function.wrt == graph.wrt == [b]
+    Value(1.0).requires_grad = False  # another one: nothing is out of date
+    assert function.wrt == [b]
     a.requires_grad = True
     assert function.value_and_grad(1.0)[1].tolist() == graph.value_and_grad()[1].tolist() == [3.0, 2.0]
 

@@ -52,12 +52,12 @@ class Traces:
         if self._as_of == now:
             return
         with compiling(self.source):
-            every = [*self.by_structure.items(), *self._aside]
+            active, every = len(self.by_structure), [*self.by_structure.items(), *self._aside]
             current = [paths.is_current() for _, paths in every]
             self.by_structure = {key: paths for (key, paths), is_it in zip(every, current, strict=True) if is_it}
             self._aside = [entry for entry, is_it in zip(every, current, strict=True) if not is_it][:MOST_ASIDE]
             self._recent = ()
-            if not all(current):
+            if not all(current[:active]):
                 self.source.forget_latest()
             self._as_of = now
 
