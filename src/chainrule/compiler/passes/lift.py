@@ -73,9 +73,7 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
 
     Unless it `merges`, equal nodes stay apart, as they must where a derivative is with respect to one of them.
     """
-    for rule in {*graph.rules}:
-        if isinstance(rule, ops.Op) and rule.code >= len(ops.BUILT_IN) and not rule.is_general:
-            raise IrregularityError(f"the rule of `{rule.name}` is for floats alone, or branches on its operands")
+    _check_rules(graph)
     if large := _of_a_large_graph(graph):
         return large.program()
     nodes, found = len(graph), _Lifter(graph)
@@ -111,6 +109,13 @@ def _of_a_large_graph(graph: Graph) -> _Lifter | None:
     outlined = outline(ordered, [loop for loop in find_loops(ordered) if loop.is_sequential], lift_body)
     found = _Lifter(outlined) if outlined else None
     return found if found and found.statements <= FEW_STATEMENTS else None
+
+
+def _check_rules(graph: Graph) -> None:
+    """Refuse ops of users that cannot be computed for many numbers at once."""
+    for rule in {*graph.rules}:
+        if isinstance(rule, ops.Op) and rule.code >= len(ops.BUILT_IN) and not rule.is_general:
+            raise IrregularityError(f"the rule of `{rule.name}` is for floats alone, or branches on its operands")
 
 
 def lift_body(body: Graph, exports: Sequence[int], names: str) -> tuple[list[Statement], list[tuple[Array, int]]]:
