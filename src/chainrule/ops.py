@@ -476,4 +476,3 @@ class _Probe(Carrier):
         raise TypeError("a rule must not branch on its operands")
 
     __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _ask
-    __hash__ = None  # type: ignore[assignment]

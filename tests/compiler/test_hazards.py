@@ -3,6 +3,7 @@
 import copy
 import math
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -410,6 +411,6 @@ def test_a_rule_for_floats_alone_is_run_on_floats(number):
             program = compile(op(w) * 2.0, wrt=[w], **options)
             result, gradient = program.value_and_grad()
             assert (result, gradient.tolist()) == (expected.data, [eager.grad])
-            function = compile(lambda x: op(w) * x, wrt=[w], **options)  # noqa: B023
+            function = compile(partial(lambda op, w, x: op(w) * x, op, w), wrt=[w], **options)
             assert function.batch_value_and_grad([2.0, 2.0])[0] == expected.data
         assert "branches on its operands" in compile(op(w) * 2.0).stats["node by node"]

@@ -21,6 +21,7 @@ from chainrule.learn.fast_steps import FastSteps
 from chainrule.learn.graphs import describe as describe_own
 from chainrule.learn.made_up_names import MadeUpNames
 from chainrule.learn.own_program import Program, assemble
+from chainrule.learn.pace import repeat
 from chainrule.stepping.steps import describe
 from chainrule.wasm.browser import is_here
 
@@ -104,15 +105,13 @@ def _count(root: Any) -> int:
 
 
 class Demonstration:
-    """What all of them have: the settings, and the program that they run."""
+    """What all of them have: the settings, the program, and the networks that it trains."""
+
+    runs: list[Run]
 
     def __init__(self, settings: dict[str, Any], activations: Sequence[str] = ("tanh",)) -> None:
         self.settings = settings
         self.program = assemble(settings.get("program"), activations)
-
-    @property
-    def runs(self) -> list[Run]:
-        raise NotImplementedError
 
     @property
     def rate(self) -> float:
@@ -128,11 +127,7 @@ class Demonstration:
 
     def advance(self, steps: int, seconds: float) -> None:
         """Take so many steps, or as many as fit."""
-        end = time.monotonic() + seconds
-        for _ in range(steps):
-            self.step()
-            if time.monotonic() > end:
-                break
+        repeat(self.step, steps, seconds)
 
     def work(self) -> dict[str, Any]:
         """What ran: how many nodes it has made in how many steps, and what of the program is lent."""
@@ -151,10 +146,7 @@ class Training(Demonstration):
         examples = _EXAMPLES[settings.get("data", "four-points")]()
         hidden = [int(n) for n in settings.get("hidden", [4, 4])]
         self.run = Run(self.program, examples, hidden, seed=int(settings.get("seed", 1)))
-
-    @property
-    def runs(self) -> list[Run]:
-        return [self.run]
+        self.runs = [self.run]
 
     def step(self) -> None:
         self.run.step(self.rate, bool(self.settings.get("zero", True)))
@@ -170,10 +162,7 @@ class ForgottenZero(Demonstration):
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
         self.trainings = [Training(settings | {"zero": zero}) for zero in (True, False)]
-
-    @property
-    def runs(self) -> list[Run]:
-        return [training.run for training in self.trainings]
+        self.runs = [training.run for training in self.trainings]
 
     def step(self) -> None:
         for training in self.trainings:
@@ -195,10 +184,7 @@ class Comparison(Demonstration):
             name: [Run(self.program, _EXAMPLES["xor"](), [hidden], name, seed) for seed in seeds]
             for name in self.ACTIVATIONS
         }
-
-    @property
-    def runs(self) -> list[Run]:
-        return [run for runs in self.by_activation.values() for run in runs]
+        self.runs = [run for runs in self.by_activation.values() for run in runs]
 
     def state(self) -> dict[str, Any]:
         return {"losses": {name: [run.losses for run in runs] for name, runs in self.by_activation.items()}}
@@ -218,10 +204,7 @@ class Race(Demonstration):
         self.module.speed_up()
         self.building = time.monotonic() - started
         self.seconds = [0.0, 0.0]
-
-    @property
-    def runs(self) -> list[Run]:
-        return [self.loop]  # whose nodes are made, one by one
+        self.runs = [self.loop]  # whose nodes are made, one by one
 
     def advance(self, steps: int, seconds: float) -> None:
         turn = int(self.seconds[0] >= self.SECONDS)
@@ -262,10 +245,7 @@ class Playground(Demonstration):
 
         self.run.speed_up()
         self.seconds = 0.0
-
-    @property
-    def runs(self) -> list[Run]:
-        return [self.run]
+        self.runs = [self.run]
 
     def advance(self, steps: int, seconds: float) -> None:
         started = time.monotonic()

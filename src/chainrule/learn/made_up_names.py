@@ -14,6 +14,7 @@ from chainrule.core.value import Value
 from chainrule.learn.names import NAMES
 from chainrule.learn.own_module import gradient_of, graph_of, value_at
 from chainrule.learn.own_program import Program, assemble
+from chainrule.learn.pace import repeat
 from chainrule.wasm import WasmProgram
 from chainrule.wasm.browser import Instance
 
@@ -164,11 +165,7 @@ class MadeUpNames:
 
     def advance(self, steps: int, seconds: float) -> None:
         """Take so many steps, or as many as fit."""
-        end = time.monotonic() + seconds
-        for _ in range(steps):
-            self.step()
-            if time.monotonic() > end:
-                break
+        repeat(self.step, steps, seconds)
 
     def work(self) -> dict[str, Any]:
         """As of other demonstrations."""

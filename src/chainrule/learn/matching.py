@@ -127,9 +127,9 @@ def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]
 
 def _assignment(target: ast.expr, value: ast.expr) -> ast.stmt:
     """`x = x + y` is `x += y`."""
-    if isinstance(value, ast.BinOp):
+    if isinstance(value, ast.BinOp) and isinstance(target, (ast.Name, ast.Attribute, ast.Subscript)):
         sides = [(value.left, value.right), (value.right, value.left)]
         for own, other in sides if isinstance(value.op, SYMMETRIC) else sides[:1]:
             if ast.unparse(own) == ast.unparse(target):
-                return ast.AugAssign(target, value.op, other)  # type: ignore[arg-type]
+                return ast.AugAssign(target, value.op, other)
     return ast.Assign([target], value)

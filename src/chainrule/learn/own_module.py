@@ -68,8 +68,10 @@ def gradient_of(graph: Graph) -> list[float]:
     for place in reversed(range(len(grads))):
         rule, below = graph.rules[place], graph.operands[place]
         numbers = graph.numbers[place], *[graph.numbers[operand] for operand in below]
+        partials = rule.partials if isinstance(rule, ops.Op) else ()
         for k in graph.taken[place]:
-            grads[below[k]] += grads[place] * rule.partials[k](*numbers)  # type: ignore[union-attr,misc]
+            if partial := partials[k]:
+                grads[below[k]] += grads[place] * partial(*numbers)
         if rule == "parameter":
             gradient[graph.places[place]] = grads[place]
     return gradient

@@ -70,7 +70,10 @@ class Graph:
         leads = [rule == "parameter" for rule in self.rules]
         taken: list[tuple[int, ...]] = []
         for place, (rule, operands) in enumerate(zip(self.rules, self.operands, strict=True)):
-            some = tuple([k for k, o in enumerate(operands) if leads[o] and rule.partials[k]])  # type: ignore[union-attr]
+            partials = rule.partials if isinstance(rule, ops.Op) else ()
+            some = tuple(
+                [k for k, (o, partial) in enumerate(zip(operands, partials, strict=True)) if leads[o] and partial]
+            )
             leads[place] = leads[place] or bool(some)
             taken.append(some)
         reached = set(self.results)
@@ -253,8 +256,9 @@ class Replay:
         for place, operands in enumerate(self.graph.operands):
             for operand in operands:
                 uses[operand] += 1
-            if taken := self.taken[place]:
-                for hole in self.templates.backward(self.kinds[place], taken).reads:  # type: ignore[arg-type]
+            taken, kind = self.taken[place], self.kinds[place]
+            if taken and kind:
+                for hole in self.templates.backward(kind, taken).reads:
                     uses[operands[hole] if hole < len(operands) else place] += 2
         for place in self.graph.results:
             uses[place] += 2

@@ -126,4 +126,4 @@ class Writer:
 
 def filled(template: Template, fills: Sequence[bytes]) -> bytes:
     """The instructions, with `fills[k]` in hole k."""
-    return b"".join([part if part.__class__ is bytes else fills[part] for part in template])  # type: ignore[index]
+    return b"".join([part if isinstance(part, bytes) else fills[part] for part in template])
