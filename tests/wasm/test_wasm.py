@@ -347,6 +347,13 @@ class TestRefusals:
             with pytest.raises(ValueError, match="`inputs` and `wrt` must be leaves"):
                 to_wasm(inner + 1.0, **named)
 
+    def test_a_graph_that_followed_from_a_number(self):
+        x = Value(2.0)
+        result = x * x if x > 1 else x
+        with pytest.raises(ValueError, match=r"was read .* would be frozen"):
+            to_wasm(result, inputs=[x])
+        assert to_wasm(result, inputs=[x], allow_frozen_branches=True).inputs == 1
+
     def test_what_is_no_value(self):
         with pytest.raises(TypeError, match="`results` is empty"):
             to_wasm()

@@ -10,7 +10,6 @@ steps; `function` is what users call.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
@@ -31,6 +30,7 @@ from chainrule.compiler.trace.graph import Graph, graph_of, that_may_freeze
 from chainrule.compiler.trace.symbols import TracingError, refuse_numbers
 from chainrule.core.bulk import refrozen, takes_gradient
 from chainrule.core.display import shown
+from chainrule.core.frozen_branches import check_numbers_were_not_read
 from chainrule.core.value import Value
 from chainrule.nn import Module
 from chainrule.optim import Optimizer
@@ -72,7 +72,7 @@ class Program:
         self._latest = latest = _Compiled(target, *self._given)
         self._by_flags = {latest.took_gradient: latest}
         if not allow_frozen_branches:
-            _check_numbers_were_not_read(latest.graph, self._given[0] or ())
+            check_numbers_were_not_read(latest.graph.nodes, [target], self._given[0] or ())
 
     @property
     def _present(self) -> _Compiled:
@@ -320,36 +320,6 @@ def _code(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: str, 
         except IrregularityError as error:
             reason = error.why(dtype)
     return StrictCode(graph, gradient, reason)
-
-
-def _check_numbers_were_not_read(graph: Graph, wrt: Iterable[Value]) -> None:
-    """Refuse a graph that might have been different if its leaves, or those in `wrt`, had other numbers."""
-    target = graph.nodes[-1]
-    made = [node for node in graph.nodes if node._operands]  # oldest first
-    serials = [node._serial for node in made]
-    for node in made:
-        if node._follows_read:
-            _refuse(next((x for x in node._operands if x._read), "a Value"), _made(node) + " of it")
-    for leaf in {node: None for node in (*graph.nodes, *wrt) if not node._operands}:
-        for first, end in leaf._read_during:
-            place = bisect_left(serials, end) - 1
-            if place >= 0 and serials[place] >= first:
-                _refuse(leaf, _made(made[place]))
-    if target._compared:
-        _refuse(target, "it was given here, and perhaps chosen among others")
-
-
-def _made(node: Value) -> str:
-    return f"{node!r} (`_op` {node._op!r}) was made"
-
-
-def _refuse(read: object, before: str) -> NoReturn:
-    raise ValueError(
-        f"the number of {read} was read (by `.data`, a comparison, max, sorted, detach or no_grad()) before "
-        f"{before}, and a branch or a constant that followed from that number would be frozen: use "
-        "chainrule.where, maximum, minimum or softmax, compile the function itself, or say "
-        "allow_frozen_branches=True if nothing in the graph depends on the number"
-    )
 
 
 def _leaves(wrt: Iterable[Any]) -> list[Value]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from chainrule.core.arguments import whole_number
+from chainrule.core.frozen_branches import check_numbers_were_not_read
 from chainrule.core.graph import is_hand_written, lay_flat
 from chainrule.core.value import Value
 from chainrule.optim import Optimizer
@@ -25,11 +26,13 @@ def to_wasm(
     wrt: Iterable[Value] | None = None,
     optimizer: Optimizer | None = None,
     steps: int = 1,
+    allow_frozen_branches: bool = False,
 ) -> WasmProgram:
     """The graph of one example as a module. `inputs` are the leaves that differ from example to example.
 
     Gradients are with respect to `wrt`, or else to the optimizer's parameters, or else to all other leaves. With an
-    `optimizer` the module takes steps too, and has the learning rates of the next `steps` ones.
+    `optimizer` the module takes steps too, and has the learning rates of the next `steps` ones. The graph is refused if
+    code that made it read numbers, unless you say `allow_frozen_branches=True`.
 
     >>> w, x = Value(3.0), Value(2.0)
     >>> to_wasm(w * x + 1.0, inputs=[x])
@@ -38,6 +41,8 @@ def to_wasm(
     chosen = [*wrt] if wrt is not None else [*optimizer.parameters] if optimizer else None
     inputs = [*inputs]
     _check(results, [*inputs, *(chosen or ())])
+    if not allow_frozen_branches:
+        check_numbers_were_not_read(lay_flat(*results)[0], results, [*inputs, *(chosen or ())])
     graph = _graph_of(results, inputs, chosen)
     if optimizer and wrt is not None and [*map(id, chosen or ())] != [*map(id, optimizer.parameters)]:
         raise ValueError("`wrt` must be the optimizer's parameters, in their order: leave it out")
