@@ -58,7 +58,7 @@ def test_answers_are_graded(run, folder):
     assert (code, err) == (1, "")
     assert (report["file"], report["passed"]) == ("a.py", False)
     add, mul, exp = report["results"]
-    assert (add["lesson"], add["exercise"], add["title"], add["passed"]) == ("03-closures", "add", "Addition", True)
+    assert (add["lesson"], add["exercise"], add["title"], add["passed"]) == ("04-closures", "add", "Addition", True)
     assert mul["message"] == EXERCISES["mul"].wrong[0].message
     assert [row["got"] for row in mul["rows"] if not row["right"]] == ["3", "-3", "-3", "0.75", "0"]
     assert (exp["error"]["kind"], exp["error"]["line"]) == ("NameError", 13)
@@ -79,10 +79,10 @@ def test_an_error_has_one_line_number(run, folder):
 
 def test_a_file_with_one_answer(run, folder):
     (folder / "a.py").write_text(EXERCISES["add"].solution)
-    code, out, _ = run("grade", "a.py", "--exercise", "add", "--lesson", "03-closures")
+    code, out, _ = run("grade", "a.py", "--exercise", "add", "--lesson", "04-closures")
     assert (code, json.loads(out)["passed"]) == (0, True)
     (folder / "b.py").write_text(EXERCISES["backward"].solution)
-    code, out, _ = run("grade", "b.py", "--lesson", "04-backward")  # it has one exercise
+    code, out, _ = run("grade", "b.py", "--lesson", "05-backward")  # it has one exercise
     assert (code, json.loads(out)["results"][0]["exercise"]) == (0, "backward")
 
 
@@ -127,7 +127,7 @@ BAD = {
     "no exercise": (["a.py"], "a.py: it does not say which exercise it answers"),
     "an unknown exercise": (["a.py", "--exercise", "nope"], "there is no exercise 'nope'; the course has slope,"),
     "an unknown lesson": (["a.py", "--lesson", "nope"], "`--lesson` is 'nope', which is not in the course"),
-    "a lesson of several": (["a.py", "--lesson", "03-closures"], "does not say which exercise"),
+    "a lesson of several": (["a.py", "--lesson", "04-closures"], "does not say which exercise"),
     "another lesson": (["a.py", "--lesson", "01-derivative", "--exercise", "add"], "not in lesson 01-derivative"),
     "both": (["marked.py", "--exercise", "add"], "line 2 says `# exercise: add`, and `--exercise` says add"),
     "twice": (["twice.py"], "twice.py: line 3 is a second answer to 'add'"),

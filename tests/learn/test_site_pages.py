@@ -270,7 +270,7 @@ def test_the_site_can_be_hosted_under_any_path(serve, open_page, tmp_path):
     page = open_page(reduced_motion="reduce")
     missing = []
     page.on("response", lambda answer: answer.status >= 400 and missing.append(answer.url))
-    page.goto(f"{serve(tmp_path)}/some/path/#/03-closures")
+    page.goto(f"{serve(tmp_path)}/some/path/#/04-closures")
     wait_for_python(page)
     page.locator(".stepper-block .cr-graph").first.wait_for()
     for place in ("", "12-tensors", "built", "about"):
@@ -285,24 +285,24 @@ def test_the_site_can_be_hosted_under_any_path(serve, open_page, tmp_path):
 
 
 def test_back_returns_to_the_same_place(page, site):
-    go(page, site, "04-backward")
+    go(page, site, "05-backward")
     page.locator(".stepper-block .cr-graph").first.wait_for()
     page.evaluate("scrollTo(0, 1500)")
     page.wait_for_timeout(400)
     page.locator(".ways .after").evaluate("link => link.click()")
-    page.get_by_role("heading", name="The worked expression").wait_for()
+    page.get_by_role("heading", name="The diamond").wait_for()
     assert page.evaluate("scrollY") == 0
     page.go_back()
     page.locator("[data-exercise=backward]").wait_for()
     until(page, "Math.abs(scrollY - 1500) < 60")
     page.go_forward()
-    page.get_by_role("heading", name="The worked expression").wait_for()
+    page.get_by_role("heading", name="The diamond").wait_for()
     until(page, "scrollY === 0")
 
 
 def test_the_skip_link_survives_a_reload(own_page, site):
     page = own_page()
-    go(page, site, "04-backward")
+    go(page, site, "05-backward")
     page.evaluate("document.activeElement.blur()")
     page.locator(".skip").focus()
     page.keyboard.press("Enter")
@@ -340,7 +340,7 @@ def test_two_tabs_do_not_write_over_each_other_unseen(own_page, site):
     other.close()
 
 
-@pytest.mark.parametrize("place", ["", "03-closures", "05-worked-expression", "06-diamond"])
+@pytest.mark.parametrize("place", ["", "04-closures", "03-worked-expression", "06-diamond"])
 def test_graphs_fit_on_a_phone(shared, site, place):
     page, _ = shared
     page.set_viewport_size({"width": 390, "height": 844})

@@ -48,7 +48,7 @@ def learn(lessons: str | None, port: int, no_browser: bool) -> None:
 @click.command()
 @click.argument("submission", metavar="SUBMISSION")
 @click.option("--exercise", default="", metavar="NAME", help="What the file answers, if it has no `# exercise: NAME`.")
-@click.option("--lesson", default="", metavar="ID", help="The lesson the exercise must be in, such as 03-closures.")
+@click.option("--lesson", default="", metavar="ID", help="The lesson the exercise must be in, such as 04-closures.")
 @click.option("--lessons", "folder", metavar="DIR", help="Your own lessons, in place of chainrule's course.")
 @option("--seconds", 10.0, "Time for each answer.", click.FloatRange(0.0, 3600.0, min_open=True))
 @option("--memory", 512, "Memory for each answer.", click.IntRange(64, 1_000_000), "MB")
