@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 import random
+import re
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from functools import partial
@@ -209,7 +210,23 @@ def _(names: Names) -> None:
     near(start.grad, 1.01**100)
 
 
-# Lessons 5 and 6.
+# Lessons 3 and 6.
+
+
+@oracle("by-hand")
+def _(names: Names) -> None:
+    for numbers in zip(NUMBERS, NUMBERS[1:], NUMBERS[2:], NUMBERS[3:], strict=False):
+        a, b, c, f = (names["Value"](number) for number in numbers)
+        e = a * b
+        d = e + c
+        L = d * f
+        data = [node.data for node in (a, b, c, f, e, d, L)]
+        for node in (e, d, L):
+            node._backward = lambda: None
+        names["by_hand"](a, b, c, f, e, d, L)
+        near([node.grad for node in (L, d, e, c)], [1.0, f.data, f.data, f.data])
+        near([node.grad for node in (f, a, b)], [d.data, b.data * f.data, a.data * f.data])
+        demand(data == [node.data for node in (a, b, c, f, e, d, L)])
 
 
 @oracle("uphill")
@@ -231,6 +248,48 @@ def _(names: Names) -> None:
     near([node.grad for node in (a, b, c, d)], [15, 6, 3, 1])
     demand(d._prev == {b, c})
     demand(a in b._prev and a in c._prev)
+
+
+@oracle("trace")
+def _(names: Names) -> None:
+    Value, trace = names["Value"], names["trace"]
+    rng = random.Random(4)
+    for _ in range(20):
+        nodes = [Value(rng.choice(NUMBERS)) for _ in range(3)]
+        for _ in range(12):
+            left, right = rng.choice(nodes), rng.choice(nodes)
+            nodes.append(left + right if rng.random() < 0.5 else left * right)
+        below, waiting = {nodes[-1]}, [nodes[-1]]
+        while waiting:
+            new = [child for child in waiting.pop()._prev if child not in below]
+            below.update(new)
+            waiting += new
+        found, edges = trace(nodes[-1])
+        demand(set(found) == below and len(found) == len(below))
+        arrows = {(child, node) for node in below for child in node._prev}
+        demand(set(map(tuple, edges)) == arrows and len(edges) == len(arrows))
+
+
+@oracle("draw")
+def _(names: Names) -> None:
+    Value = names["Value"]
+    p, q = Value(-1.23456, label="p"), Value(0.0, label="q")
+    square = p * p
+    r = square + q * 1
+    square.label, r.label = "square", "result"
+    r.backward()
+    text = names["draw"](r)
+    demand(text.strip().startswith("digraph") and text.strip().endswith("}"))
+    boxes = dict(re.findall(r'^[ \t]*"?(\w+)"?[ \t]*\[.*?label *= *"([^"]*)"', text, re.MULTILINE))
+    demand(len(boxes) == 6)
+    keys = {}
+    for node in (p, q, square, r):
+        (keys[node.label],) = (key for key, label in boxes.items() if re.search(rf"\b{node.label}\b", label))
+        words = (f"{node.data:.4f}", f"{node.grad:.4f}", node._op)
+        demand(all(word in boxes[keys[node.label]] for word in words))
+    arrows = sorted(re.findall(r'(\w+)"?[ \t]*->[ \t]*"?(\w+)', text))
+    wanted = {(keys["p"], keys["square"]), (keys["square"], keys["result"])}
+    demand(len(arrows) == 5 and wanted <= set(arrows) and {key for arrow in arrows for key in arrow} == set(boxes))
 
 
 # Lessons 7 and 8.
@@ -435,6 +494,31 @@ def _(names: Names) -> None:
 
 
 # Lessons 11 and 12.
+
+
+@oracle("plain-output")
+def _(names: Names) -> None:
+    rng = random.Random(3)
+    for nin, nouts in ((1, [1]), (2, [3, 1]), (3, [2, 4, 2])):
+        model = names["regressor"](nin, nouts)
+        _set(model.parameters(), rng)
+        x = [rng.uniform(-3, 3) for _ in range(nin)]
+        said: list[Any] = x
+        for depth, layer in enumerate(model.layers):
+            sums = [sum((w.data * s for w, s in zip(n.w, said, strict=True)), n.b.data) for n in layer.neurons]
+            said = sums if depth == len(nouts) - 1 else [math.tanh(total) for total in sums]
+        demand([len(layer.neurons) for layer in model.layers] == nouts)
+        answer = model(x)
+        answer = answer if isinstance(answer, list) else [answer]
+        near([o.data for o in answer], said)
+        count = sum((a + 1) * b for a, b in zip([nin, *nouts], nouts, strict=False))
+        demand(len(set(map(id, model.parameters()))) == len(model.parameters()) == count)
+        answer[0].backward()
+        near(model.layers[-1].neurons[0].b.grad, 1.0)
+    neuron = names["Plain"](2)
+    neuron.w[0].data, neuron.w[1].data, neuron.b.data = 2.0, -1.0, 0.5
+    near(neuron([3.0, names["Value"](-4.0)]).data, 10.5)
+    demand(isinstance(neuron, names["Neuron"]))
 
 
 @oracle("vanishing")
