@@ -89,16 +89,16 @@ def test_compiled_for_any_name_it_is_the_same():
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "size"), [("compiled", 1), ("batched", 3)])
 def test_training_goes_the_same_way(mode, size):
-    names = microgpt.read_names(microgpt.NAMES)
-    batches = microgpt.in_batches(names, size, 20, random.Random(0))
+    names = [name for name in microgpt.read_names(microgpt.NAMES) if len(name) < microgpt.SIZES[0]]  # one program
+    batches = microgpt.in_batches(names, size, 12, random.Random(0))
     gpts, curves = [a_gpt(), a_gpt()], []
     for kind, gpt in zip(("eager", mode), gpts, strict=True):
-        trainer = microgpt.TRAINERS[kind](gpt, 20)
+        trainer = microgpt.TRAINERS[kind](gpt, 12)
         curves.append(trainer.train(batches[:1]) + trainer.train(batches[1:]))
     assert curves[1][0] == pytest.approx(curves[0][0], abs=1e-12)
     np.testing.assert_allclose(curves[1], curves[0], rtol=0, atol=1e-6)
     np.testing.assert_allclose(*map(numbers, gpts), rtol=0, atol=1e-6)
-    assert np.mean(curves[0][-5:]) < np.mean(curves[0][:5])
+    assert np.mean(curves[0][-4:]) < np.mean(curves[0][:4])
 
 
 @pytest.mark.slow

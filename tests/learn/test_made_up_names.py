@@ -39,6 +39,23 @@ def trained():
     return json.loads(run_in_pyodide(PROGRAM + textwrap.dedent(code)))
 
 
+@pytest.fixture(scope="module")
+def lent():
+    code = """
+    broken = {
+        "numbers": {"softmax": "def softmax(scores):\\n    return [s.data for s in scores]"},
+        "one name": {
+            "surprise": "def surprise(scores, target):\\n"
+            "    return -sum(t.data * p.log() for t, p in zip(target, softmax(scores)))"
+        },
+    }
+    json.dumps({
+        name: MadeUpNames({"program": program | {"own": solutions | part}}).work() for name, part in broken.items()
+    })
+    """
+    return json.loads(run_in_pyodide(PROGRAM + textwrap.dedent(code)))
+
+
 def test_it_learns(trained):
     before, after, _, work = trained
     assert before["losses"] == []
@@ -68,27 +85,14 @@ def test_with_a_rate_of_zero_nothing_moves(trained):
     assert later["looks"] == after["looks"]
 
 
-def test_what_fails_is_lent():
+def test_what_fails_is_lent(lent):
     """A part that passed its check, or was never checked, and with which the whole does not work."""
-    code = """
-    broken = {**solutions, "softmax": "def softmax(scores):\\n    return [s.data for s in scores]"}
-    demonstration = MadeUpNames({"program": program | {"own": broken}})
-    json.dumps(demonstration.work())
-    """
-    work = json.loads(run_in_pyodide(PROGRAM + textwrap.dedent(code)))
-    assert work["failing"] == work["lent"] == ["softmax"]
+    assert lent["numbers"]["failing"] == lent["numbers"]["lent"] == ["softmax"]
 
 
-def test_what_is_true_of_one_name_only_is_lent():
+def test_what_is_true_of_one_name_only_is_lent(lent):
     """A part that reads numbers of the first name would put them into the graph of all."""
-    surprise = (
-        "def surprise(scores, target):\\n    return -sum(t.data * p.log() for t, p in zip(target, softmax(scores)))"
-    )
-    code = f"""
-    demonstration = MadeUpNames({{"program": program | {{"own": solutions | {{"surprise": "{surprise}"}}}}}})
-    json.dumps(demonstration.work())
-    """
-    assert json.loads(run_in_pyodide(PROGRAM + textwrap.dedent(code)))["failing"] == ["surprise"]
+    assert lent["one name"]["failing"] == ["surprise"]
 
 
 def test_an_example_asks_for_each_letter():
