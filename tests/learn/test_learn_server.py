@@ -487,13 +487,17 @@ def test_the_most_silent_connection_makes_room(site):
 
 
 def test_a_connection_waits_while_all_others_are_busy(site, monkeypatch):
+    hears, heard_of = module.Handler._hears_something, []
+    monkeypatch.setattr(
+        module.Handler, "_hears_something", lambda handler: hears(handler) and not heard_of.append(handler)
+    )
     server = make_server()
     server.most_connections, server.pause = 2, 0.01
     with running(server) as port, ExitStack() as stack:
         busy = [stack.enter_context(connected(port)) for _ in range(2)]
         for connection in busy:
             connection.sendall(b"GET")
-        wait_until(lambda: server.connections == 2 and not server.silent)
+        wait_until(lambda: len(heard_of) == 2)  # a thread that has only begun is silent for a moment
         waiting = stack.enter_context(connected(port))
         waiting.sendall(request("/main.js"))
         waiting.settimeout(0.2)
