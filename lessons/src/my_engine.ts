@@ -3,7 +3,7 @@
 import type { Course, Exercise } from "./course";
 import { html } from "./elements";
 import MAIN from "./moons_main.py";
-import { type Lent, type Source, fill, ownCodes, ownProgram } from "./own_code";
+import { type Lent, type Source, fill, ownCodes, ownProgram, slotsOf, solutions } from "./own_code";
 import { python } from "./python";
 
 export const FILE = "my_engine.py";
@@ -29,7 +29,7 @@ export async function myEngine(course: Course): Promise<Engine | null> {
   };
   const body = fill(program.template, "", { ...program.lent, ...own }, remark);
   const head = `"""${headline(lent.size)}\n\nIt needs nothing but Python: \`python ${FILE}\` trains a network on two moons.\n"""\n\n`;
-  const parts: Source[] = [body, ...tools(course, own), { text: MAIN.trim(), places: {} }];
+  const parts: Source[] = [body, ...tools(course, own), ...gpt(course, own, remark), { text: MAIN.trim(), places: {} }];
   const lines: number[] = [];
   let text = head;
   for (const part of parts) {
@@ -44,11 +44,20 @@ function headline(lent: number): string {
   return `An engine, a network and a training loop, ${lent ? "as I am writing them" : "as I wrote them"} in chainrule's course.`;
 }
 
-/** Functions that the learner wrote beside the program, such as the gradient check. */
+/** Functions and classes that the learner wrote beside the program, such as the gradient check. */
 function tools(course: Course, own: Record<string, string>): Source[] {
   const exercises = course.lessons.flatMap(({ blocks }) => blocks.filter((block): block is Exercise => block.type === "exercise"));
-  const functions = exercises.filter(({ name, solution }) => name in own && /^def (?!_)/.test(solution) && !course.templates?.Training.includes(`# --- code of ${name} ---`));
-  return functions.map(({ name }) => fill(`# --- code of ${name} ---`, "", own));
+  const elsewhere = [...slotsOf(course.templates?.Training), ...slotsOf(course.templates?.GPT)];
+  const written = exercises.filter(({ name, solution }) => name in own && /^(def (?!_)|class )/.test(solution) && !elsewhere.includes(name));
+  return written.map(({ name }) => fill(`# --- code of ${name} ---`, "", own));
+}
+
+/** The GPT of the last lesson, once a part of it is the learner's. The `Value` that it is made of is there already. */
+function gpt(course: Course, own: Record<string, string>, remark: (name: string) => string): Source[] {
+  const { Value: engine = "", GPT: template = "" } = course.templates ?? {};
+  const rest = template.slice(template.indexOf(engine) + engine.length).trim();
+  const parts = slotsOf(rest);
+  return parts.some((name) => name in own) ? [fill(rest, "", { ...solutions(course), ...own }, remark)] : [];
 }
 
 /** Parts that passed, but with which the program fails. It takes Python to find them: without it, none are known. */

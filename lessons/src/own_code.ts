@@ -102,7 +102,7 @@ function dedent(lines: string[]): string[] {
 }
 
 /** All solutions of the course, by exercise name. */
-function solutions(course: Course): Record<string, string> {
+export function solutions(course: Course): Record<string, string> {
   const exercises = course.lessons.flatMap((lesson) => lesson.blocks.filter((block) => block.type === "exercise"));
   return Object.fromEntries(exercises.map(({ name, solution }) => [name, solution]));
 }

@@ -5,8 +5,10 @@ import textwrap
 
 import pytest
 
-from chainrule.learn.made_up_names import BLOCK, SIGNS, TOKENS, example, read_names
+from chainrule.learn import made_up_names
+from chainrule.learn.made_up_names import BLOCK, SIGNS, TOKENS, MadeUpNames, example, read_names
 from chainrule.learn.names import NAMES
+from learner import COURSE, OWN, OWN_GPT, SOLUTIONS
 from pyodide_host import run_in_pyodide
 
 PROGRAM = """
@@ -93,6 +95,39 @@ def test_what_fails_is_lent(lent):
 def test_what_is_true_of_one_name_only_is_lent(lent):
     """A part that reads numbers of the first name would put them into the graph of all."""
     assert lent["one name"]["failing"] == ["surprise"]
+
+
+BY_LIST = """
+def backward(self):
+    nodes = []
+    def visit(node):
+        if node not in nodes:
+            for child in node._prev:
+                visit(child)
+            nodes.append(node)
+    visit(self)
+    self.grad = 1.0
+    for node in reversed(nodes):
+        node._backward()
+"""
+
+
+@pytest.mark.parametrize(("backward", "patience", "measured"), [(None, 1e9, True), (BY_LIST, 1.0, False)])
+def test_a_backward_that_takes_quadratic_time_is_not_waited_for(monkeypatch, backward, patience, measured):
+    class Idle:
+        def __init__(self, program):
+            assert program.binary
+
+        def load(self, examples):
+            assert len(examples) > 100
+
+    monkeypatch.setattr(made_up_names, "PATIENCE", patience)
+    own = OWN | OWN_GPT | ({"backward": backward} if backward else {})
+    program = {"template": COURSE.templates["GPT"], "own": own, "lent": SOLUTIONS, "engine": "own"}
+    demonstration = MadeUpNames({"program": program}, Idle)
+    assert demonstration.program.lent == ()
+    assert demonstration.facts["atMost"] is not measured
+    assert 0.0 < demonstration.facts["python"] < 100.0
 
 
 def test_an_example_asks_for_each_letter():

@@ -5,7 +5,6 @@ The slips are a sample; `make mutants` grades all of them, and prints them in gr
 
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -14,20 +13,13 @@ from chainrule.learn.grading import grade
 from chainrule.learn.lesson_files import load_course
 from chainrule.learn.matching import Signs, parse
 from lesson_oracles import ORACLES, is_right
+from lesson_texts import answers
 from mutants import difference, graded, mutants, time_limit
 
 COURSE: Course = load_course()
 EXERCISES: dict[str, Exercise] = COURSE.exercises
 MOST = 45  # slips of one exercise
 INTERNAL = r"chainrule[./](?!Value)|site-packages|<check>|0x[0-9a-f]{6}|CheckNames|__missing__|Traceback|\.py\b"
-
-
-def answers(file):
-    """(exercise, code) of every block of Python in a Markdown file with an exercise's name as heading."""
-    text = (Path(__file__).parent / file).read_text()
-    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        for code in re.findall(r"```python\n(.*?)\n```", part, re.DOTALL):
-            yield part.split("\n")[0], code
 
 
 RIGHT, SUBTLE = list(answers("right_answers.md")), list(answers("subtle_answers.md"))

@@ -14,7 +14,7 @@ import pytest
 
 from chainrule.learn.course import Quiz
 from chainrule.learn.server import site_folder
-from learner import COURSE, OWN
+from learner import COURSE, OWN, OWN_GPT
 from lesson_pages import (
     PATIENCE,
     check,
@@ -63,6 +63,24 @@ def test_what_a_learner_wrote_in_a_style_of_their_own_runs_elsewhere(page, site,
     losses = losses_of(file)
     assert len(losses) == 10
     assert losses[-1] < 0.2 * losses[0]
+
+
+def test_the_file_has_the_gpt_once_a_part_of_it_is_written(page, site, tmp_path):
+    have_passed(page, OWN | {"plain-output": COURSE.exercises["plain-output"].solution})
+    go(page, site, "about")
+    take = page.locator(".sidebar").get_by_role("button", name="Download my_engine.py")
+    text = downloaded(page, take.click, tmp_path).read_text()
+    assert "class GPT" not in text
+    assert text.count("class Plain(Neuron)") == text.count("def regressor") == 1
+    have_passed(page, OWN | {name: OWN_GPT[name] for name in ("softmax", "embed")})
+    go(page, site, "about")
+    file = downloaded(page, take.click, tmp_path)
+    names = {"__name__": "somebody_s"}
+    exec(file.read_text(), names)
+    assert file.read_text().count("# Lent by the course until you write it, in lesson 14.") == len(OWN_GPT) - 2
+    scores, looks = names["GPT"](tokens=3, width=2, block=4)([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    assert [len(row) for row in scores] == [3, 3]
+    assert [len(row) for row in looks] == [1, 2]
 
 
 def test_what_is_not_written_yet_is_lent_and_marked(page, site, tmp_path):

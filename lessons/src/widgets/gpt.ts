@@ -15,6 +15,7 @@ interface State {
   of: number;
   speed: number | null; // names a second
   python: number; // the same, by the learner's class alone
+  atMost: boolean; // it would take too long to find out
   nodes: number;
   parameters: number;
   bytes: number;
@@ -110,9 +111,9 @@ function count(number: number): string {
   return Math.round(number).toLocaleString("en");
 }
 
-function spellSpeed({ speed, python, nodes, parameters, bytes, building }: State): string {
+function spellSpeed({ speed, python, atMost, nodes, parameters, bytes, building }: State): string {
   const made = `${count(nodes)} nodes and ${count(parameters)} parameters, ${count(bytes / 1000)} kB of WebAssembly, written in ${building.toFixed(1)} s.`;
   if (speed === null) return made;
-  const slow = python < 10 ? python.toFixed(1) : count(python);
+  const slow = `${atMost ? "at most " : ""}${python < 10 ? python.toPrecision(2) : count(python)}`;
   return `${count(speed)} names a second; your class alone, in Python, learns ${slow}. ${made}`;
 }

@@ -6,6 +6,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from math import exp, isclose
 from typing import Any
 
@@ -21,6 +22,7 @@ from chainrule.wasm.browser import Instance
 SIGNS = ".abcdefghijklmnopqrstuvwxyz"  # tokens; the dot is where a name begins and ends
 TOKENS, WIDTH, BLOCK = len(SIGNS), 12, 8  # positions of a name, its dot included
 OTHER = "zoe"  # a name to compare with
+PATIENCE = 8.0  # seconds that a learner's `backward` may take for one name
 FEWEST = 20  # names to learn from
 SIZE, TURNS = 4, 25  # names in a step, steps in a moment
 RATE, TEMPERATURE, SAMPLES = 0.3, 0.7, 12
@@ -62,6 +64,13 @@ def example(name: str) -> tuple[list[list[float]], list[list[float]]]:
     return one_hot([0, *letters]), one_hot([*letters, 0], 1.0 / (len(letters) + 1))
 
 
+Rows = Sequence[Sequence[float]]
+SMALL: tuple[Rows, Rows] = (  # a name of three letters out of six, asked and answered
+    [[1.0, 0, 0, 0, 0, 0], [0, 0, 1.0, 0, 0, 0], [0, 0, 0, 0, 0, 1.0], [0, 1.0, 0, 0, 0, 0]],
+    [[0, 0, 0.25, 0, 0, 0], [0, 0, 0, 0, 0, 0.25], [0, 0.25, 0, 0, 0, 0], [0.25, 0, 0, 0, 0, 0]],
+)
+
+
 def flat(rows: Iterable[Iterable[Any]]) -> list[Any]:
     """All numbers of a matrix."""
     return [number for row in rows for number in row]
@@ -70,33 +79,41 @@ def flat(rows: Iterable[Iterable[Any]]) -> list[Any]:
 class Recorded:
     """The graph of one name, as the learner's program builds it."""
 
-    def __init__(self, program: Program, name: str, seed: int) -> None:
-        names, (asked, answers) = program.names, example(name)
-        make, self.surprise = names["Value"], names["surprise"]
+    def __init__(self, program: Program, asked: Rows, answers: Rows, width: int = WIDTH, seed: int = 1) -> None:
+        make, self.surprise = program.names["Value"], program.names["surprise"]
         random.seed(seed)
         started = time.perf_counter()
-        self.model = names["GPT"](TOKENS, WIDTH, BLOCK)
+        self.model = program.names["GPT"](len(asked[0]), width, len(asked))
         self.asked, self.answers = ([[make(x) for x in row] for row in rows] for rows in (asked, answers))
-        self.scores, self.looks = self.model(self.asked)
-        self.loss = sum(names["surprise"](s, t) for s, t in zip(self.scores, self.answers, strict=True))
-        self.loss.backward()
-        self.seconds = time.perf_counter() - started
+        self.scores, self.looks, self.loss = self._said(self.asked, self.answers)
+        self.forward_seconds = time.perf_counter() - started
         self.parameters = self.model.parameters()
         self.graph = graph_of([self.loss], [*flat(self.asked), *flat(self.answers)], self.parameters)
 
-    def check(self) -> None:
-        """Raises an exception unless the learner's gradients are those of the graph, and each look adds up to 1."""
+    def _said(self, asked: list[list[Any]], answers: list[list[Any]]) -> tuple[Any, Any, Any]:
+        scores, looks = self.model(asked)
+        return scores, looks, sum(self.surprise(s, t) for s, t in zip(scores, answers, strict=True))
+
+    def backward_seconds(self) -> float:
+        """Run the learner's `backward`; how long it took."""
+        started = time.perf_counter()
+        self.loss.backward()
+        return time.perf_counter() - started
+
+    def check_gradient(self) -> None:
+        """Raises an exception unless the gradients that `backward` left are those of the graph."""
         for parameter, slope in zip(self.parameters, gradient_of(self.graph), strict=True):
             if not isclose(parameter.grad, slope, rel_tol=1e-6, abs_tol=1e-9):
                 raise ValueError(f"a gradient is {parameter.grad:g} and should be {slope:g}")
-        asked, answers = example(OTHER)
-        make, inputs = type(self.parameters[0]), [*flat(asked), *flat(answers)]
-        scores, _ = self.model([[make(x) for x in row] for row in asked])
-        pairs = zip(scores, [[make(x) for x in row] for row in answers], strict=True)
-        loss = sum(self.surprise(s, t) for s, t in pairs)
-        if not isclose(float(loss.data), value_at(self.graph, inputs), rel_tol=1e-6):
+
+    def check_loss(self, asked: Rows, answers: Rows) -> None:
+        """Raises an exception unless the graph computes the loss of another name too, and each look adds up to 1."""
+        make = type(self.parameters[0])
+        given = [[[make(x) for x in row] for row in rows] for rows in (asked, answers)]
+        *_, loss = self._said(*given)
+        if not isclose(float(loss.data), value_at(self.graph, [*flat(asked), *flat(answers)]), rel_tol=1e-6):
             raise ValueError("the graph of one name does not compute the loss of another")
-        if [len(shares) for shares in self.looks] != list(range(1, BLOCK + 1)):
+        if [len(shares) for shares in self.looks] != list(range(1, len(asked) + 1)):
             raise ValueError("attention does not return a share for each key")
 
     def trainer(self, rate: float) -> WasmProgram:
@@ -110,6 +127,24 @@ class Recorded:
         return WasmProgram(graph_of(results, flat(self.asked), self.parameters))
 
 
+@dataclass(frozen=True)
+class Alone:
+    """How long the learner's class takes for one name by itself; at least so long, if it would take very long."""
+
+    seconds: float
+    is_measured: bool
+
+    @classmethod
+    def of(cls, small: Recorded, backward: float, whole: Recorded) -> Alone:
+        """From a `backward` on a small graph. One that looks nodes up in a list takes quadratic time."""
+        growth = len(whole.graph.rules) / len(small.graph.rules)
+        if backward * growth**2 > PATIENCE:
+            return cls(whole.forward_seconds + backward * growth, False)
+        seconds = whole.forward_seconds + whole.backward_seconds()
+        whole.check_gradient()
+        return cls(seconds, True)
+
+
 class MadeUpNames:
     """Names that the learner's GPT makes up, while it learns from others."""
 
@@ -117,11 +152,17 @@ class MadeUpNames:
         seed, self.names = int(settings.get("seed", 1)), read_names(settings.get("text") or NAMES)
         self.rate, self.word = float(settings.get("lr", RATE)), "emma"
         recorded: Recorded
+        alone: Alone
 
         def attempt(program: Program) -> None:
-            nonlocal recorded
-            recorded = Recorded(program, self.names[0], seed)
-            recorded.check()
+            nonlocal recorded, alone
+            small = Recorded(program, *SMALL, width=WIDTH // 2, seed=seed)
+            backward = small.backward_seconds()
+            small.check_gradient()
+            small.check_loss(*(rows[::-1] for rows in SMALL))
+            recorded = Recorded(program, *example(self.names[0]), seed=seed)
+            recorded.check_loss(*example(OTHER))
+            alone = Alone.of(small, backward, recorded)
 
         self.program = assemble(settings["program"], (), attempt)
         started = time.perf_counter()
@@ -131,7 +172,8 @@ class MadeUpNames:
         self.facts = {
             "of": len(self.names),
             "parameters": len(recorded.parameters),
-            "python": 1.0 / recorded.seconds,
+            "python": 1.0 / alone.seconds,
+            "atMost": not alone.is_measured,
             "bytes": len(trainer.binary) + len(speaker.binary),
             "building": time.perf_counter() - started,
         }
