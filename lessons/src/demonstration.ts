@@ -49,8 +49,8 @@ export class Demonstration<State> {
     const { name, ...state } = JSON.parse(answer.text) as State & Work & { name: string };
     this.name = name;
     this.own = settings.program?.engine === "own" && Object.keys(settings.program.own).length > 0;
-    this.state = state as State & Work;
-    this.show(this.state);
+    this.state = null;
+    this.take(state as State & Work);
     return true;
   }
 
@@ -77,7 +77,8 @@ export class Demonstration<State> {
   }
 
   private take(state: State & Work): void {
-    if (this.own && this.state) store.count(state.nodes - this.state.nodes, state.taken - this.state.taken);
+    const { nodes, taken } = this.state ?? { nodes: 0, taken: 0 };
+    if (this.own) store.count(state.nodes - nodes, state.taken - taken);
     this.state = state;
     this.show(state);
   }
