@@ -17,7 +17,10 @@ from chainrule.core.graph import number_of
 from chainrule.learn.explaining import explain
 
 COMPLAINS, PASSES = "complains", "passes"
-MISSING = "Your test is the function `f` with the numbers `at`. Here they are not both defined: bring them back."
+MISSING = (
+    "Your test is the function `f` with the numbers `at`. Here they are not both defined: define them, as in the code "
+    "that you started with."
+)
 TOO_WEAK = (
     "Your test, `f` with the numbers `at`, passes on the engine as it was, with the bug in it. A test that would have "
     "passed before the repair proves nothing. Change `f` or `at` so that `gradcheck` complains about that engine. "
