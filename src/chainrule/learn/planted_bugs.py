@@ -27,10 +27,10 @@ TOO_WEAK = (
     "*Check* tries your test on it even if you have repaired yours."
 )
 UNFAIR = (
-    "`gradcheck` complains about your test on every engine, also on chainrule's own, which does not have the bug. "
+    "`gradcheck` complains about your test with chainrule's own engine, too, which does not have the bug. "
     "Does `f` take the `.data` of a node, or jump at these numbers?"
 )
-STOPS = "On the engine as it was, your test stops before `gradcheck` can compare anything."
+STOPS = "On the engine as it was, your test stops with an error."
 
 
 def on_engine(engine: type, test: Callable[[], tuple[Any, Any]]) -> tuple[str, str | None]:
@@ -46,7 +46,7 @@ def on_engine(engine: type, test: Callable[[], tuple[Any, Any]]) -> tuple[str, s
     if problem or found == PASSES:
         return found, problem or TOO_WEAK
     right, _ = _gradcheck(f, at, Value)
-    return (found, None) if right != COMPLAINS else ("complains about every engine", UNFAIR)
+    return (found, None) if right != COMPLAINS else ("complains about a right engine, too", UNFAIR)
 
 
 def _gradcheck(f: Any, at: Any, engine: type) -> tuple[str, str | None]:
@@ -62,17 +62,16 @@ def _moved(f: Any, engine: type) -> Any:
     """`f` as it would be if `Value` meant this engine: so must its helpers, and the constants that they use."""
     if not isinstance(f, FunctionType):
         return f
-    names: dict[str, Any] = f.__globals__ | {"Value": engine}
     own: Any = f.__globals__.get("Value")
-    for name, found in f.__globals__.items():
+    names: dict[str, Any] = {}
+
+    def moved(found: Any) -> Any:
         if isinstance(found, FunctionType) and found.__globals__ is f.__globals__:
-            names[name] = _with_globals(found, names)
-        elif isinstance(own, type) and isinstance(found, own):
-            names[name] = engine(number_of(found))
-    return _with_globals(f, names)
+            defaults = found.__defaults__ and tuple(map(moved, found.__defaults__))
+            copy = FunctionType(found.__code__, names, found.__name__, defaults, found.__closure__)
+            copy.__kwdefaults__ = {name: moved(value) for name, value in (found.__kwdefaults__ or {}).items()}
+            return copy
+        return engine(number_of(found)) if isinstance(own, type) and isinstance(found, own) else found
 
-
-def _with_globals(f: FunctionType, names: dict[str, Any]) -> FunctionType:
-    moved = FunctionType(f.__code__, names, f.__name__, f.__defaults__, f.__closure__)
-    moved.__kwdefaults__ = f.__kwdefaults__
-    return moved
+    names |= {name: moved(found) for name, found in f.__globals__.items()} | {"Value": engine}
+    return moved(f)
