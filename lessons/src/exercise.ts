@@ -85,7 +85,7 @@ function exerciseView(lesson: string, exercise: Exercise, alone: boolean): Live 
   checks.setAttribute("aria-keyshortcuts", "Control+Enter");
   const runs = button("Run", () => pressed(runs, run));
   runs.setAttribute("aria-keyshortcuts", "Shift+Enter");
-  const workers = exercise.prints ? [checks, runs] : [checks];
+  const controls = exercise.prints ? [checks, runs] : [checks];
   const running = exercise.prints ? [html("span", {}, html("kbd", {}, "Shift Enter"), " runs,")] : [];
   const keys = html("span", { class: "keys" }, html("span", { class: "leaving" }, html("kbd", {}, "Esc"), " ", html("kbd", {}, "Tab"), " leaves the editor,"), ...running, html("span", {}, html("kbd", {}, CHECK_KEYS), " checks"));
   const again = button("Start over", () => {
@@ -117,23 +117,23 @@ function exerciseView(lesson: string, exercise: Exercise, alone: boolean): Live 
     return "Code that ran before has changed Python itself. A fresh Python has taken its place: try again.";
   }
 
-  function pressed(worker: HTMLButtonElement, work: () => Promise<void>): void {
-    if (working?.with === worker) working.abort.abort();
+  function pressed(control: HTMLButtonElement, work: () => Promise<void>): void {
+    if (working?.with === control) working.abort.abort();
     else void work();
   }
 
   /** Begins something that its own button stops, while the other one waits. */
-  function begin(worker: HTMLButtonElement, words: string): AbortSignal {
-    working = { with: worker, abort: new AbortController() };
-    for (const each of workers) each.setAttribute("aria-disabled", String(each !== worker));
-    worker.textContent = "Stop";
+  function begin(control: HTMLButtonElement, words: string): AbortSignal {
+    working = { with: control, abort: new AbortController() };
+    for (const each of controls) each.setAttribute("aria-disabled", String(each !== control));
+    control.textContent = "Stop";
     say(python.state === "ready" ? words : "Waiting for Python …");
     return working.abort.signal;
   }
 
   function end(): void {
     working = null;
-    for (const each of workers) each.removeAttribute("aria-disabled");
+    for (const each of controls) each.removeAttribute("aria-disabled");
     runs.textContent = "Run";
     checks.textContent = "Check";
     clear();
@@ -195,7 +195,7 @@ function exerciseView(lesson: string, exercise: Exercise, alone: boolean): Live 
   const tabs = otherTab(exercise, editor);
   if (saved.passed !== undefined && saved.passed === saved.code) say("You solved this one.", "right");
   const heading = alone ? [html("h3", {}, exercise.title)] : [];
-  const bar = html("div", { class: "bar" }, ...workers, again, ...full.buttons, keys);
+  const bar = html("div", { class: "bar" }, ...controls, again, ...full.buttons, keys);
   return {
     element: html("div", { class: "exercise-body", "data-exercise": exercise.name }, ...heading, prose(exercise.prompt), tabs.element, place, bar, status, results, full.element, ladder),
     destroy() {

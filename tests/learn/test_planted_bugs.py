@@ -4,9 +4,11 @@ import json
 
 import pytest
 
-from chainrule.learn.grading import course_json, grade, run_json, verify
+from chainrule.learn.explaining import Error
+from chainrule.learn.grading import course_json, grade, judge, run_json, verify
 from chainrule.learn.lesson_files import load_course, read_course
 from chainrule.learn.planted_bugs import MISSING, STOPS, TOO_WEAK, UNFAIR
+from chainrule.learn.running import Reading, Transcript
 from chainrule.learn.submissions import grade_apart
 from lesson_oracles import is_right
 
@@ -151,6 +153,12 @@ def test_an_argument_less_is_not_blamed_for_errors_elsewhere():
     report = grade(EXERCISES["bug-one"], code)
     assert report.error.kind == "TypeError"
     assert report.message is None
+
+
+def test_a_name_that_a_forged_transcript_gives_is_no_pattern():
+    reading = Reading(False, (), "a sentence", "(x+)+(")
+    forged = Transcript(reading, error=Error("TypeError", "x" * 50))
+    assert judge(EXERCISES["bug-one"], forged).message is None
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def _called_as_it_was(transcript: Transcript) -> str | None:
     name, error = transcript.reading.first_line_of, transcript.error
     if not name or not error or error.line is not None or error.kind not in ("NameError", "TypeError"):
         return None
-    return transcript.reading.first_line if re.search(rf"\b{name}\b", error.text) else None
+    return transcript.reading.first_line if re.search(rf"\b{re.escape(name)}\b", error.text) else None
 
 
 def _rows(transcript: Transcript, reference: Transcript | None) -> list[Row]:
