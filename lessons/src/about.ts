@@ -78,6 +78,7 @@ function progressView(course: Course): HTMLElement {
 function keysView(): HTMLElement {
   const keys: [string, string][] = [
     ["Ctrl Enter", "check the exercise you are in (⌘ Enter on a Mac)"],
+    ["Shift Enter", "run it without a check, where there is a button Run"],
     ["Esc, then Tab", "leave an editor; Tab alone indents there"],
     ["← →", "in a graph: one step back or on; with Shift, one node"],
     ["↑ ↓", "in a graph: from node to node"],

@@ -21,6 +21,7 @@ export interface Exercise {
   hints: string[];
   wrong: Wrong[];
   puzzle: string[];
+  prints: boolean; // by itself, so that it can be run without being checked
   parts: Record<string, string>; // solutions of the exercises that the template names
 }
 

@@ -40,18 +40,22 @@ export interface EditorOptions {
   code: string;
   readOnly?: boolean;
   onChange?: (code: string) => void;
+  onCheck?: () => void;
   onRun?: () => void;
 }
 
 export class Editor {
   readonly view: EditorView;
 
-  constructor(parent: HTMLElement, { label, code, readOnly = false, onChange, onRun }: EditorOptions) {
+  constructor(parent: HTMLElement, { label, code, readOnly = false, onChange, onCheck, onRun }: EditorOptions) {
     this.view = new EditorView({
       parent,
       doc: code,
       extensions: [
-        keymap.of([{ key: "Mod-Enter", run: () => (onRun?.(), true) }]), // before the default, which opens a line
+        keymap.of([ // before the default, which opens a line
+          { key: "Mod-Enter", run: () => (onCheck?.(), true) },
+          ...(onRun ? [{ key: "Shift-Enter", run: () => (onRun(), true) }] : []),
+        ]),
         minimalSetup,
         lineNumbers(),
         indentOnInput(),

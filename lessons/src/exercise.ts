@@ -1,4 +1,4 @@
-// An exercise: prompt, editor and check; the report; and the ladder of hints, puzzle and solution.
+// An exercise: prompt, editor, run and check; the report; and the ladder of hints, puzzle and solution.
 
 import { type Exercise, prose } from "./course";
 import { Editor } from "./editor";
@@ -7,7 +7,7 @@ import { ladderView } from "./ladder";
 import type { Live } from "./lesson";
 import { fill, linesAskedFor, ownCodes } from "./own_code";
 import { python } from "./python";
-import { type Report, reportView, verdict } from "./report";
+import { type Ran, type Report, ranView, reportView, verdict } from "./report";
 import { store } from "./store";
 
 const CHECK_SECONDS = 5;
@@ -63,7 +63,7 @@ function exerciseView(lesson: string, exercise: Exercise, alone: boolean): Live 
   const status = liveText("exercise-status");
   const results = html("div", { class: "results" });
   const saved = store.exercise(exercise.name);
-  let checking: AbortController | null = null;
+  let working: { with: HTMLButtonElement; abort: AbortController } | null = null; // one thing at a time
   let shown: Live | null = null;
   let left = false;
 
@@ -76,13 +76,18 @@ function exerciseView(lesson: string, exercise: Exercise, alone: boolean): Live 
       store.save();
       editor.mark([], "cm-wrong-line");
     },
-    onRun: () => void check(),
+    onCheck: () => void check(),
+    ...(exercise.prints && { onRun: () => void run() }),
   });
   place.addEventListener("focusin", () => python.wake(), { once: true });
 
-  const run = button("Check", () => (checking ? checking.abort() : void check()), "primary");
-  run.setAttribute("aria-keyshortcuts", "Control+Enter");
-  const keys = html("span", { class: "keys" }, html("span", { class: "leaving" }, html("kbd", {}, "Esc"), " ", html("kbd", {}, "Tab"), " leaves the editor,"), html("span", {}, html("kbd", {}, CHECK_KEYS), " checks"));
+  const checks = button("Check", () => pressed(checks, check), "primary");
+  checks.setAttribute("aria-keyshortcuts", "Control+Enter");
+  const runs = button("Run", () => pressed(runs, run));
+  runs.setAttribute("aria-keyshortcuts", "Shift+Enter");
+  const controls = exercise.prints ? [checks, runs] : [checks];
+  const running = exercise.prints ? [html("span", {}, html("kbd", {}, "Shift Enter"), " runs,")] : [];
+  const keys = html("span", { class: "keys" }, html("span", { class: "leaving" }, html("kbd", {}, "Esc"), " ", html("kbd", {}, "Tab"), " leaves the editor,"), ...running, html("span", {}, html("kbd", {}, CHECK_KEYS), " checks"));
   const again = button("Start over", () => {
     if (!confirm("Put the code back to where it began?")) return;
     editor.code = exercise.starter;
@@ -102,42 +107,76 @@ function exerciseView(lesson: string, exercise: Exercise, alone: boolean): Live 
     results.replaceChildren();
   }
 
-  async function grade(code: string, signal?: AbortSignal): Promise<Report | string> {
+  /** What a function of the grader returns for this code, or why it returns nothing. */
+  async function ask<Result>(name: "grade_json" | "run_json", code: string, signal?: AbortSignal): Promise<Result | string> {
     const args = [JSON.stringify(exercise), exercise.name, code, JSON.stringify(ownCodes(exercise.name))];
-    const answer = await python.call("chainrule.learn.grading", "grade_json", args, CHECK_SECONDS, signal);
-    if (answer.kind === "done") return JSON.parse(answer.text) as Report;
+    const answer = await python.call("chainrule.learn.grading", name, args, CHECK_SECONDS, signal);
+    if (answer.kind === "done") return JSON.parse(answer.text) as Result;
     if (answer.kind === "stopped") return answer.text;
     python.restart(); // graders raise nothing, unless code has changed them
-    return "Code that ran before has changed Python itself. A fresh Python has taken its place: check again.";
+    return "Code that ran before has changed Python itself. A fresh Python has taken its place: try again.";
+  }
+
+  function pressed(control: HTMLButtonElement, work: () => Promise<void>): void {
+    if (working?.with === control) working.abort.abort();
+    else void work();
+  }
+
+  /** Begins something that its own button stops, while the other one waits. */
+  function begin(control: HTMLButtonElement, words: string): AbortSignal {
+    working = { with: control, abort: new AbortController() };
+    for (const each of controls) each.setAttribute("aria-disabled", String(each !== control));
+    control.textContent = "Stop";
+    say(python.state === "ready" ? words : "Waiting for Python …");
+    return working.abort.signal;
+  }
+
+  function end(): void {
+    working = null;
+    for (const each of controls) each.removeAttribute("aria-disabled");
+    runs.textContent = "Run";
+    checks.textContent = "Check";
+    clear();
   }
 
   async function check(): Promise<void> {
-    if (checking) return;
-    checking = new AbortController();
-    run.textContent = "Stop";
-    say(python.state === "ready" ? "Checking …" : "Waiting for Python …");
+    if (working) return;
+    const signal = begin(checks, "Checking …");
     const asked = linesAskedFor(exercise, editor.code);
     if (asked !== null) editor.code = asked;
     const code = editor.code;
-    const report = await grade(code, checking.signal);
-    checking = null;
+    const report = await ask<Report>("grade_json", code, signal);
     if (typeof report !== "string" && report.passed) {
       store.exercise(exercise.name).passed = code;
       store.save();
     }
     if (left) return;
-    run.textContent = "Check";
-    clear();
+    end();
     if (typeof report === "string") say(report, "wrong");
-    else show(report, code);
+    else {
+      say(verdict(report), report.passed ? "right" : "wrong");
+      show(reportView(report), report.error, code);
+    }
     if (asked !== null) status.append(" Only the lines that are asked for were taken from what you pasted; the rest is there already.");
   }
 
-  function show(report: Report, code: string): void {
-    say(verdict(report), report.passed ? "right" : "wrong");
-    shown = reportView(report);
-    results.append(shown.element);
-    const line = report.error?.line;
+  async function run(): Promise<void> {
+    if (working) return;
+    const signal = begin(runs, "Running …");
+    const { code } = editor;
+    const ran = await ask<Ran>("run_json", code, signal);
+    if (left) return;
+    end();
+    if (typeof ran === "string") return say(ran, "wrong");
+    if (ran.error) say("Your code stopped with an error.", "wrong");
+    else say(ran.output ? "Your code ran to its end." : "Your code ran to its end. Nothing was printed.");
+    show(ranView(ran), ran.error, code);
+  }
+
+  function show(view: Live, error: Report["error"], code: string): void {
+    shown = view;
+    results.append(view.element);
+    const line = error?.line;
     if (code !== editor.code) return; // lines may have moved
     editor.mark(line ? [line] : [], "cm-wrong-line");
     if (line) editor.scrollTo(line);
@@ -149,19 +188,19 @@ function exerciseView(lesson: string, exercise: Exercise, alone: boolean): Live 
       editor.view.focus();
     },
     passes: async (code) => {
-      const report = await grade(code);
+      const report = await ask<Report>("grade_json", code);
       return typeof report !== "string" && report.passed;
     },
   });
   const tabs = otherTab(exercise, editor);
   if (saved.passed !== undefined && saved.passed === saved.code) say("You solved this one.", "right");
   const heading = alone ? [html("h3", {}, exercise.title)] : [];
-  const bar = html("div", { class: "bar" }, run, again, ...full.buttons, keys);
+  const bar = html("div", { class: "bar" }, ...controls, again, ...full.buttons, keys);
   return {
     element: html("div", { class: "exercise-body", "data-exercise": exercise.name }, ...heading, prose(exercise.prompt), tabs.element, place, bar, status, results, full.element, ladder),
     destroy() {
       left = true;
-      checking?.abort();
+      working?.abort.abort();
       clear();
       full.destroy();
       tabs.destroy?.();

@@ -26,6 +26,9 @@ export interface Report {
   seconds: number;
 }
 
+/** What code did without its check. */
+export type Ran = Pick<Report, "error" | "output">;
+
 /** The verdict in one sentence. */
 export function verdict({ passed, rows, error }: Report): string {
   if (passed) return `Right. ${rows.length === 1 ? "The check passes" : `All ${rows.length} checks pass`}.`;
@@ -40,11 +43,19 @@ export function reportView(report: Report): Live {
   if (report.message) element.append(html("p", { class: "message" }, inlineProse(report.message)));
   if (report.error) element.append(errorView(report.error));
   if (report.rows.length) element.append(rowsView(report.rows));
-  if (report.output) element.append(html("div", { class: "output" }, html("p", { class: "caption" }, "Printed"), html("pre", { tabindex: "0" }, report.output)));
+  if (report.output) element.append(outputView(report.output));
   if (!report.graphs.length) return { element };
   const graphs = graphsView(report);
   element.append(graphs.element);
   return { element, destroy: graphs.destroy };
+}
+
+export function ranView({ error, output }: Ran): Live {
+  return { element: html("div", {}, ...(error ? [errorView(error)] : []), ...(output ? [outputView(output)] : [])) };
+}
+
+function outputView(output: string): HTMLElement {
+  return html("div", { class: "output" }, html("p", { class: "caption" }, "Printed"), html("pre", { tabindex: "0" }, output));
 }
 
 function errorView({ kind, text, line, column }: NonNullable<Report["error"]>): HTMLElement {

@@ -266,7 +266,7 @@ def test_the_json_is_what_the_page_was_promised(course):
     assert data["version"] == 1
     assert "class Value" in data["templates"]["Value"]
     keys = {
-        "exercise": "name title group prompt starter template solution check hints wrong puzzle parts",
+        "exercise": "name title group prompt starter template solution check hints wrong puzzle prints parts",
         "prose": "markdown",
         "quiz": "name question choices",
         "stepper": "code own",

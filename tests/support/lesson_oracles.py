@@ -6,6 +6,7 @@ many numbers: zeros, negative ones, fractions; operands that are the same node; 
 
 from __future__ import annotations
 
+import ast
 import io
 import math
 import random
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 
 from chainrule.learn.course import Exercise, clean, fill
+from chainrule.learn.lesson_files import load_course
 
 Names = dict[str, Any]
 ORACLES: dict[str, Callable[[Names], None]] = {}
@@ -457,8 +459,29 @@ def _(names: Names) -> None:
 # Lesson 10.
 
 
+def _catches(name: str, names: Names) -> None:
+    """That the answer's test, `f` at `at`, shows the planted bug: with the starter's class it differs from PyTorch."""
+
+    def gradients(engine: str) -> list[float]:
+        """Of the answer's test, whose class `Value` is replaced."""
+        body = [statement for statement in ast.parse(names["code"]).body if not isinstance(statement, ast.Expr)]
+        place = next(k for k, node in enumerate(body) if isinstance(node, ast.ClassDef) and node.name == "Value")
+        body[place : place + 1] = ast.parse(engine).body
+        moved: Names = {"__name__": "answer", "tensor": tensor}
+        exec(compile(ast.unparse(ast.Module(body, [])), "answer", "exec"), moved)
+        leaves = [moved["Value"](number) for number in moved["at"]]
+        moved["f"](*leaves).backward()
+        return [0.0 if leaf.grad is None else float(leaf.grad) for leaf in leaves]
+
+    starter = ast.parse(load_course().exercises[name].starter)
+    planted = next(statement for statement in starter.body if isinstance(statement, ast.ClassDef))
+    right, wrong = gradients("Value = tensor"), gradients(ast.unparse(planted))
+    demand(any(abs(r - w) > 1e-6 * (1 + abs(r)) for r, w in zip(right, wrong, strict=True)))
+
+
 @oracle("bug-one")
 def _(names: Names) -> None:
+    _catches("bug-one", names)
     _random_graphs(names["Value"], [lambda a, b: a + b, lambda a, b: (a * b).tanh(), lambda a, b: a.tanh() * b])
 
 
@@ -478,6 +501,8 @@ def _(names: Names) -> None:
 
 @oracle("bug-three")
 def _(names: Names) -> None:
+    _catches("bug-three", names)
+
     def product(a: Any, b: Any) -> Any:
         return a * b
 
@@ -486,6 +511,7 @@ def _(names: Names) -> None:
 
 @oracle("bug-four")
 def _(names: Names) -> None:
+    _catches("bug-four", names)
     divided = [lambda a, b: a - b, lambda a, b: a.sigmoid() / b.sigmoid(), lambda a, b: (a - b).sigmoid()]
     _random_graphs(names["Value"], divided)
     for a in NUMBERS:

@@ -11,9 +11,10 @@ A template is the code around a learner's, with placeholder lines:
 
 from __future__ import annotations
 
+import ast
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -78,6 +79,12 @@ class Exercise:
         """The lines of the solution, for learners to put in order; empty if there are too many."""
         lines = [line for line in self.solution.splitlines() if line.strip()]
         return lines if len(lines) <= MOST_PUZZLED else []
+
+    @property
+    def prints(self) -> bool:
+        """Whether the program prints something by itself, so that it is worth running without the check."""
+        program = ast.parse(fill(self.template, self.starter, self.parts).text)
+        return any(isinstance(node, ast.Name) and node.id == "print" for node in _run_at_once(program))
 
 
 @dataclass(frozen=True)
@@ -163,7 +170,7 @@ class Course:
 
 def exercise_data(exercise: Exercise) -> dict[str, Any]:
     """An exercise as data for JSON, without its place in a file; `exercise_from` reads it back."""
-    data = asdict(exercise) | {"puzzle": exercise.puzzle}
+    data = asdict(exercise) | {"puzzle": exercise.puzzle, "prints": exercise.prints}
     del data["file"], data["line"]
     for wrong in data["wrong"]:
         del wrong["line"]
@@ -175,6 +182,14 @@ def exercise_from(data: Mapping[str, Any]) -> Exercise:
     known = {field.name: data[field.name] for field in fields(Exercise) if field.name in data}
     wrong = tuple(Wrong(**entry) for entry in data["wrong"])
     return Exercise(**known | {"hints": tuple(data["hints"]), "wrong": wrong})
+
+
+def _run_at_once(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that a program runs by itself: not those in functions."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield from _run_at_once(child)
 
 
 # Templates.

@@ -13,6 +13,7 @@ import ast
 import builtins
 import hashlib
 import json
+import re
 import symtable
 import threading
 from collections import Counter
@@ -88,10 +89,26 @@ def grade_json(course: str, name: str, code: str, codes: str = "{}") -> str:
     >>> json.loads(grade_json(course_json(load_course()), "add", "oops("))["error"]["kind"]
     'SyntaxError'
     """
+    return json.dumps(grade(_exercise(course, name), code, json.loads(codes)).data())
+
+
+def run_json(course: str, name: str, code: str, codes: str = "{}") -> str:
+    """What `code` prints in its template, and the error that stops it, for the page: nothing is checked.
+
+    >>> from chainrule.learn.lesson_files import load_course
+    >>> run_json(course_json(load_course()), "slope", "print(1 + 1)")
+    '{"output": "2\\\\n", "error": null}'
+    """
+    task = task_for(_exercise(course, name), code, json.loads(codes))
+    transcript = run(replace(task, check="", signs=()))
+    return json.dumps({"output": transcript.output, "error": transcript.error and asdict(transcript.error)})
+
+
+def _exercise(course: str, name: str) -> Exercise:
     exercises = _exercises(course)
     if name not in exercises:
         raise ValueError(f"there is no exercise {name!r} in this course: it has {', '.join(exercises)}")
-    return json.dumps(grade(exercises[name], code, json.loads(codes)).data())
+    return exercises[name]
 
 
 @lru_cache(maxsize=2)
@@ -115,9 +132,11 @@ def course_json(course: Course) -> str:
 def task_for(exercise: Exercise, code: str, codes: Mapping[str, str] | None = None) -> Task:
     """What to run to find out what `code` does as an answer."""
     code = clean(code)
-    source = fill(exercise.template, code, {**exercise.parts, **(codes or {})})
+    source, original = (
+        fill(exercise.template, own, {**exercise.parts, **(codes or {})}) for own in (code, exercise.starter)
+    )
     signs = tuple(wrong.signs for wrong in exercise.wrong)
-    return Task(code, source, numbered(exercise.check), exercise.starter, signs)
+    return Task(code, source, original.text, numbered(exercise.check), exercise.starter, signs)
 
 
 def judge(exercise: Exercise, transcript: Transcript, reference: Transcript | None = None) -> Report:
@@ -139,10 +158,16 @@ def judge(exercise: Exercise, transcript: Transcript, reference: Transcript | No
 
 def _message(exercise: Exercise, transcript: Transcript, report: Report) -> str | None:
     """What to tell a learner whose answer did not pass, if there is more to say than the error does."""
-    found, error = _authored(exercise, transcript, report.fingerprint) or report.message, report.error
-    if not found and error and error.line is None and error.kind in ("NameError", "TypeError"):  # from outside
-        found = transcript.reading.first_line
-    return found or _fact(report.rows)
+    found = _authored(exercise, transcript, report.fingerprint) or report.message
+    return found or _called_as_it_was(transcript) or _fact(report.rows)
+
+
+def _called_as_it_was(transcript: Transcript) -> str | None:
+    """What the code has instead of the starter's first line, if an error from outside is about that."""
+    name, error = transcript.reading.first_line_of, transcript.error
+    if not name or not error or error.line is not None or error.kind not in ("NameError", "TypeError"):
+        return None
+    return transcript.reading.first_line if re.search(rf"\b{re.escape(name)}\b", error.text) else None
 
 
 def _rows(transcript: Transcript, reference: Transcript | None) -> list[Row]:

@@ -1,7 +1,8 @@
 """`run(task)`: a learner's code in its template, then the exercise's check. Returns a transcript of what they did.
 
-The check is Python that sees the names of the learner's code, with `expect`, `show` and `fail` (see `Session`); the
-learner's code does not see those of the check, for what it finds there it would not find in another program.
+The check is Python that sees the names of the learner's code, with `expect`, `show`, `fail` and `original` (see
+`Session`); the learner's code does not see those of the check, for what it finds there it would not find in another
+program.
 Nothing is judged here: `grading` does that. Tasks and transcripts are plain data, so the two can happen in different
 processes, and code that tampers with its own process changes no verdict. Whatever the learner's code does, a transcript
 comes back; what cannot be survived here (`os._exit`, endless loops, no memory) is up to `submissions` and to the page.
@@ -42,10 +43,14 @@ UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # what ast.
 
 @dataclass(frozen=True)
 class Task:
-    """What to run: an answer, the program around it, and a check. The rest is for reading the answer."""
+    """What to run: an answer, the program around it, and a check. The rest is for reading the answer.
+
+    `original` is the program as the learner found it, with the starter in the place of the answer.
+    """
 
     code: str
     source: Source
+    original: str
     check: str
     starter: str
     signs: tuple[Signs, ...]
@@ -64,6 +69,7 @@ class Reading:
     unchanged: bool  # it is the starter
     fits: tuple[bool, ...]  # each of the task's signs
     first_line: str | None  # a sentence, if a function or class of the starter is missing or was renamed
+    first_line_of: str | None = None  # which one
 
 
 @dataclass(frozen=True)
@@ -225,7 +231,7 @@ _compiled = lru_cache(maxsize=64)(compile)
 def read(task: Task) -> Reading:
     """What the answer's text shows before it runs."""
     unchanged = _normalised(task.code) == _normalised(task.starter)
-    return Reading(unchanged, _fits(task), _first_line_changed(task.starter, task.code))
+    return Reading(unchanged, _fits(task), *_first_line_changed(task.starter, task.code))
 
 
 def _fits(task: Task) -> tuple[bool, ...]:
@@ -248,18 +254,18 @@ def _normalised(code: str) -> str:
         return code.strip()
 
 
-def _first_line_changed(starter: str, code: str) -> str | None:
-    """Checks call the starter's function or class by its name and arguments, so its first line must stay."""
+def _first_line_changed(starter: str, code: str) -> tuple[str | None, str | None]:
+    """What to say if a first line of the starter is gone, and of what: checks call functions as they were."""
     try:
         wanted, found = (_definitions(clean(text)) for text in (starter, code))
     except UNREADABLE:
-        return None  # the error says so
+        return None, None  # the error says so
     for name, line in wanted.items():
         if name not in found:
-            return f"`{name}` is missing. Keep the line `{line}`, and write your code below it, indented."
+            return f"`{name}` is missing. Keep the line `{line}`, and write your code below it, indented.", name
         if found[name] != line:
-            return f"The line `{line}` has become `{found[name]}`, and is called as it was. Put it back."
-    return None
+            return f"The line `{line}` has become `{found[name]}`, and is called as it was. Put it back.", name
+    return None, None
 
 
 def _definitions(code: str) -> dict[str, str]:
@@ -294,10 +300,12 @@ class Session:
     """What a check has compared and shown so far, and the functions that it calls."""
 
     names: CheckNames
+    program: str = ""  # as the learner found it
     comparisons: list[Comparison] = field(default_factory=list)
     graphs: list[dict[str, Any]] = field(default_factory=list)
     shown: int | None = None  # the graph that was shown last, which later comparisons are about
     about: str = ""
+    found: dict[str, Any] = field(default_factory=dict)  # the names of that program, once it has run
 
     def expect(
         self,
@@ -330,18 +338,29 @@ class Session:
     def fail(self, message: str) -> None:
         raise _Failed(message)
 
+    def original(self) -> dict[str, Any]:
+        if not self.found:
+            names = _fresh_module()
+            with redirect_stdout(_Output()), redirect_stderr(_Output()):
+                exec(_compiled(self.program, "<original>", "exec"), names)
+            self.found = names
+        return self.found
+
 
 def run(task: Task) -> Transcript:
     """Run the task in this process."""
     start = time.perf_counter()
     reading, output = read(task), _Output()
-    module = {"__name__": "__main__", "__builtins__": builtins}
-    session = Session(CheckNames(module, dict(module)))
+    session = Session(CheckNames(_fresh_module(), _fresh_module()), task.original)
     with warnings.catch_warnings(), redirect_stdout(output), redirect_stderr(output):
         warnings.simplefilter("ignore")
         message, error = _ending(task, session)
     comparisons, graphs = tuple(session.comparisons), tuple(session.graphs)
     return Transcript(reading, comparisons, message, error, output.text(), graphs, time.perf_counter() - start)
+
+
+def _fresh_module() -> dict[str, Any]:
+    return {"__name__": "__main__", "__builtins__": builtins}
 
 
 def _ending(task: Task, session: Session) -> tuple[str | None, Error | None]:
@@ -356,7 +375,7 @@ def _ending(task: Task, session: Session) -> tuple[str | None, Error | None]:
     try:
         with _AsItWas():
             exec(program, names.theirs)
-        names.update(expect=session.expect, show=session.show, fail=session.fail)
+        names.update(expect=session.expect, show=session.show, fail=session.fail, original=session.original)
         with _AsItWas():
             exec(_compiled(task.check, "<check>", "exec"), names)
     except _Failed as failed:
