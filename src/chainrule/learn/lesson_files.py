@@ -24,7 +24,7 @@ NEEDED = ("starter", "solution", "check")
 PARTS = (*NEEDED, "template", "wrong", "hint")  # these belong to the exercise above them
 NAMED = {"exercise": ("title", "group", "template"), "quiz": (), "predict": ()}  # and their optional attributes
 SIGNS = ("has", "lacks")  # what in the code of a wrong answer its message is about
-DIRECTIVES = ("exercise", *PARTS, "quiz", "stepper", "predict", "widget")
+DIRECTIVES = ("exercise", *PARTS, "quiz", "stepper", "order", "predict", "widget")
 KEYS = ("title", "summary")  # of the front matter
 WIDGETS = {  # and their attributes
     "nudge": ("function", "at", "from", "to", "nudge"),
@@ -358,9 +358,10 @@ def _block(item: str | Fence | _ExerciseDraft, context: _Context) -> course.Bloc
         return item.exercise(context)
     if item.directive == "quiz":
         return _quiz(item)
-    if item.directive == "stepper":
+    if item.directive in ("stepper", "order"):
         item.check_attributes([], ["own"])
-        return course.Stepper(_ends_in_expression(item), "own" in item.attributes)
+        block = course.Stepper if item.directive == "stepper" else course.Order
+        return block(_ends_in_expression(item), "own" in item.attributes)
     if item.directive == "predict":
         return course.Predict(item.name, _ends_in_expression(item))
     return _widget(item)
