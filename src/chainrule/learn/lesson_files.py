@@ -388,7 +388,7 @@ def _ends_in_expression(block: Fence) -> str:
     code = block.code()
     last = ast.parse(code).body[-1]
     if not isinstance(last, ast.Expr):
-        message = f"the last line of a {block.directive} must be the result to differentiate, such as `loss`"
+        message = f"the last line of this {block.directive} must be the result to differentiate, such as `loss`"
         raise block.error(message, last.lineno)
     return code
 
