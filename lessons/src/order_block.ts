@@ -5,7 +5,7 @@
 import { GraphView, TRAVEL_MS } from "../../src/chainrule/stepping/web/graph_view.js";
 import type { Description, Num, State, Step } from "../../src/chainrule/stepping/web/narration.js";
 import type { Course } from "./course";
-import { button, html, newId, prefersReducedMotion } from "./elements";
+import { button, html, newId, prefersReducedMotion, svg } from "./elements";
 import type { Live } from "./lesson";
 import { ownSource } from "./own_code";
 import { python } from "./python";
@@ -80,6 +80,7 @@ async function played(code: string, own: string, order: number[]): Promise<Playe
 class OrderGame {
   private readonly graph: Description;
   private readonly view: GraphView;
+  private readonly labelled: SVGGraphicsElement[]; // by node: what screen readers see of it
   private readonly resizing: ResizeObserver;
   private readonly trail = html("p", { class: "order-trail" });
   private readonly told = html("p", {});
@@ -101,7 +102,7 @@ class OrderGame {
     const help = newId("order-help");
     this.view = new GraphView(this.graph, help);
     this.view.svg.setAttribute("aria-label", `Graph of ${this.nameOf(this.graph.root)}, ${this.graph.nodes.length} nodes; those made by an operation are buttons`);
-    this.graph.nodes.forEach(({ kind }, i) => this.listen(this.view.cards[i].group, i, kind === "result"));
+    this.labelled = this.graph.nodes.map(({ kind }, i) => (kind === "result" ? this.press(i, help) : this.still(i)));
     const status = html("div", { class: "order-status", role: "status" }, this.told, this.verdict);
     const bar = html(
       "div",
@@ -129,20 +130,29 @@ class OrderGame {
     return this.graph.nodes[i].name;
   }
 
-  private listen(group: SVGGraphicsElement, i: number, speaks: boolean): void {
-    if (!speaks) {
-      group.removeAttribute("tabindex");
-      group.removeAttribute("aria-describedby");
-      return;
-    }
-    group.setAttribute("role", "button");
-    group.setAttribute("tabindex", "0");
-    group.addEventListener("click", () => this.speak(i));
-    group.addEventListener("keydown", (event) => {
+  /** A button over the card of a node. Its label says all that the card does, and more. */
+  private press(i: number, help: string): SVGGraphicsElement {
+    const { x, y, width, height } = this.view.layout.boxes[i];
+    const place = { x: x - width / 2, y: y - height / 2, width, height, rx: 8 };
+    const element = svg("rect", { class: "order-press", role: "button", tabindex: 0, "aria-describedby": help, ...place });
+    element.addEventListener("click", () => this.speak(i));
+    element.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" && event.key !== " ") return;
       event.preventDefault();
       if (!event.repeat) this.speak(i);
     });
+    const { group } = this.view.cards[i];
+    for (const name of ["role", "tabindex", "aria-describedby"]) group.removeAttribute(name);
+    group.setAttribute("aria-hidden", "true");
+    this.view.svg.append(element);
+    return element;
+  }
+
+  /** The card of a node that has nobody to speak to. */
+  private still(i: number): SVGGraphicsElement {
+    const { group } = this.view.cards[i];
+    for (const name of ["tabindex", "aria-describedby"]) group.removeAttribute(name);
+    return group;
   }
 
   // What learners do.
@@ -279,7 +289,7 @@ class OrderGame {
         ...(kind === "result" ? [own.length ? "has spoken" : "has not spoken"] : []),
         ...new Set([own.at(-1)?.mark ?? "", this.view.cards[i].mark.textContent ?? ""].filter(Boolean)),
       ];
-      this.view.cards[i].group.setAttribute("aria-label", parts.join(", "));
+      this.labelled[i].setAttribute("aria-label", parts.join(", "));
     });
   }
 
