@@ -85,7 +85,8 @@ class OrderGame {
   private readonly trail = html("p", { class: "order-trail" });
   private readonly told = html("p", {});
   private readonly verdict = html("p", {});
-  private readonly outcome = html("div", {}); // a table, or what the learner's code raised
+  private readonly raised = html("div", {}); // by the learner's code
+  private readonly outcome = html("div", {}); // a table
   private order: number[] = []; // as far as it was asked for
   private reply: Played;
   private shown = 0; // turns
@@ -103,7 +104,7 @@ class OrderGame {
     this.view = new GraphView(this.graph, help);
     this.view.svg.setAttribute("aria-label", `Graph of ${this.nameOf(this.graph.root)}, ${this.graph.nodes.length} nodes; those made by an operation are buttons`);
     this.labelled = this.graph.nodes.map(({ kind }, i) => (kind === "result" ? this.press(i, help) : this.still(i)));
-    const status = html("div", { class: "order-status", role: "status" }, this.told, this.verdict);
+    const status = html("div", { class: "order-status", role: "status" }, this.told, this.verdict, this.raised);
     const bar = html(
       "div",
       { class: "bar" },
@@ -166,7 +167,10 @@ class OrderGame {
 
   /** The node speaks after all that is shown; what was being played goes no further. */
   private speak(i: number): void {
-    if (this.pause()) this.order = this.order.slice(0, this.shown);
+    if (this.pause()) {
+      this.order = this.order.slice(0, this.shown);
+      this.reply = { ...this.reply, turns: this.reply.turns.slice(0, this.shown), verdict: null, error: null };
+    }
     void this.ask([...this.order, i], false);
   }
 
@@ -195,6 +199,7 @@ class OrderGame {
     } catch (error) {
       if (asked !== this.asked) return;
       this.order = this.order.slice(0, this.shown);
+      this.show();
       this.told.textContent = (error as Error).message;
     }
   }
@@ -262,7 +267,8 @@ class OrderGame {
     this.verdict.textContent = verdict?.words ?? "";
     this.verdict.dataset.outcome = verdict ? (verdict.wrong.length ? "wrong" : "right") : "";
     this.trail.textContent = turns.length ? `Spoken: ${turns.map((turn) => this.nameOf(turn.node)).join(", ")}` : "";
-    this.outcome.replaceChildren(...(verdict ? [this.table(grads, verdict)] : []), ...(over && this.reply.error ? [errorView(this.reply.error)] : []));
+    this.outcome.replaceChildren(...(verdict ? [this.table(grads, verdict)] : []));
+    this.raised.replaceChildren(...(over && this.reply.error ? [errorView(this.reply.error)] : []));
   }
 
   /** Lights an edge, and the operand if its gradient has changed. */
