@@ -37,6 +37,7 @@ export type Block =
   | Exercise
   | Quiz
   | { type: "stepper"; code: string; own: boolean }
+  | { type: "order"; code: string; own: boolean }
   | { type: "predict"; name: string; code: string }
   | { type: "widget"; name: string; attributes: Record<string, string> };
 

@@ -4,6 +4,7 @@ import { type Block, type Course, type Exercise, type Lesson, inlineProse, prose
 import { html } from "./elements";
 import { exerciseGroup } from "./exercise";
 import type { Page } from "./main";
+import { orderView } from "./order_block";
 import { predictView } from "./predict";
 import { quizSolved, quizView } from "./quiz";
 import { stepperView } from "./stepper_block";
@@ -43,6 +44,8 @@ function blockView(course: Course, block: Exclude<Block, Exercise>): Live {
       return { element: quizView(block) };
     case "stepper":
       return stepperView(course, block.code, block.own);
+    case "order":
+      return orderView(course, block.code, block.own);
     case "predict":
       return predictView(block.name, block.code);
     case "widget":

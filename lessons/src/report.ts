@@ -58,7 +58,7 @@ function outputView(output: string): HTMLElement {
   return html("div", { class: "output" }, html("p", { class: "caption" }, "Printed"), html("pre", { tabindex: "0" }, output));
 }
 
-function errorView({ kind, text, line, column }: NonNullable<Report["error"]>): HTMLElement {
+export function errorView({ kind, text, line, column }: NonNullable<Report["error"]>): HTMLElement {
   const where = line ? `Line ${line}${column ? `, column ${column}` : ""}: ` : "";
   const words = text.replace(`${kind}: `, ""); // it stands above
   return html("p", { class: "error" }, html("strong", {}, `${where}${kind}`), html("span", { class: "error-text" }, ...withCode(words)));
@@ -69,7 +69,7 @@ function withCode(text: string): (string | HTMLElement)[] {
   return text.split("`").map((part, i) => (i % 2 ? html("code", {}, part) : part));
 }
 
-function rowsView(rows: Row[]): HTMLElement {
+export function rowsView(rows: Row[], label = "Checks"): HTMLElement {
   const several = new Set(rows.map((row) => row.about)).size > 1;
   const where = (row: Row) => (several && row.node && row.about ? [html("span", { class: "where" }, `, ${row.about}`)] : []);
   const cells = (row: Row) =>
@@ -84,7 +84,7 @@ function rowsView(rows: Row[]): HTMLElement {
   const head = html("tr", {}, ...["What", "Got", "Expected", ""].map((words) => (words ? html("th", { scope: "col" }, words) : html("td", {}))));
   return html(
     "div",
-    { class: "table-scroller rows", tabindex: "0", role: "region", "aria-label": "Checks" },
+    { class: "table-scroller rows", tabindex: "0", role: "region", "aria-label": label },
     html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows.map(cells))),
   );
 }

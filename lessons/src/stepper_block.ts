@@ -18,6 +18,18 @@ export async function graphOf(code: string, own: string): Promise<Description> {
   return graph;
 }
 
+/** Whose class a graph is of. */
+export function ownWords(): string {
+  return Object.keys(ownCodes()).length ? "Built and differentiated by your own class." : "Built by the class of the lessons; it becomes yours as you solve the exercises.";
+}
+
+/** The code of a graph, folded away. */
+export function listing(code: string): HTMLElement {
+  const lines = html("code", {}, code);
+  highlight(lines);
+  return html("details", { class: "listing" }, html("summary", {}, "The code"), html("pre", { class: "code", tabindex: "0" }, lines));
+}
+
 export function stepperView(course: Course, code: string, own: boolean): Live {
   const place = html("div", { class: "stepper-place" });
   const words = html("p", { class: "waiting", role: "status" });
@@ -40,16 +52,12 @@ export function stepperView(course: Course, code: string, own: boolean): Live {
     }
   }
 
-  const ownWords = () => (Object.keys(ownCodes()).length ? "Built and differentiated by your own class." : "Built by the class of the lessons; it becomes yours as you solve the exercises.");
   const onChange = () => source !== null && void build();
   words.textContent = "This graph appears when Python is ready.";
   const stopWaiting = python.whenReady(() => void build());
   if (own) store.addEventListener("change", onChange);
-  const lines = html("code", {}, code);
-  highlight(lines);
-  const listing = html("details", { class: "listing" }, html("summary", {}, "The code"), html("pre", { class: "code", tabindex: "0" }, lines));
   return {
-    element: html("section", { class: "live wide stepper-block", "aria-label": "Graph, step by step" }, place, words, listing),
+    element: html("section", { class: "live wide stepper-block", "aria-label": "Graph, step by step" }, place, words, listing(code)),
     destroy() {
       left = true;
       stopWaiting();

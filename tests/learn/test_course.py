@@ -7,7 +7,18 @@ import sys
 
 import pytest
 
-from chainrule.learn.course import Exercise, Predict, Prose, Quiz, Stepper, Widget, exercise_data, exercise_from, fill
+from chainrule.learn.course import (
+    Exercise,
+    Order,
+    Predict,
+    Prose,
+    Quiz,
+    Stepper,
+    Widget,
+    exercise_data,
+    exercise_from,
+    fill,
+)
 from chainrule.learn.grading import course_json
 from chainrule.learn.lesson_files import WIDGETS, LessonError, load_course, read_course
 from project import ROOT
@@ -60,8 +71,9 @@ def test_a_lesson_has_blocks_in_order():
         "- [ ] no | because\n  of that\n- [x] yes `a | b` | so\n```\n"
         "```stepper own\na = Value(1.0)\na * a\n```\n```predict name=p\nValue(1.0)\n```\n"
         '```widget name=nudge function="x * x" at=3\n```\n'
+        "```order own\na = Value(1.0)\na + a\n```\n```order\nValue(1.0) + 1\n```\n"
     ).blocks
-    assert [type(block) for block in blocks] == [Prose, Exercise, Prose, Quiz, Stepper, Predict, Widget]
+    assert [type(block) for block in blocks] == [Prose, Exercise, Prose, Quiz, Stepper, Predict, Widget, Order, Order]
     assert blocks[0].markdown == "Prose with $x^2$.\n\n```python\ncode = 1\n```"
     quiz, stepper, widget = blocks[3], blocks[4], blocks[6]
     assert quiz.question == "What?\nReally?"
@@ -70,6 +82,8 @@ def test_a_lesson_has_blocks_in_order():
         ("yes `a | b`", True, "so"),
     ]
     assert stepper.own
+    codes = [("a = Value(1.0)\na + a", True), ("Value(1.0) + 1", False)]
+    assert [(order.code, order.own) for order in blocks[7:]] == codes
     assert (widget.name, widget.attributes) == ("nudge", {"function": "x * x", "at": "3"})
 
 
@@ -182,6 +196,11 @@ BAD = {
     ),
     "a quiz without question": (FRONT + "```quiz name=q\n- [x] a | b\n- [ ] c | d\n```", 6, "begin with `question: `"),
     "a stepper without result": (FRONT + "```stepper\na = 1\n```", 6, "must be the result"),
+    "an order without result": (FRONT + "```order own\na = 1\n```", 6, "last line of this order must be the result"),
+    "an order that is not Python": (FRONT + "```order\na = = 1\n```", 6, "this order block is not Python"),
+    "an order without code": (FRONT + "```order own\n```", 5, "this order block is empty"),
+    "an order with a name": (FRONT + "```order name=o\na\n```", 5, "`name` is not an attribute of order"),
+    "a misspelled order": (FRONT + "```ordre own\na\n```", 5, "did you mean 'order'"),
     "an unknown widget": (FRONT + "```widget name=nudgee\n```", 5, "there is no widget 'nudgee'"),
     "an unknown setting of a widget": (
         FRONT + "```widget name=ucurve step=1\n```",
@@ -270,6 +289,7 @@ def test_the_json_is_what_the_page_was_promised(course):
         "prose": "markdown",
         "quiz": "name question choices",
         "stepper": "code own",
+        "order": "code own",
         "predict": "name code",
         "widget": "name attributes",
     }

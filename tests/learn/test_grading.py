@@ -11,7 +11,7 @@ import torch
 import chainrule
 from chainrule import closures, data
 from chainrule.learn import grading, running
-from chainrule.learn.course import Predict, Stepper, fill
+from chainrule.learn.course import Order, Predict, Stepper, fill
 from chainrule.learn.explaining import explain
 from chainrule.learn.grading import UNCHANGED, grade, grade_json, verify, with_fingerprints
 from chainrule.learn.graphs import describe, steps_json
@@ -612,7 +612,7 @@ def test_exceptions_without_a_source():
 def test_every_graph_of_a_lesson_can_be_stepped_through(lesson):
     own = own_class()
     for block in lesson.blocks:
-        if isinstance(block, (Stepper, Predict)):
+        if isinstance(block, (Stepper, Order, Predict)):
             for source in ("", own):
                 reply = json.loads(steps_json(block.code, source))
                 assert reply["error"] is None

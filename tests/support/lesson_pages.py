@@ -10,10 +10,12 @@ import pytest
 from browser import watch
 from chainrule.learn.lesson_files import load_course
 from chainrule.learn.server import make_server, site_folder
+from project import ROOT
 
 COURSE = load_course()
 EXERCISES = list(COURSE.exercises.values())
 PLACES = ["", *(lesson.id for lesson in COURSE.lessons), "playground", "built", "about"]
+AXE = ROOT / "lessons" / "node_modules" / "axe-core" / "axe.min.js"
 PATIENCE = 90_000  # for Python to load on a busy machine, in milliseconds
 
 
@@ -147,3 +149,20 @@ def own_page(open_page, site):
         return page
 
     return open_one
+
+
+def serious_violations(page):
+    """What axe finds on the page as it is, in light and dark: the rule, the element, and what is wrong with it."""
+    if not AXE.exists():
+        pytest.skip("axe-core is missing: run `make lessons`")
+    page.evaluate(AXE.read_text())
+    violations = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+    page.emulate_media(color_scheme="dark")  # which changes colours, and nothing else
+    violations += page.evaluate("axe.run(document, { runOnly: ['color-contrast'] })")["violations"]
+    page.emulate_media(color_scheme="light")
+    return [
+        (violation["id"], node["html"][:200], node["failureSummary"][:300])
+        for violation in violations
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+    ]

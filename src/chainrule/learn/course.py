@@ -116,6 +116,15 @@ class Stepper:
 
 
 @dataclass(frozen=True)
+class Order:
+    """Code that builds a graph whose nodes the learner lets speak in any order; `own` as for `Stepper`."""
+
+    code: str
+    own: bool
+    type: str = "order"
+
+
+@dataclass(frozen=True)
 class Predict:
     """Code whose gradients the learner predicts, node by node, before they are revealed."""
 
@@ -133,7 +142,7 @@ class Widget:
     type: str = "widget"
 
 
-Block = Prose | Exercise | Quiz | Stepper | Predict | Widget
+Block = Prose | Exercise | Quiz | Stepper | Order | Predict | Widget
 
 
 @dataclass(frozen=True)

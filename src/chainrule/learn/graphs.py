@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import isclose
@@ -36,34 +36,64 @@ def describe(root: Any, names: Mapping[str, Any] | None = None) -> dict[str, Any
     """
     if isinstance(root, (Value, engine.Value)):
         return describe_values(root, names=names)
-    nodes, operands = _oldest_first(root)
-    index = {id(node): i for i, node in enumerate(nodes)}
-    below = [[index[id(operand)] for operand in each] for each in operands]
-    numbers = [_float(node.data) for node in nodes]
-    names_of, constants = _names(nodes, operands, numbers, names or {})
-    formulas = [_formula(*about) for about in zip(numbers, names_of, constants, strict=True)]
-    rules = [_rule_of(node, [formulas[k] for k in each]) for node, each in zip(nodes, below, strict=True)]
+    graph = LearnersGraph(root, names or {})
     return {
-        "root": index[id(root)],
-        "nodes": [
-            {
-                "name": name,
-                "kind": "result" if below[i] else "constant" if constants[i] else "leaf",
-                "op": str(getattr(node, "_op", "")),
-                "operands": below[i],
-                "data": spell(numbers[i]),
-                "grad": None if constants[i] else spell(0.0),
-                "expression": _expression(numbers[i], rules[i]),
-            }
-            for i, (node, name) in enumerate(zip(nodes, names_of, strict=True))
-        ],
-        "steps": [
-            {"kind": "start"},
-            *_forward_steps(below),
-            *_backward_steps(nodes, rules, formulas, below, constants),
-            {"kind": "end"},
-        ],
+        "root": graph.root,
+        "nodes": graph.described(),
+        "steps": [{"kind": "start"}, *_forward_steps(graph.operands), *_backward_steps(graph), {"kind": "end"}],
     }
+
+
+class LearnersGraph:
+    """The nodes below `root`, operands before results, with what the stepper tells about each."""
+
+    def __init__(self, root: Any, names: Mapping[str, Any]) -> None:
+        self.nodes, operands = _oldest_first(root)
+        index = {id(node): i for i, node in enumerate(self.nodes)}
+        self.root = index[id(root)]
+        self.operands = [[index[id(operand)] for operand in each] for each in operands]
+        self.numbers = [_float(node.data) for node in self.nodes]
+        self.names, self.constants = _names(self.nodes, operands, self.numbers, names)
+        self.formulas = [_formula(*about) for about in zip(self.numbers, self.names, self.constants, strict=True)]
+        pairs = zip(self.nodes, self.operands, strict=True)
+        self.rules = [_rule_of(node, [self.formulas[k] for k in each]) for node, each in pairs]
+
+    def grads(self) -> list[float]:
+        return [_float(node.grad) for node in self.nodes]
+
+    def described(self) -> list[dict[str, Any]]:
+        """The nodes as data for JSON, before the backward pass."""
+        return [
+            {
+                "name": self.names[i],
+                "kind": "result" if self.operands[i] else "constant" if self.constants[i] else "leaf",
+                "op": str(getattr(node, "_op", "")),
+                "operands": self.operands[i],
+                "data": spell(self.numbers[i]),
+                "grad": None if self.constants[i] else spell(0.0),
+                "expression": _expression(self.numbers[i], self.rules[i]),
+            }
+            for i, node in enumerate(self.nodes)
+        ]
+
+    def told(self, call: Call) -> list[dict[str, Any]]:
+        """The call as the chain rule, edge by edge, if it did what the derivatives say; else as what it changed."""
+        rule, result = self.rules[call.i], self.formulas[call.i]
+        grads, steps = list(call.before), []
+        with suppress(Exception):  # there is no derivative at this number
+            for k, to in enumerate(self.operands[call.i]):
+                partial = rule.op.partials[k] if rule.op else None
+                if partial is None or self.constants[to]:
+                    continue
+                local = _float(partial(result.value, *(operand.value for operand in rule.operands)))
+                before, grad = grads[to], call.before[call.i]
+                grads[to] += grad * local
+                step = {"kind": "backward", "node": call.i, "to": to, "operand": k}
+                step["formula"] = partial_formula(partial, result, rule.operands)
+                steps.append(step | chain_rule(grad, local, before, grads[to]))
+        pairs = zip(grads, call.after, self.constants, strict=True)
+        agree = all(constant or isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b, constant in pairs)
+        return steps if agree else list(handwritten_steps(call.i, call.before, call.after, self.constants))
 
 
 def steps_json(code: str, own: str = "") -> str:
@@ -74,13 +104,18 @@ def steps_json(code: str, own: str = "") -> str:
     >>> json.loads(steps_json("a = Value(2.0)\\na * 3"))["graph"]["nodes"][0]["name"]
     'a'
     """
-    names: dict[str, Any] = {"__name__": "__main__", "Value": Value}
     try:
-        exec(compile(own, FILE, "exec"), names)
-        graph = describe(_last_value(code, names), names)
+        graph = describe(*built(code, own))
     except BaseException as error:
         return json.dumps({"graph": None, "error": asdict(explain(error))})
     return json.dumps({"graph": graph, "error": None})
+
+
+def built(code: str, own: str = "") -> tuple[Any, dict[str, Any]]:
+    """The value of the last line of `code`, and all variables; `own` as for `steps_json`."""
+    names: dict[str, Any] = {"__name__": "__main__", "Value": Value}
+    exec(compile(own, FILE, "exec"), names)
+    return _last_value(code, names), names
 
 
 def _last_value(code: str, names: dict[str, Any]) -> Any:
@@ -116,13 +151,19 @@ def _oldest_first(root: Any) -> tuple[list[Any], list[list[Any]]]:
 
 
 def operands_of(node: Any) -> list[Any]:
-    """The operands in their original order, as far as the closure tells; `x * x` has x twice."""
+    """The operands in their original order, as far as the closure tells; `x * x` has x twice.
+
+    A set has no order that a second run would repeat, so operands that the closure holds under other names come first.
+    """
     if hasattr(node, "_operands"):
         return list(node._operands)
     previous = {id(operand): operand for operand in node._prev}
     held = held_by(node)
     found = [held[name] for name in ("self", "other") if id(held.get(name)) in previous]
-    return found + [operand for key, operand in previous.items() if all(key != id(other) for other in found)]
+    if not found and isinstance(node._prev, (list, tuple)):
+        return list(node._prev)
+    ordered = {id(value): value for value in held.values() if id(value) in previous} | previous
+    return found + [operand for key, operand in ordered.items() if all(key != id(other) for other in found)]
 
 
 def held_by(node: Any) -> dict[str, Any]:
@@ -191,7 +232,7 @@ def _expression(number: float, rule: _Rule) -> dict[str, str] | None:
 
 
 @dataclass(frozen=True)
-class _Call:
+class Call:
     """A call of the `_backward` of node `i`, and everybody's gradients before and after it."""
 
     i: int
@@ -203,69 +244,44 @@ def _forward_steps(below: list[list[int]]) -> list[dict[str, Any]]:
     return [{"kind": "forward", "node": i} for i, operands in enumerate(below) if operands]
 
 
-def _backward_steps(
-    nodes: list[Any], rules: list[_Rule], formulas: list[FormulaText], below: list[list[int]], constants: list[bool]
-) -> list[dict[str, Any]]:
-    """The steps of the learner's `backward()` on the last node, as far as it gets."""
+def _backward_steps(graph: LearnersGraph) -> list[dict[str, Any]]:
+    """The steps of the learner's `backward()` on the result, as far as it gets."""
     steps: list[dict[str, Any]] = []
     with suppress(Exception):
-        seed, calls = _backward_calls(nodes)
-        steps.append({"kind": "seed", "node": len(nodes) - 1, "after": spell(seed)})
+        seed, calls = _backward_calls(graph)
+        steps.append({"kind": "seed", "node": graph.root, "after": spell(seed)})
         for call in calls:
-            steps += _told(call, rules[call.i], formulas[call.i], below[call.i], constants)
+            steps += graph.told(call)
     return steps
 
 
-def _backward_calls(nodes: list[Any]) -> tuple[float, list[_Call]]:
+def _backward_calls(graph: LearnersGraph) -> tuple[float, list[Call]]:
     """The seed, and what each call changed. Restores the nodes afterwards."""
-    calls: list[_Call] = []
-    kept = [(node, node.data, node.grad, node._backward) for node in nodes]
-
-    def grads() -> list[float]:
-        return [_float(node.grad) for node in nodes]
+    calls: list[Call] = []
+    root = graph.nodes[graph.root]
+    kept = [(node, node.data, node.grad, node._backward) for node in graph.nodes]
 
     def listening(i: int, backward: Any) -> Any:
         def listen() -> None:
-            before = grads()
+            before = graph.grads()
             backward()
-            calls.append(_Call(i, before, grads()))
+            calls.append(Call(i, before, graph.grads()))
 
         return listen
 
     try:
-        for i, node in enumerate(nodes):
+        for i, node in enumerate(graph.nodes):
             node.grad = 0.0
             node._backward = listening(i, node._backward)
-        nodes[-1].backward()
+        root.backward()
     except Exception:
         if not calls:
             raise
     finally:
-        seed = calls[0].before[-1] if calls else nodes[-1].grad
+        seed = calls[0].before[graph.root] if calls else root.grad
         for node, data, grad, backward in kept:
             node.data, node.grad, node._backward = data, grad, backward
     return _float(seed), calls
-
-
-def _told(
-    call: _Call, rule: _Rule, result: FormulaText, operands: list[int], constants: list[bool]
-) -> Iterator[dict[str, Any]]:
-    """The call as the chain rule, edge by edge, if it did what the op's derivatives say; else as what it changed."""
-    grads, steps = list(call.before), []
-    with suppress(Exception):  # there is no derivative at this number
-        for k, to in enumerate(operands):
-            partial = rule.op.partials[k] if rule.op else None
-            if partial is None or constants[to]:
-                continue
-            local = _float(partial(result.value, *(operand.value for operand in rule.operands)))
-            before, grad = grads[to], call.before[call.i]
-            grads[to] += grad * local
-            step = {"kind": "backward", "node": call.i, "to": to, "operand": k}
-            step["formula"] = partial_formula(partial, result, rule.operands)
-            steps.append(step | chain_rule(grad, local, before, grads[to]))
-    pairs = zip(grads, call.after, constants, strict=True)
-    agree = all(constant or isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b, constant in pairs)
-    yield from steps if agree else handwritten_steps(call.i, call.before, call.after, constants)
 
 
 def _float(number: Any) -> float:

@@ -24,7 +24,7 @@ NEEDED = ("starter", "solution", "check")
 PARTS = (*NEEDED, "template", "wrong", "hint")  # these belong to the exercise above them
 NAMED = {"exercise": ("title", "group", "template"), "quiz": (), "predict": ()}  # and their optional attributes
 SIGNS = ("has", "lacks")  # what in the code of a wrong answer its message is about
-DIRECTIVES = ("exercise", *PARTS, "quiz", "stepper", "predict", "widget")
+DIRECTIVES = ("exercise", *PARTS, "quiz", "stepper", "order", "predict", "widget")
 KEYS = ("title", "summary")  # of the front matter
 WIDGETS = {  # and their attributes
     "nudge": ("function", "at", "from", "to", "nudge"),
@@ -358,9 +358,10 @@ def _block(item: str | Fence | _ExerciseDraft, context: _Context) -> course.Bloc
         return item.exercise(context)
     if item.directive == "quiz":
         return _quiz(item)
-    if item.directive == "stepper":
+    if item.directive in ("stepper", "order"):
         item.check_attributes([], ["own"])
-        return course.Stepper(_ends_in_expression(item), "own" in item.attributes)
+        block = course.Stepper if item.directive == "stepper" else course.Order
+        return block(_ends_in_expression(item), "own" in item.attributes)
     if item.directive == "predict":
         return course.Predict(item.name, _ends_in_expression(item))
     return _widget(item)
@@ -387,7 +388,7 @@ def _ends_in_expression(block: Fence) -> str:
     code = block.code()
     last = ast.parse(code).body[-1]
     if not isinstance(last, ast.Expr):
-        message = f"the last line of a {block.directive} must be the result to differentiate, such as `loss`"
+        message = f"the last line of this {block.directive} must be the result to differentiate, such as `loss`"
         raise block.error(message, last.lineno)
     return code
 

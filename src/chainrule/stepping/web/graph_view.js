@@ -23,7 +23,7 @@ const SIGN_HEIGHT = 20; // how far the op's sign sticks out at the top of a card
 const LARGEST = 1.12;
 const ZOOM_LIMITS = [0.2, 2];
 const FACTOR_FROM_NODE = 46; // where on an edge the local derivative stands
-const TRAVEL_MS = 900;
+export const TRAVEL_MS = 900;
 /** @type {Record<string, string>} */
 const SIGNS = { "*": "×", "-": "−", "/": "÷", "<=": "≤", ">=": "≥", "!=": "≠" };
 
@@ -90,7 +90,13 @@ export class GraphView {
         words,
       );
 
-    const mark = svg("text", { class: "cr-mark", x: left + size.width / 2, y: top - 9, "text-anchor": "middle" });
+    const beside = this.downward && node.kind === "result"; // the op's sign stands above the middle
+    const mark = svg("text", {
+      class: "cr-mark",
+      x: beside ? signWidth(node) / 2 + 10 : left + size.width / 2,
+      y: top - 9,
+      "text-anchor": beside ? "start" : "middle",
+    });
     const group = svg("g", {
       class: `cr-node cr-${node.kind}${i === this.graph.root ? " cr-root" : ""}`,
       transform: `translate(${x} ${y})`,
