@@ -2,7 +2,7 @@
 // All numbers are Python's, as `chainrule.learn.wiring` reads them from the learner's own objects.
 
 import { html, liveText } from "./elements";
-import { type Numbers, type Shown, type Wire, Wires, largest, shownSwitch } from "./wires";
+import { CROWD, type Numbers, type Shown, type Wire, Wires, largest, shownSwitch } from "./wires";
 
 interface Neuron {
   weights: Numbers;
@@ -85,6 +85,7 @@ export class NetworkPicture {
     const most = Math.max(...sizes);
     this.drawing.style.setProperty("--most", String(most));
     this.drawing.classList.toggle("small", most > READABLE);
+    this.drawing.classList.toggle("crowded", this.wires.all.length > CROWD);
     this.neurons = sizes.map((size, depth) => Array.from({ length: size }, (_, i) => this.at(html("span", { class: depth === 0 ? "neuron input" : "neuron" }), depth, i)));
     const heads = sizes.map((_, depth) => html("span", { class: "head", style: `left: ${100 * this.wires.place(depth, 0)[0]}%` }, this.layerName(depth)));
     this.drawing.replaceChildren(this.wires.element, html("div", { "aria-hidden": "true" }, ...heads, ...this.neurons.flat()));

@@ -6,6 +6,7 @@ import type { Colours } from "./plane";
 
 export const WIDEST = 6;
 const THINNEST = 0.4;
+export const CROWD = 100; // lines; if there are more, they are thinner
 
 export type Shown = "weights" | "gradients"; // what the lines stand for
 export type Numbers = (number | null)[]; // null: there is none, or it is beyond all bounds
@@ -41,13 +42,18 @@ export class Wires {
   }
 
   /** Gives each line the width and colour of its number. */
-  show(numbers: Numbers, width: (size: number) => number = relativeTo(largest(numbers))): void {
+  show(numbers: Numbers, width: (size: number) => number = this.relativeTo(largest(numbers))): void {
     this.all.forEach(({ line }, i) => {
       const number = numbers[i] ?? null;
       line.setAttribute("stroke-width", Math.max(THINNEST, Math.min(WIDEST, number === null ? 0 : width(Math.abs(number)))).toFixed(2));
       line.classList.remove("above", "below");
       if (number !== null) line.classList.add(number < 0 ? "below" : "above");
     });
+  }
+
+  private relativeTo(most: number): (size: number) => number {
+    const widest = WIDEST * Math.min(1, Math.sqrt(CROWD / this.all.length));
+    return (size) => (most > 0 ? (widest * size) / most : 0);
   }
 
   /** Draws the lines into a picture. */
@@ -67,10 +73,6 @@ export class Wires {
 /** The size of the largest number. */
 export function largest(numbers: Numbers): number {
   return numbers.reduce<number>((most, number) => Math.max(most, Math.abs(number ?? 0)), 0);
-}
-
-function relativeTo(most: number): (size: number) => number {
-  return (size) => (most > 0 ? (WIDEST * size) / most : 0);
 }
 
 /** The switch between weights and gradients. */

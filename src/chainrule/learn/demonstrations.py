@@ -325,10 +325,10 @@ class Playground(Demonstration):
 
 _KINDS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "training": Training,
-    "network": Untrained,
     "forgotten-zero": ForgottenZero,
     "comparison": Comparison,
     "playground": Playground,
+    "network": Untrained,
     "race": Race,
     "gpt": MadeUpNames,
 }

@@ -74,18 +74,15 @@ def _read(model: Any, x: Sequence[float], result: Result) -> dict[str, Any]:
     root = result(network, inputs)
     outputs = network.outputs_for(inputs)
     _check_path(model, x, outputs)
-    for p in parameters:
-        p.grad = 0.0
-    root.backward()
-    read, below = [], inputs
-    for layer, values in zip(layers, outputs, strict=True):
-        if len(layer) != len(values):
-            raise UnreadableError("a layer does not return one number for each of its neurons")
-        read.append([_neuron(*neuron, below, out) for neuron, out in zip(layer, values, strict=True)])
-        below = values
-    for p, grad in zip(parameters, before, strict=True):
-        p.grad = grad
-    return {"inputs": [[i.data, i.grad] for i in inputs], "layers": read, "result": root.data}
+    try:
+        for p in parameters:
+            p.grad = 0.0
+        root.backward()
+        found = [_layer(*each) for each in zip(layers, [inputs, *outputs], outputs, strict=False)]
+    finally:
+        for p, grad in zip(parameters, before, strict=True):
+            p.grad = grad
+    return {"inputs": [[i.data, i.grad] for i in inputs], "layers": found, "result": root.data}
 
 
 def _neurons(model: Any) -> list[list[tuple[list[Any], Any]]]:
@@ -103,6 +100,12 @@ def _check_path(model: Any, x: Sequence[float], outputs: list[list[Any]]) -> Non
     for own, traced in zip(answers(model(list(x))), outputs[-1], strict=True):
         if not _agree(own.data, traced.data):
             raise UnreadableError("it does more than to hand each layer's answers to the next")
+
+
+def _layer(neurons: list[tuple[list[Any], Any]], inputs: list[Any], outputs: list[Any]) -> list[dict[str, Any]]:
+    if len(neurons) != len(outputs):
+        raise UnreadableError("a layer does not return one number for each of its neurons")
+    return [_neuron(*neuron, inputs, output) for neuron, output in zip(neurons, outputs, strict=True)]
 
 
 def _neuron(weights: list[Any], bias: Any, inputs: list[Any], output: Any) -> dict[str, Any]:
