@@ -17,6 +17,7 @@ export interface Work extends Lent {
 export class Demonstration<State> {
   state: (State & Work) | null = null;
   private name = "";
+  private starting: Promise<boolean> | null = null;
   private playing = false;
   private ended = false;
   private own = false; // whether the learner's own class runs
@@ -36,8 +37,13 @@ export class Demonstration<State> {
     return this.name;
   }
 
-  /** Starts over; returns whether that worked. */
-  async start(): Promise<boolean> {
+  /** Starts over, unless it is just about to; returns whether that worked. */
+  start(): Promise<boolean> {
+    this.starting ??= this.begin().finally(() => (this.starting = null));
+    return this.starting;
+  }
+
+  private async begin(): Promise<boolean> {
     const settings = this.settings();
     const answer = await python.call(MODULE, "start", [this.kind, JSON.stringify(settings)]);
     if (this.ended) return false;
@@ -73,7 +79,9 @@ export class Demonstration<State> {
   async adjust(settings: object): Promise<void> {
     if (!this.name) return;
     const answer = await python.call(MODULE, "adjust", [this.name, JSON.stringify(settings)]);
-    if (!this.ended && answer.kind === "done" && answer.text !== "null") this.take(JSON.parse(answer.text) as State & Work);
+    if (this.ended || answer.kind !== "done") return;
+    if (answer.text === "null") await this.start();
+    else this.take(JSON.parse(answer.text) as State & Work);
   }
 
   private take(state: State & Work): void {
@@ -104,6 +112,20 @@ export class Demonstration<State> {
     this.playing = false;
     this.ended = true;
   }
+}
+
+/** A function that acts, and acts once more if it was called meanwhile: of many changes in a row, only the last counts. */
+export function latest(act: () => Promise<unknown>): () => void {
+  let [acting, again] = [false, false];
+  const run = async () => {
+    again = acting;
+    if (acting) return;
+    acting = true;
+    await act();
+    acting = false;
+    if (again) void run();
+  };
+  return () => void run();
 }
 
 /** The last line of a traceback. */

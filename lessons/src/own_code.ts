@@ -16,6 +16,19 @@ export function ownCodes(except = ""): Record<string, string> {
   return Object.fromEntries(passed.map(([name, progress]) => [name, progress.passed as string]));
 }
 
+/** Calls `act` whenever code that passed has changed, until the function that this returns is called. */
+export function whenOwnCodeChanges(act: () => void): () => void {
+  let before = JSON.stringify(ownCodes());
+  const look = () => {
+    const after = JSON.stringify(ownCodes());
+    if (after === before) return;
+    before = after;
+    act();
+  };
+  store.addEventListener("change", look);
+  return () => store.removeEventListener("change", look);
+}
+
 /** The source of the learner's class: their code, and solutions where they have none. */
 export function ownSource(course: Course): string {
   const template = course.templates?.Value;

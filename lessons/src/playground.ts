@@ -16,12 +16,13 @@ import { MOST_NEURONS, MOST_POINTS, type Point, SETS, STANDARD, type Settings, a
 import { python } from "./python";
 import { Whose } from "./whose";
 import { respelt } from "./widgets/activations";
-import { Wiring } from "./wiring";
+import { type Gradients, Wiring } from "./wiring";
 
 interface State {
   steps: number;
   loss: number | null;
   layers: Layers;
+  gradients: Gradients;
   points: Point[];
   test: Point[];
   fast: boolean; // by WebAssembly
@@ -328,7 +329,7 @@ export class Playground implements Live {
       const grid = overGrid(state.layers, activation, GRID, REACH).at(-1)?.[0] as Float32Array;
       paint(context, grid, GRID, colours, width);
       drawBoundary(context, grid, GRID, colours, width);
-      this.wiring.show(state.layers, activation, colours);
+      this.wiring.show(state.layers, state.gradients, activation, colours);
       const accuracy = accuracyOf(state.layers, activation, state.points);
       const percent = (part: number) => `${Math.round(100 * part)}%`;
       const kept = state.test.length ? figure("of those kept back", percent(accuracyOf(state.layers, activation, state.test))) : [];

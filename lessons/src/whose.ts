@@ -49,7 +49,7 @@ export class Whose {
       ...(lent.length || failing.length ? [] : ["Every line that computes here is yours: ", ...names(yours), ". "]),
       ...((lent.length || failing.length) && yours.length ? ["Yours: ", ...names(yours), ". "] : []),
       ...(lent.length ? ["Lent until you write it: ", ...names(lent), ". "] : []),
-      ...(failing.length ? ["Lent because the program does not train with yours: ", ...names(failing), ". "] : []),
+      ...(failing.length ? [`Lent because the program does not ${this.template === "Network" ? "run" : "train"} with yours: `, ...names(failing), ". "] : []),
       ...(this.engine() === "own" ? [] : ["The gradients are by chainrule's Value."]),
     );
   }

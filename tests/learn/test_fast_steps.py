@@ -69,7 +69,8 @@ def found():
         own.advance(1, 60.0)
         own.adjust({{"points": points}})
         own.advance(1, 60.0)
-        return own.state()["loss"], [p.data for p in own.run.model.parameters()]
+        state = own.state()
+        return state["loss"], [p.data for p in own.run.model.parameters()], sum(sum(state["gradients"], []), [])
     race = Race({{"program": sums, "n": 20, "hidden": [3]}})
     Race.SECONDS = 0.3
     while race.state()["left"]:
@@ -113,3 +114,8 @@ def test_the_race(found):
 def test_points_that_are_added_count(found):
     assert found[4][0] == pytest.approx(found[5][0], rel=1e-9)
     assert found[4][1] == pytest.approx(found[5][1], rel=1e-9)
+
+
+def test_the_gradient_of_the_last_step_is_that_of_the_loop(found):
+    assert len(found[4][2]) == 13
+    assert found[4][2] == pytest.approx(found[5][2], rel=1e-6, abs=1e-9)

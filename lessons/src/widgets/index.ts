@@ -7,6 +7,7 @@ import { Playground } from "../playground";
 import { vanishing, xorCompare } from "./activations";
 import { arrayProgram } from "./array_program";
 import { gpt } from "./gpt";
+import { network } from "./network";
 import { nudge } from "./nudge";
 import { race } from "./race";
 import { forgottenZero, training } from "./training";
@@ -17,6 +18,7 @@ type Widget = (course: Course, attributes: Record<string, string>) => Live;
 const WIDGETS: Record<string, Widget> = {
   nudge,
   ucurve,
+  network,
   training,
   "forgotten-zero": forgottenZero,
   "xor-compare": xorCompare,

@@ -1,8 +1,9 @@
 // A demonstration with a button that plays it, pauses it, and restarts it once it has finished.
 
-import { Demonstration } from "../demonstration";
+import { Demonstration, latest } from "../demonstration";
 import { button } from "../elements";
-import type { Lent, Program } from "../own_code";
+import { type Lent, type Program, whenOwnCodeChanges } from "../own_code";
+import { python } from "../python";
 import type { Whose } from "../whose";
 
 export interface PlayerOptions<State> {
@@ -16,15 +17,19 @@ export interface PlayerOptions<State> {
   show: (state: State) => void;
   say: (words: string) => void; // "" when it begins anew, or what went wrong
   clear: () => void; // what was shown, when it begins anew
+  early?: boolean; // its first state is shown as soon as Python is ready, before it is played
 }
 
 export class Player<State> {
   readonly button: HTMLButtonElement;
   private run: Demonstration<State>;
+  private readonly showEarly = latest(async () => this.run.state ?? this.run.start());
+  private stops: (() => void)[] = [];
 
   constructor(private readonly options: PlayerOptions<State>) {
     this.button = button(options.words, () => void this.press(), "primary");
     this.run = this.newRun();
+    if (options.early) this.stops = [python.whenReady(this.showEarly), whenOwnCodeChanges(() => this.isFresh && this.restart())];
   }
 
   async step(): Promise<void> {
@@ -42,11 +47,19 @@ export class Player<State> {
     this.button.textContent = this.options.words;
     this.options.say("");
     this.options.clear();
+    if (this.options.early && python.state !== "asleep") this.showEarly();
   }
 
   destroy(): void {
+    this.stops.forEach((stop) => stop());
     this.options.whose.destroy();
     this.run.destroy();
+  }
+
+  /** Whether it was shown but not played: then it may as well be another. */
+  private get isFresh(): boolean {
+    const { running, state } = this.run;
+    return !running && state !== null && this.options.steps(state) === 0;
   }
 
   private async press(): Promise<void> {

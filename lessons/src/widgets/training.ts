@@ -1,9 +1,10 @@
-// A live training run: the loss, step by step, and the network's output for each example.
+// A live training run: the loss, step by step, the network's output for each example, and the network itself.
 
 import { Chart } from "../chart";
 import type { Course } from "../course";
 import { button, html, liveText, rateSlider, select, slider, spell } from "../elements";
 import type { Live } from "../lesson";
+import { NetworkPicture, type Seen } from "../network_picture";
 import { ownProgram } from "../own_code";
 import { Whose } from "../whose";
 import { Player } from "./player";
@@ -13,6 +14,8 @@ interface State {
   inputs: number[][];
   outputs: number[];
   targets: number[];
+  example: number; // that the network is shown for
+  network: Seen;
 }
 
 // The losses that were published of the lecture's four points, by step.
@@ -31,29 +34,40 @@ export function training(course: Course, attributes: Record<string, string>): Li
     logY: published,
     curves: [{ label: published ? "your loss" : "loss", colour: "grad" }, ...(published ? [{ label: "a published run", colour: "data", point: true }] : [])],
   });
-  const outputs = html("tbody", {});
+  const picture = new NetworkPicture("the loss of all examples", ", for the example chosen below");
+  let example = 0;
+  const rows = new ExampleRows((chosen) => {
+    example = chosen;
+    void player.adjust({ example });
+  });
   const reading = liveText("reading");
   const whose = new Whose(course);
-  const show = ({ losses, inputs, outputs: found, targets }: State) => {
+  const curve = (losses: number[]) => {
     const steps = published ? Array.from({ length: most }, (_, i) => i) : losses.map((_, i) => i);
     const theirs = published ? [steps.map((i) => (data === "four-points" ? PUBLISHED.get(i) : null) ?? null)] : [];
     chart.set([steps, steps.map((i) => losses[i] ?? null), ...theirs], losses.length ? `After ${losses.length} steps it is ${spell(losses.at(-1) ?? Number.NaN)}` : "Not begun.");
-    outputs.replaceChildren(...targets.map((target, i) => html("tr", {}, html("th", { scope: "row" }, inputs[i].join(", ")), html("td", {}, String(target)), html("td", {}, found.length ? (found[i] ?? 0).toFixed(3) : ""))));
+  };
+  const show = (state: State) => {
+    const { losses, network } = state;
+    curve(losses);
+    rows.show(state);
+    picture.show(network);
     if (losses.length >= most) reading.textContent = `After ${losses.length} steps the loss is ${spell(losses.at(-1) ?? Number.NaN)}.`;
   };
   const player = new Player<State>({
     words: "Train",
     kind: "training",
-    settings: () => ({ data, lr, seed, hidden: sizes(attributes.hidden), program: ownProgram(course) }),
+    settings: () => ({ data, lr, seed, example, hidden: sizes(attributes.hidden), program: ownProgram(course) }),
     whose,
     steps: ({ losses }) => losses.length,
     most,
     atATime: 2,
     show,
     say: (words) => (reading.textContent = words),
-    clear: () => show({ losses: [], inputs: [], outputs: [], targets: [] }),
+    clear: () => curve([]),
+    early: true,
   });
-  const table = html("div", { class: "table-scroller", tabindex: "0", role: "region", "aria-label": "What the network says" }, html("table", {}, html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "input"), html("th", { scope: "col" }, "target"), html("th", { scope: "col" }, "output"))), outputs));
+  const table = html("div", { class: "table-scroller", tabindex: "0", role: "region", "aria-label": "What the network says" }, html("table", {}, html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "input"), html("th", { scope: "col" }, "target"), html("th", { scope: "col" }, "output"))), rows.element));
   const controls = html(
     "div",
     { class: "sliders" },
@@ -63,12 +77,42 @@ export function training(course: Course, attributes: Record<string, string>): Li
   const which = select("Data", [["four-points", "four points"], ["xor", "xor"]], data, (value) => ((data = value), player.restart()));
   const bar = html("div", { class: "bar" }, player.button, button("One step", () => void player.step()), button("Start over", () => player.restart()), which.element);
   return {
-    element: html("section", { class: "live widget", "data-widget": "training", "aria-label": "Train a network" }, bar, chart.element, controls, table, reading, whose.element),
+    element: html("section", { class: "live widget", "data-widget": "training", "aria-label": "Train a network" }, bar, chart.element, controls, picture.element, table, reading, whose.element),
     destroy() {
       player.destroy();
       chart.destroy();
     },
   };
+}
+
+/** The examples, their targets and outputs; one of them is chosen. */
+class ExampleRows {
+  readonly element = html("tbody", {});
+  private words = "";
+  private outputs: HTMLElement[] = [];
+  private buttons: HTMLElement[] = [];
+
+  constructor(private readonly choose: (example: number) => void) {}
+
+  show({ inputs, targets, outputs, example }: State): void {
+    this.build(inputs, targets);
+    outputs.forEach((output, i) => (this.outputs[i].textContent = output?.toFixed(3) ?? "beyond all bounds"));
+    this.buttons.forEach((each, i) => each.setAttribute("aria-pressed", String(i === example)));
+  }
+
+  private build(inputs: number[][], targets: number[]): void {
+    const words = JSON.stringify([inputs, targets]);
+    if (words === this.words) return;
+    this.words = words;
+    this.outputs = targets.map(() => html("td", {}));
+    this.buttons = inputs.map((input) => html("button", { type: "button", class: "quiet", title: "Show the network for this example" }, input.join(", ")));
+    const rows = targets.map((target, i) => {
+      const row = html("tr", {}, html("th", { scope: "row" }, this.buttons[i]), html("td", {}, String(target)), this.outputs[i]);
+      row.addEventListener("click", () => this.choose(i));
+      return row;
+    });
+    this.element.replaceChildren(...rows);
+  }
 }
 
 interface Pair {

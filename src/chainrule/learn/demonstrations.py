@@ -22,6 +22,7 @@ from chainrule.learn.graphs import describe as describe_own
 from chainrule.learn.made_up_names import MadeUpNames
 from chainrule.learn.own_program import Program, assemble
 from chainrule.learn.pace import repeat
+from chainrule.learn.wiring import Watched, answers, wiring
 from chainrule.stepping.steps import describe
 from chainrule.wasm.browser import is_here
 
@@ -37,7 +38,8 @@ class Run:
         self.program = program
         self.model = program.network([len(examples.inputs[0]), *hidden, 1], activation, seed)
         self.losses: list[float] = []
-        self.largest: list[float] = []  # gradient of each step
+        self.gradient: list[float] = []  # of the last step, for each parameter
+        self.largest: list[float] = []  # of them, for each step
         self.nodes = 0  # made in all steps
         self.fast: FastSteps | None = None
         self.learn(examples)
@@ -57,8 +59,9 @@ class Run:
         """One step of the learner's loop; without `zero`, of a loop that never resets the gradients."""
         before = [p.data for p in self.model.parameters()]
         self.losses.append(self.program.train_once(self.model, self.xs, self.ys, rate) if zero else self._forget(rate))
-        moved = (abs(p.data - old) for p, old in zip(self.model.parameters(), before, strict=True))
-        self.largest.append(max(moved) / rate)  # loops may leave zeros in `grad`
+        moved = zip(self.model.parameters(), before, strict=True)
+        self.gradient = [(old - p.data) / rate for p, old in moved]  # loops may leave zeros in `grad`
+        self.largest.append(max(map(abs, self.gradient)))
         self.nodes += self.nodes_per_step
 
     def speed_up(self) -> None:
@@ -81,6 +84,8 @@ class Run:
             at_once *= 2
             if time.monotonic() > end:
                 break
+        if self.fast and taken:
+            self.gradient = self.fast.gradient()
 
     def _forget(self, rate: float) -> float:
         loss = self.loss()
@@ -152,8 +157,36 @@ class Training(Demonstration):
         self.run.step(self.rate, bool(self.settings.get("zero", True)))
 
     def state(self) -> dict[str, Any]:
-        outputs = self.run.outputs() if self.run.losses else []
-        return {"losses": self.run.losses, "inputs": self.run.xs, "outputs": outputs, "targets": self.run.ys}
+        run, chosen = self.run, int(self.settings.get("example", 0))
+
+        def loss(network: Watched, x: list[Any]) -> Any:
+            return self.program.loss_of(network, [*run.xs[:chosen], x, *run.xs[chosen + 1 :]], run.ys)
+
+        return {
+            "losses": run.losses,
+            "inputs": run.xs,
+            "outputs": run.outputs(),
+            "targets": run.ys,
+            "example": chosen,
+            "network": wiring(run.model, run.xs[chosen], loss),
+        }
+
+
+class Untrained(Demonstration):
+    """The learner's network before any training, for inputs that they choose, with the gradient of its output."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings, self.runs = settings, []
+        sizes = [len(self.inputs), *(int(n) for n in settings.get("hidden", [4, 4])), 1]
+        self.program = assemble(settings.get("program"), (), lambda program: program.network(sizes)(self.inputs))
+        self.model = self.program.network(sizes, seed=int(settings.get("seed", 1)))
+
+    @property
+    def inputs(self) -> list[float]:
+        return [float(x) for x in self.settings.get("inputs", [2.0, 3.0, -1.0])]
+
+    def state(self) -> dict[str, Any]:
+        return {"network": wiring(self.model, self.inputs)}
 
 
 class ForgottenZero(Demonstration):
@@ -258,7 +291,8 @@ class Playground(Demonstration):
         self.run.learn(points)
 
     def state(self) -> dict[str, Any]:
-        neurons = [[[*(w.data for w in n.w), n.b.data] for n in layer.neurons] for layer in self.run.model.layers]
+        gradient = dict(zip(map(id, self.run.model.parameters()), self.run.gradient, strict=False))  # none at first
+        layers = [[[*neuron.w, neuron.b] for neuron in layer.neurons] for layer in self.run.model.layers]
         points = [[*x, y] for x, y in zip(self.run.xs, self.run.ys, strict=True)]
         losses = self.run.losses
         loss = losses[-1] / len(points) if losses else None
@@ -266,7 +300,8 @@ class Playground(Demonstration):
         return {
             "steps": len(losses),
             "loss": loss,
-            "layers": neurons,
+            "layers": [[[p.data for p in neuron] for neuron in layer] for layer in layers],
+            "gradients": [[[gradient.get(id(p)) for p in neuron] for neuron in layer] for layer in layers],
             "points": points,
             "test": self.test,
             "fast": self.run.fast is not None,
@@ -280,7 +315,7 @@ class Playground(Demonstration):
         for i, value in enumerate(values, 1):
             value.label = f"x{i}"
         for depth, layer in enumerate(model.layers, 1):
-            values = layer(values)
+            values = answers(layer(values))
             for i, value in enumerate(values, 1):
                 value.label = "score" if layer is model.layers[-1] else f"h{depth},{i}"
         loss = self.program.loss_of(lambda _: values[0], [x], [target])
@@ -293,6 +328,7 @@ _KINDS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "forgotten-zero": ForgottenZero,
     "comparison": Comparison,
     "playground": Playground,
+    "network": Untrained,
     "race": Race,
     "gpt": MadeUpNames,
 }

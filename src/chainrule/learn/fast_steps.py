@@ -71,6 +71,10 @@ class FastSteps:
             parameter.data = number
         return loss
 
+    def gradient(self) -> list[float]:
+        """The gradient of the loss of all examples in the last step that was taken, for each parameter."""
+        return [number * self.factor for number in self.instance.read("gradient")]
+
     def _mean(self, times: int, rate: float) -> float:
         """The mean loss of all examples, over steps; over none, the present one."""
         self.instance.write("parameters", [float(parameter.data) for parameter in self.parameters])

@@ -29,6 +29,7 @@ KEYS = ("title", "summary")  # of the front matter
 WIDGETS = {  # and their attributes
     "nudge": ("function", "at", "from", "to", "nudge"),
     "ucurve": ("function", "at"),
+    "network": ("inputs", "hidden", "seed"),
     "training": ("data", "hidden", "steps", "rate", "seed"),
     "forgotten-zero": ("data", "hidden", "steps", "rate"),
     "xor-compare": ("hidden", "steps", "rate", "seeds"),

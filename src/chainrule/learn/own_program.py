@@ -47,8 +47,8 @@ class Program:
         random.seed(seed)
         hidden = self.names if activation == "tanh" else self._bent(activation)
         model = hidden["MLP"](sizes[0], list(sizes[1:]))
-        for neuron in model.layers[-1].neurons:
-            if activation != "tanh":
+        if activation != "tanh":
+            for neuron in model.layers[-1].neurons:
                 neuron.__class__ = self.names["Neuron"]
         return model
 
