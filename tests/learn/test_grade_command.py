@@ -488,7 +488,7 @@ def test_the_course_is_listed(run):
     code, out, _ = run("lessons", "--json")
     listed = json.loads(out)
     assert (code, listed["problems"]) == (0, [])
-    assert listed["lessons"][2]["exercises"] == ["add", "mul", "power", "tanh", "exp"]
+    assert listed["lessons"][3]["exercises"] == ["add", "mul", "power", "tanh", "exp"]
 
 
 def test_ones_own_lessons_are_verified(run, folder):
