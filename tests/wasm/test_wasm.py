@@ -3,20 +3,22 @@
 import math
 import random
 import struct
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import chainrule
 from chainrule import Value, data, losses, nn, ops, optim
 from chainrule.wasm import to_wasm
 from chainrule.wasm.elementary import FUNCTIONS
-from chainrule.wasm.rules import COMPARISONS, INSTRUCTIONS
+from chainrule.wasm.lanes import ONE
 from expressions import programs, run
 from op_samples import TABLE, samples
 from wasm_host import Host
 
-EXACT = {"where", "fmod", *INSTRUCTIONS, *COMPARISONS}  # primitive ops that are the processor's own, or exact
+EXACT = {"where", "fmod", *ONE.instructions, *ONE.comparisons}  # primitive ops that are the processor's own, or exact
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -3.0, 1e-310, 1e308, math.inf, -math.inf, math.nan]
 
 
@@ -59,6 +61,9 @@ def eager(row, numbers):
     return result.data, [leaf.grad for leaf in leaves]
 
 
+EXACT_ROWS = [row for row in TABLE.values() if is_exact(row)]
+
+
 @pytest.mark.parametrize("row", TABLE.values(), ids=TABLE)
 def test_every_op_and_its_derivatives(row, host):
     inputs = samples(row, 40, seed="wasm")
@@ -76,6 +81,46 @@ def test_every_op_and_its_derivatives(row, host):
             assert ran.gradient == pytest.approx(gradient, rel=1e-13, abs=1e-15), numbers
 
 
+@pytest.mark.parametrize("row", TABLE.values(), ids=TABLE)
+def test_two_examples_at_once_are_two_examples(row, host):
+    """A row left over, as in an odd number of them, runs alone."""
+    rng = random.Random(row.name)
+    numbers = samples(row, 12, seed="pairs")
+    numbers += [[rng.choice(SPECIAL) for _ in range(row.arity)] for _ in range(12)] if is_exact(row) else []
+    zeros, inputs = ([Value(0.0) for _ in range(row.arity)] for _ in range(2))
+    module = to_wasm(row(*[zero + x for zero, x in zip(zeros, inputs, strict=True)]), inputs=inputs, wrt=zeros)
+    alone = [host.run(module, [given]) for given in numbers]
+    together = host.run(module, [*numbers, numbers[0]])
+    assert bits(together.results) == bits([*[number for ran in alone for number in ran.results], *alone[0].results])
+    for k, (one, other) in enumerate(pairwise(alone)):
+        pair = host.run(module, numbers[k : k + 2])
+        assert bits(pair.mean) == bits([(one.mean[0] + other.mean[0]) / 2])
+        assert bits(pair.gradient) == bits([(a + b) / 2 for a, b in zip(one.gradient, other.gradient, strict=True)])
+
+
+def test_shares_of_two_examples_are_added_use_by_use(host):
+    w, x = Value(0.7), Value(0.0)
+    module = to_wasm((w * x + w) * w, inputs=[x])
+    rows, gradient = [[0.1], [0.2], [0.3]], 0.0
+    for pair in (rows[:2], rows[2:]):
+        uses = zip(*[(w.data * x + w.data, w.data, w.data * x) for (x,) in pair], strict=True)
+        for share in [share for use in uses for share in use]:
+            gradient += share
+    assert host.run(module, rows).gradient == [gradient / 3]
+
+
+@settings(max_examples=60)
+@given(programs(EXACT_ROWS, most_nodes=40), st.integers(0, 2**32))
+def test_random_programs_on_many_examples(host, program, seed):
+    leaves, nodes = run(program, Value, lambda row, operands: row(*operands))
+    results, rng = [node for node in nodes[len(leaves) :] if isinstance(node, Value)], random.Random(seed)
+    if results:
+        module = to_wasm(*results, inputs=leaves)
+        rows = [[leaf.data * rng.choice([1.0, -1.0, 0.5]) for leaf in leaves] for _ in range(5)]
+        alone = [number for row in rows for number in host.run(module, [row]).results]
+        assert bits(host.run(module, rows).results) == bits(alone)
+
+
 def any_float(rng):
     """Of any size, or of the usual one."""
     usual = rng.uniform(-3, 3), rng.uniform(0, 1), rng.uniform(-800, 800)
@@ -90,9 +135,6 @@ def test_elementary_functions_are_the_same_in_python(function, host):
     numbers = [[any_float(rng) for _ in inputs] for _ in range(3000)]
     ran = host.run(to_wasm(row(*inputs), inputs=inputs), numbers)
     assert bits(ran.results) == bits([function(*given) for given in numbers])
-
-
-EXACT_ROWS = [row for row in TABLE.values() if is_exact(row)]
 
 
 @settings(max_examples=150)

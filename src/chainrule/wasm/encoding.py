@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 PAGE = 65536
-I32, F64 = b"\x7f", b"\x7c"
+I32, F64, V128 = b"\x7f", b"\x7c", b"\x7b"
 NOTHING = b"\x40"  # what a block leaves on the stack
 HEADER = b"\0asm\1\0\0\0"
 CUSTOM, TYPES, FUNCTIONS, MEMORIES, EXPORTS, CODE, DATA = 0, 1, 3, 5, 7, 10, 11  # numbers of the sections
@@ -16,7 +16,7 @@ CUSTOM, TYPES, FUNCTIONS, MEMORIES, EXPORTS, CODE, DATA = 0, 1, 3, 5, 7, 10, 11 
 END, RETURN, UNREACHABLE, ELSE, SELECT = b"\x0b", b"\x0f", b"\x00", b"\x05", b"\x1b"
 I32_EQZ, I32_LT, I32_AND, I32_OR = b"\x45", b"\x48", b"\x71", b"\x72"
 I32_ADD, I32_SUB, I32_MUL, I32_DIV, I32_REM = b"\x6a", b"\x6b", b"\x6c", b"\x6d", b"\x6f"
-F64_ADD, F64_MUL, F64_DIV, F64_NEG, F64_NE = b"\xa0", b"\xa2", b"\xa3", b"\x9a", b"\x62"
+F64_ADD, F64_MUL, F64_DIV, F64_NEG = b"\xa0", b"\xa2", b"\xa3", b"\x9a"
 F64_OF_I32 = b"\xb7"
 I32_OF_F64 = b"\xfc\x02"  # towards zero; saturates, and so never traps
 I64_SHIFT_LEFT, I64_SHIFT_RIGHT, I64_OR, BITS, FLOAT = b"\x86", b"\x88", b"\x84", b"\xbd", b"\xbf"
@@ -86,6 +86,50 @@ def load(offset: int) -> bytes:
 def store(offset: int) -> bytes:
     """Store a double at the address below it on the stack plus `offset`."""
     return b"\x39\x03" + unsigned(offset)
+
+
+def simd(number: int) -> bytes:
+    """An instruction for vectors of 128 bits, by its number."""
+    return b"\xfd" + unsigned(number)
+
+
+BIT_AND, BIT_SELECT = simd(78), simd(82)
+TWICE, SECOND_LANE = simd(20), simd(34) + b"\x01"  # two times a double; another one as second
+
+
+def pair(number: float) -> bytes:
+    """Put a pair of the same constant on the stack."""
+    return simd(12) + 2 * struct.pack("<d", number)
+
+
+def load_pair(offset: int) -> bytes:
+    """As `load`, two doubles."""
+    return simd(0) + b"\x03" + unsigned(offset)
+
+
+def load_twice(offset: int) -> bytes:
+    """As `load`, the double twice."""
+    return simd(10) + b"\x03" + unsigned(offset)
+
+
+def load_second(offset: int) -> bytes:
+    """Replace the second of a pair by the double at the address below it on the stack plus `offset`."""
+    return simd(87) + b"\x03" + unsigned(offset) + b"\x01"
+
+
+def store_pair(offset: int) -> bytes:
+    """As `store`, two doubles."""
+    return simd(11) + b"\x03" + unsigned(offset)
+
+
+def store_lane(offset: int, lane: int) -> bytes:
+    """As `store`, one of a pair."""
+    return simd(91) + b"\x03" + unsigned(offset) + bytes([lane])
+
+
+def lane(number: int) -> bytes:
+    """Take one of a pair."""
+    return simd(33) + bytes([number])
 
 
 def call(function: int) -> bytes:

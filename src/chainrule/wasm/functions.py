@@ -49,6 +49,16 @@ class Library:
             self.numbers[name] = self.module.add(e.Function(arguments, results, body, others))
         return self.numbers[name]
 
+    def number_for_pairs(self, name: str) -> int:
+        """The number of a function of pairs that calls a function for each of the two."""
+        key = f"{name} of pairs"
+        if key not in self.numbers:
+            count, called = len(_definitions()[name].args.args), e.call(self.number(name))
+            first, second = (b"".join(e.get(k) + e.lane(lane) for k in range(count)) + called for lane in (0, 1))
+            body = first + e.TWICE + second + e.SECOND_LANE
+            self.numbers[key] = self.module.add(e.Function(e.V128 * count, e.V128, body))
+        return self.numbers[key]
+
     def table(self, name: str) -> int:
         """The address of a table."""
         if name not in self._tables:

@@ -23,6 +23,7 @@ from chainrule.core.atomic import write_whole
 from chainrule.optim import Optimizer
 from chainrule.wasm import encoding as e
 from chainrule.wasm.functions import Library
+from chainrule.wasm.lanes import ONE, TWO
 from chainrule.wasm.replay import BUFFERS, Graph, Memory, Replay, Templates
 from chainrule.wasm.rules import Writer, filled
 
@@ -53,12 +54,15 @@ class WasmProgram:
         self._module, self._memory = e.Module(), Memory()
         self._allot()
         library = Library(self._module, lambda count: self._memory.add(f"table {self._memory.size}", count))
-        code = Replay(graph, self._module, self._memory, Templates(library), self.has_gradient)
+        codes = [
+            Replay(graph, self._module, self._memory, Templates(library, lanes), self.has_gradient)
+            for lanes in ([ONE, TWO] if self.inputs else [ONE])
+        ]
         update = self._update(library) if optimizer else -1
         self._memory.add("rows", self.inputs + self.results)
-        self._export("forward", code.forward, e.NOTHING)
+        self._export("forward", [code.forward for code in codes], e.NOTHING)
         if self.has_gradient:
-            gradient = self._export("gradient", [*code.forward, *code.backward], e.F64)
+            gradient = self._export("gradient", [[*code.forward, *code.backward] for code in codes], e.F64)
             if optimizer:
                 body = e.get(FIRST) + e.get(COUNT) + e.call(gradient) + e.get(TURN) + e.call(update)
                 self._export_train(self._module.add(e.Function(e.I32 * 3, e.F64, body, export="step")))
@@ -92,8 +96,11 @@ class WasmProgram:
             for slot in optimizer.slots:
                 add(slot, count)
 
-    def _export(self, name: str, functions: Sequence[int], result: bytes) -> int:
-        """A loop over rows that calls functions of a row. With a result, the mean, and so with the gradient."""
+    def _export(self, name: str, functions: Sequence[Sequence[int]], result: bytes) -> int:
+        """A loop over rows that calls functions of a row, or of two, and then of the one that is left.
+
+        With a result, it is the mean, and so with the gradient.
+        """
         row, end, total = 2, 3, 4
         rows, stride = self._memory.buffers["rows"][0], 8 * (self.inputs + self.results)
         size = 8 * self.graph.sizes["parameter"]
@@ -102,11 +109,13 @@ class WasmProgram:
         body += e.get(COUNT) + e.i32(stride) + e.I32_MUL + e.I32_ADD + e.put(end)
         if sums:
             body += e.i32(self._memory.buffers["gradient"][0]) + e.i32(0) + e.i32(size) + e.FILL
-        turn = b"".join(e.get(row) + e.call(function) for function in functions)
-        if sums:
-            turn += e.get(total) + e.get(row) + e.load(8 * self.inputs) + e.F64_ADD + e.put(total)
-        turn += e.get(row) + e.i32(stride) + e.I32_ADD + e.put(row)
-        body += e.loop_while(e.get(row) + e.get(end) + e.I32_LT, turn)
+        for count in range(len(functions), 0, -1):
+            turn = b"".join(e.get(row) + e.call(function) for function in functions[count - 1])
+            for k in range(count * sums):
+                turn += e.get(total) + e.get(row) + e.load(8 * self.inputs + k * stride) + e.F64_ADD + e.put(total)
+            turn += e.get(row) + e.i32(count * stride) + e.I32_ADD + e.put(row)
+            last = e.get(row) + e.i32((count - 1) * stride) + e.I32_ADD
+            body += e.loop_while(last + e.get(end) + e.I32_LT, turn)
         if sums:
             body += e.get(COUNT) + e.i32(1) + e.I32_SUB + e.when(self._divided(row, e.get(COUNT) + e.F64_OF_I32))
             body += e.get(total) + e.get(COUNT) + e.F64_OF_I32 + e.F64_DIV

@@ -1,9 +1,9 @@
 """A recorded graph as a WebAssembly module: every node once forward and, for the gradient, once backward.
 
 Numbers lie in linear memory. The graph is that of one example, whose inputs and results are a *row*; the exported
-functions go through rows, and add the gradients up. Nodes are computed in the order in which they were made and pass
-their gradients on in the reverse order, as `backward()` does, so the results are the same to the last bit, except for
-elementary functions, which are our own (see `elementary`).
+functions go through rows, two at a time as far as they go, and add the gradients up. Nodes are computed in the order in
+which they were made and pass their gradients on in the reverse order, as `backward()` does, so the results are the same
+to the last bit, except for elementary functions, which are our own (see `elementary`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import Any
 from chainrule import ops
 from chainrule.wasm import encoding as e
 from chainrule.wasm.functions import Library
+from chainrule.wasm.lanes import ONE, Lanes
 from chainrule.wasm.rules import Piece, Template, Writer, filled
 
 CHUNK = 2**15  # bytes of a function; V8 takes much longer for one that is larger
 DEEPEST = 16  # numbers on the stack while an expression is computed
 BUFFERS = {"parameter": "parameters", "frozen": "parameters", "captured": "captured"}  # of leaves, by kind
-ROW = 0  # the local with the address of the row
+ROW, BOTH = 0, 1  # locals: the address of the row, or of the first of two; and a pair on its way to memory
 ZERO = e.i32(0)
 
 
@@ -112,8 +113,9 @@ Kind = tuple[ops.Op, float | None]  # of a node: its op, and a constant exponent
 class Templates:
     """What is written for each kind of node."""
 
-    def __init__(self, library: Library) -> None:
-        self.library, self.locals = library, 0
+    def __init__(self, library: Library, lanes: Lanes = ONE) -> None:
+        self.lanes, self.locals = lanes, 0
+        self.function = library.number if lanes is ONE else library.number_for_pairs
         self._forward: dict[Kind, Forward] = {}
         self._backward: dict[tuple[Kind, tuple[int, ...]], Backward] = {}
 
@@ -153,7 +155,7 @@ class Templates:
     def _start(self, kind: Kind) -> tuple[Writer, list[Any]]:
         """A writer, and the operands as pieces; the last one as a number if it is part of the kind."""
         op, exponent = kind
-        writer = Writer(self.library.number, ROW + 1)
+        writer = Writer(self.function, BOTH + 1, self.lanes)
         operands: list[Any] = [writer.hole(k) for k in range(op.arity)]
         return writer, operands if exponent is None else [*operands[:-1], exponent]
 
@@ -194,22 +196,32 @@ class Memory:
 
 
 class Replay:
-    """The code of one example. `forward` and `backward` are the functions' numbers, to be called in turn with a row."""
+    """The code of one example, or of two side by side.
+
+    `forward` and `backward` are the functions' numbers, to be called in turn with a row.
+    """
 
     def __init__(self, graph: Graph, module: e.Module, memory: Memory, templates: Templates, gradient: bool) -> None:
         self.graph, self.module, self.memory, self.templates = graph, module, memory, templates
-        count = len(graph.rules)
+        self.lanes, count = templates.lanes, len(graph.rules)
         self.taken = graph.taken if gradient else [()] * count
-        self.data, self.grads = memory.add("data", count), memory.add("grads", count * gradient)
+        room = self.lanes.count * count
+        self.data = memory.add(f"data {self.lanes.count}", room)
+        self.grads = memory.add(f"grads {self.lanes.count}", room * gradient)
         self.kinds = [self._kind(place) for place in range(count)]
         self.numbers = [self._leaf(place) for place in range(count)]  # code that puts each on the stack
-        self.slots = [self.grads + 8 * place for place in range(count)]  # addresses of gradients
+        self.slots = [self.grads + self.lanes.size * place for place in range(count)]  # addresses of gradients
         if gradient:
             for place, rule in enumerate(graph.rules):
                 if rule == "parameter":
                     self.slots[place] = memory.buffers["gradient"][0] + 8 * graph.places[place]
         self.forward = self._functions(self._forward())
         self.backward = self._functions(self._backward()) if gradient else []
+
+    @property
+    def stride(self) -> int:
+        """From a row to the next, in bytes."""
+        return 8 * (self.graph.sizes["input"] + len(self.graph.results))
 
     def _kind(self, place: int) -> Kind | None:
         """None for leaves."""
@@ -223,10 +235,13 @@ class Replay:
         """Code for the number of a leaf, or of a node that lies in memory."""
         kind, k = self.graph.rules[place], self.graph.places[place]
         if kind == "constant":
-            return e.f64(self.graph.numbers[place])
+            return self.lanes.constant(self.graph.numbers[place])
         if kind == "input":
-            return e.get(ROW) + e.load(8 * k)
-        return _at(self.memory.buffers[BUFFERS[kind]][0] + 8 * k if isinstance(kind, str) else self.data + 8 * place)
+            first = e.get(ROW) + self.lanes.load_same(8 * k)
+            return first if self.lanes is ONE else e.get(ROW) + first + e.load_second(8 * k + self.stride)
+        if isinstance(kind, str):
+            return ZERO + self.lanes.load_same(self.memory.buffers[BUFFERS[kind]][0] + 8 * k)
+        return ZERO + self.lanes.load(self.data + self.lanes.size * place)
 
     def _forward(self) -> Iterable[bytes]:
         """Statements that compute the nodes, and then store the results in the row.
@@ -246,9 +261,16 @@ class Replay:
                 if depth < DEEPEST:
                     numbers[place], depths[place] = code, depth
                     continue
-            yield ZERO + code + e.store(self.data + 8 * place)
+            yield ZERO + code + self.lanes.store(self.data + self.lanes.size * place)
         for k, place in enumerate(graph.results):
-            yield e.get(ROW) + numbers[place] + e.store(8 * (graph.sizes["input"] + k))
+            yield self._result(8 * (graph.sizes["input"] + k), numbers[place])
+
+    def _result(self, offset: int, number: bytes) -> bytes:
+        """Code that stores a number in the row."""
+        if self.lanes is ONE:
+            return e.get(ROW) + number + e.store(offset)
+        stores = [e.get(ROW) + e.get(BOTH) + e.store_lane(offset + k * self.stride, k) for k in range(2)]
+        return number + e.put(BOTH) + b"".join(stores)
 
     def _needed_once(self) -> list[bool]:
         """Whether each node is an operand of one node, once, and of no use for the gradient."""
@@ -276,8 +298,8 @@ class Replay:
             for k in self.taken[place]:
                 received[operands[k]] += 1
         stored = [rule == "parameter" for rule in graph.rules]
-        seed = e.f64(1.0)
-        yield ZERO + (_at(slots[root]) + seed + e.F64_ADD if stored[root] else seed) + e.store(slots[root])
+        before, after = self._received(root, stored[root])
+        yield ZERO + before + self.lanes.constant(1.0) + after
         for place in reversed(range(len(self.kinds))):
             taken = self.taken[place]
             if not taken:
@@ -297,16 +319,22 @@ class Replay:
 
     def _fills(self, place: int, passed: Mapping[int, bool]) -> list[bytes]:
         """What fills the template of a node that passes its gradient on."""
-        operands, slots = self.graph.operands[place], self.slots
-        fills = [*[self.numbers[operand] for operand in operands], self.numbers[place], _at(slots[place])]
+        operands = self.graph.operands[place]
+        gradient = ZERO + self.lanes.load(self.slots[place])
+        fills = [*[self.numbers[operand] for operand in operands], self.numbers[place], gradient]
         for k, operand in enumerate(operands):
-            if k not in passed:
-                fills += b"", b""
-            elif passed[k]:
-                fills += _at(slots[operand]), e.F64_ADD + e.store(slots[operand])
-            else:
-                fills += b"", e.store(slots[operand])
+            fills += self._received(operand, passed[k]) if k in passed else (b"", b"")
         return fills
+
+    def _received(self, place: int, added: bool) -> tuple[bytes, bytes]:
+        """What stands before and after a gradient that a node receives, above an address of 0."""
+        slot = self.slots[place]
+        if not added:
+            return b"", self.lanes.store(slot)
+        if self.lanes is ONE or self.graph.rules[place] != "parameter":
+            return ZERO + self.lanes.load(slot), self.lanes.instructions["add"] + self.lanes.store(slot)
+        sums = [e.get(BOTH) + e.lane(k) + e.F64_ADD for k in range(2)]  # one row after the other
+        return b"", e.put(BOTH) + ZERO + e.load(slot) + b"".join(sums) + e.store(slot)
 
     def _functions(self, statements: Iterable[bytes]) -> list[int]:
         """Functions of a row that run the statements, so many in each that they compile fast."""
@@ -318,9 +346,5 @@ class Replay:
                 bodies.append(b"".join(body))
                 body, size = [], 0
         bodies.append(b"".join(body))
-        return [self.module.add(e.Function(e.I32, b"", code, e.F64 * self.templates.locals)) for code in bodies]
-
-
-def _at(address: int) -> bytes:
-    """Code that puts the double at an address on the stack."""
-    return ZERO + e.load(address)
+        locals_ = self.lanes.kind * (1 + self.templates.locals)
+        return [self.module.add(e.Function(e.I32, b"", code, locals_)) for code in bodies]

@@ -12,13 +12,10 @@ from typing import Any, NoReturn
 from chainrule import ops
 from chainrule.core.powers import power
 from chainrule.wasm import encoding as e
+from chainrule.wasm.lanes import ONE, Lanes
 
 Template = list[bytes | int]  # instructions, and numbers of holes
 
-ARITHMETIC = {"add": b"\xa0", "sub": b"\xa1", "mul": b"\xa2", "div": b"\xa3", "neg": b"\x9a", "abs": b"\x99"}
-ROUNDING = {"ceil": b"\x9b", "floor": b"\x9c", "trunc": b"\x9d", "rint": b"\x9e", "sqrt": b"\x9f"}
-COMPARISONS = {"eq": b"\x61", "ne": b"\x62", "lt": b"\x63", "gt": b"\x64", "le": b"\x65", "ge": b"\x66"}
-INSTRUCTIONS = ARITHMETIC | ROUNDING
 EXACT_POWERS = (-1.0, 0.0, 0.5, 1.0, 2.0)  # that are one operation, and rounded once
 
 
@@ -46,8 +43,9 @@ class Writer:
     `function` gives the number of an elementary function. Numbers needed again wait in locals, from `local` on.
     """
 
-    def __init__(self, function: Callable[[str], int], local: int) -> None:
-        self.function, self.first, self.locals = function, local, 0  # how many locals there are
+    def __init__(self, function: Callable[[str], int], local: int, lanes: Lanes = ONE) -> None:
+        self.function, self.first, self.lanes = function, local, lanes
+        self.locals = 0  # how many there are
         self.code: Template = []
         self._pieces: dict[Hashable, Piece] = {}
         self._uses: dict[Piece, int] = {}
@@ -86,7 +84,7 @@ class Writer:
     def number(self, piece: Any) -> None:
         """Write code that leaves the piece's number on the stack."""
         if not isinstance(piece, Piece):
-            self.code.append(e.f64(float(piece)))
+            self.code.append(self.lanes.constant(float(piece)))
         elif piece in self._known:
             self.code.append(e.get(self._known[piece]))
         else:
@@ -104,24 +102,25 @@ class Writer:
             self.number(operands[1])
             self.number(operands[2])
             self._condition(operands[0])
-            self.code.append(e.SELECT)
-        elif op.name in COMPARISONS:
+            self.code.append(self.lanes.select)
+        elif op.name in self.lanes.comparisons:
             self._condition(piece)
-            self.code.append(e.F64_OF_I32)
+            self.code.append(self.lanes.to_number)
         else:
             for operand in operands:
                 self.number(operand)
-            self.code.append(INSTRUCTIONS.get(op.name) or e.call(self.function(op.name)))
+            self.code.append(self.lanes.instructions.get(op.name) or e.call(self.function(op.name)))
 
     def _condition(self, piece: Piece) -> None:
         """Write code that leaves on the stack whether the piece is not 0."""
-        if piece not in self._known and piece.op and piece.op.name in COMPARISONS:
+        comparisons = self.lanes.comparisons
+        if piece not in self._known and piece.op and piece.op.name in comparisons:
             for operand in piece.operands:
                 self.number(operand)
-            self.code.append(COMPARISONS[piece.op.name])
+            self.code.append(comparisons[piece.op.name])
         else:
             self.number(piece)
-            self.code += [e.f64(0.0), e.F64_NE]
+            self.code += [self.lanes.constant(0.0), comparisons["ne"]]
 
 
 def filled(template: Template, fills: Sequence[bytes]) -> bytes:
