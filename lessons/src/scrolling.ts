@@ -1,7 +1,8 @@
 // Back and reload lead to the place on the page that was left; a link leads to the top.
 
 interface Left {
-  top: number;
+  block: number; // of the page, the first that was in sight
+  offset: number; // of its top from that of the window
   height: number; // of the page, parts of which appear later
 }
 
@@ -25,7 +26,8 @@ export class Scrolling {
     this.content.style.minHeight = left ? `${left.height}px` : "";
     this.shown = pageInAddress();
     clearTimeout(this.timer);
-    scrollTo(0, left?.top ?? 0);
+    const block = left && this.blocks()[left.block];
+    scrollTo(0, block ? scrollY + block.getBoundingClientRect().top - left.offset : 0); // whatever appears above it later
     return left !== undefined;
   }
 
@@ -34,10 +36,16 @@ export class Scrolling {
     this.content.style.minHeight = "";
   }
 
+  private blocks(): Element[] {
+    return [...this.content.querySelectorAll(".page > *")];
+  }
+
   private note(): void {
     clearTimeout(this.timer);
     if (pageInAddress() !== this.shown) return; // the next page is about to be shown
-    const left: Left = { top: scrollY, height: this.content.offsetHeight };
+    const blocks = this.blocks();
+    const block = Math.max(0, blocks.findIndex((each) => each.getBoundingClientRect().bottom > 0));
+    const left: Left = { block, offset: blocks[block]?.getBoundingClientRect().top ?? 0, height: this.content.offsetHeight };
     history.replaceState({ ...(history.state as object | null), left }, "");
   }
 }

@@ -13,6 +13,7 @@ import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
+from random import Random
 from statistics import fmean
 from unittest import mock
 from xml.etree import ElementTree as ET
@@ -20,6 +21,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
+from sklearn import metrics
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LinearRegression
 
@@ -463,7 +465,7 @@ def test_train_with_every_option(run, folder):
     assert (code, err) == (0, "")
     assert "moons: 30 examples of x0, x1; task: margin" in out
     assert "MLP(2, [8, 4, 1], activation='relu', output='linear'), 65 parameters" in out
-    assert "sgd, lr 0.05, 20 steps in" in out
+    assert "sgd, lr 0.05, l2 0.001, 20 steps in" in out
     assert "test, 10 examples:  accuracy" in out
     assert out.endswith("wrote p.png\nwrote m.safetensors\n")
     assert (folder / "p.png").read_bytes().startswith(b"\x89PNG")
@@ -567,6 +569,118 @@ def test_many_examples_give_the_same_losses_as_few_would(run, monkeypatch):
     assert many["engine"].endswith("scalar nodes per example")
     assert many["loss"]["first"] == pytest.approx(few["loss"]["first"], rel=1e-12)
     assert many["loss"]["last"] == pytest.approx(few["loss"]["last"], rel=1e-6)
+
+
+# Honest results.
+
+
+@pytest.fixture
+def noise(folder):
+    """A file with nothing to learn: targets that have nothing to do with the inputs."""
+    rng = Random(1)
+    with open(folder / "noise.csv", "w") as file:
+        rows = [[*[rng.gauss(0, 1) for _ in range(6)], rng.gauss(50, 10)] for _ in range(80)]
+        csv.writer(file).writerows([[*"abcdef", "y"], *rows])
+    return "noise.csv"
+
+
+def table_of(folder, rows):
+    with open(folder / "f.csv", "w") as file:
+        csv.writer(file).writerows([["x", "z", "y"], *rows])
+    return "f.csv"
+
+
+def test_a_result_that_is_no_better_than_its_baseline_is_said_in_words(run, noise):
+    code, out, _ = run("train", noise, "--l2", "0", "--validation", "0", "--test", "0.4", "--steps", "300")
+    assert code == 0
+    assert re.search(r"training, 48 examples:  rms error [\d.]+  R² 0\.\d+  \(always [\d.]+: [\d.]+\)", out)
+    assert re.search(r"On the test examples this is no better than an answer that ignores the inputs, always 4\d", out)
+
+
+def test_scores_are_those_of_scikit_learn(run, folder):
+    rng = Random(2)
+    rows = [
+        [x := rng.gauss(0, 1), z := rng.gauss(0, 1), "ham" if x + z + rng.gauss(0, 1) > -2 else "spam"]
+        for _ in range(150)
+    ]
+    table_of(folder, rows)
+    answer = json.loads(run("train", "f.csv", "--steps", "60", "--save", "m.st", "--validation", "0", "--json")[1])
+    _, out, err = run("predict", "m.st", "f.csv")
+    found, wanted = [row["prediction"] for row in csv.DictReader(out.splitlines())], [row[2] for row in rows]
+    assert answer["accuracy"] == pytest.approx(metrics.accuracy_score(wanted, found))
+    assert answer["balanced accuracy"] == pytest.approx(metrics.balanced_accuracy_score(wanted, found))
+    assert answer["baseline"] == "always 'ham'"
+    assert answer["baseline accuracy"] == pytest.approx(wanted.count("ham") / 150)
+    assert f"balanced accuracy {answer['balanced accuracy']:.1%}  (always 'ham': " in err
+    rows = [[x, z, 3 * x - z + rng.gauss(0, 0.3)] for x, z, _ in rows]
+    table_of(folder, rows)
+    answer = json.loads(run("train", "f.csv", "--steps", "60", "--save", "m.st", "--validation", "0", "--json")[1])
+    found = [float(row["prediction"]) for row in csv.DictReader(run("predict", "m.st", "f.csv")[1].splitlines())]
+    assert answer["R2"] == pytest.approx(metrics.r2_score([row[2] for row in rows], found), abs=1e-4)
+
+
+def test_held_out_examples_decide_when_to_stop(run, noise):
+    answer = json.loads(run("train", noise, "--l2", "0", "--json")[1])
+    assert (answer["examples"], answer["validation"]["examples"]) == (68, 12)
+    assert answer["steps"] < 500
+    assert answer["ended"].startswith("validation_loss has not improved on")
+    assert answer["validation"]["rms error"] < 1.1 * answer["validation"]["baseline rms error"]
+    everything = json.loads(run("train", noise, "--validation", "0", "--steps", "30", "--json")[1])
+    assert (everything["examples"], everything["validation"], everything["steps"]) == (80, None, 30)
+
+
+def test_parts_have_the_classes_in_equal_shares(run, folder):
+    table_of(folder, [[k % 7, k % 5, "rare" if k < 20 else "usual"] for k in range(100)])
+    answer = json.loads(run("train", "f.csv", "--steps", "2", "--test", "0.3", "--json")[1])
+    assert answer["test"]["baseline accuracy"] == 0.8
+    assert answer["validation"]["baseline accuracy"] == pytest.approx(0.8, abs=0.03)
+
+
+def test_many_examples_are_learned_in_batches(run, folder):
+    rng = Random(3)
+    rows = [[x := rng.uniform(-1, 1), z := rng.uniform(-1, 1), x * z] for _ in range(700)]
+    table_of(folder, rows)
+    answer = json.loads(run("train", "f.csv", "--json")[1])
+    assert answer["batch size"] == 64
+    assert answer["steps"] <= 3000
+    assert answer["validation"]["R2"] > 0.95
+    answer = json.loads(run("train", "f.csv", "--batch-size", "1000", "--steps", "3", "--json")[1])
+    assert (answer["batch size"], answer["steps"]) == (595, 3)
+
+
+def test_a_loss_that_ends_far_above_its_start_is_a_finding(run, folder, iris):
+    code, out, err = run("train", iris, "--lr", "100", "--optimizer", "sgd", "--steps", "50", "--save", "m.st")
+    assert (code, out) == (1, "")
+    assert re.match(r"chainrule: the loss rose from \S+ to \S+; try a smaller learning rate than 100; nothing was", err)
+    assert not (folder / "m.st").exists()
+
+
+def test_what_was_learned_before_ctrl_c_is_saved(run, folder, iris, monkeypatch):
+    fit = chainrule.fit
+
+    def interrupted(*arguments, callbacks, **settings):
+        def interrupt(training):
+            if training.epoch == 40:
+                raise KeyboardInterrupt
+
+        return fit(*arguments, callbacks=[*callbacks, interrupt], **settings)
+
+    monkeypatch.setattr(chainrule, "fit", interrupted)
+    code, out, err = run("train", iris, "--validation", "0.2", "--save", "m.st")
+    assert code == 130
+    assert err == "chainrule: interrupted after 41 epochs; the best so far was saved\n"
+    assert "41 steps in" in out
+    assert json.loads(run("predict", "m.st", iris, "--json")[1])["accuracy"] > 0.7
+
+
+def test_a_run_can_be_resumed(run, folder, iris, refused):
+    assert "`--resume` goes on from the file of --checkpoint: name it" in refused("train", iris, "--resume")
+    options = ["train", iris, "--validation", "0.2", "--save", "m.st"]
+    whole = json.loads(run(*options, "--steps", "30", "--json")[1])
+    assert run(*options, "--steps", "30", "--checkpoint", "c.st")[0] == 0
+    again = json.loads(run(*options, "--steps", "30", "--checkpoint", "c.st", "--resume", "--json")[1])
+    assert again["loss"] == whole["loss"]
+    assert again["validation"] == whole["validation"]
 
 
 @pytest.mark.parametrize("most", [500, 10])

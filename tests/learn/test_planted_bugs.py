@@ -262,6 +262,6 @@ def test_a_run_shows_what_a_check_shows(course):
 
 
 def test_programs_that_print_can_be_run():
-    assert {name for name, exercise in EXERCISES.items() if exercise.prints} == {"uphill", "bug-two", *BUGS}
+    assert {name for name, exercise in EXERCISES.items() if exercise.prints} == {"uphill", "draw", "bug-two", *BUGS}
     quiet = LESSON.replace('print("began")', "def f():\n    print(1)\ng = lambda: print(2)")
     assert not read_course({"01-sums.md": quiet}).exercises["twice"].prints

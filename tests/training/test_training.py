@@ -1,5 +1,6 @@
 """`fit` is the five-line loop, with batches, metrics, early stopping and a history around it."""
 
+import math
 import random
 
 import pytest
@@ -210,3 +211,22 @@ def test_metrics_can_be_named_and_a_threshold_chosen():
     metrics = {"right": lambda p, t: losses.accuracy(p, t, threshold=0.5)}
     history = quiet(model, losses.mean_square, data.xor(), metrics=metrics, epochs=400, rng=1)
     assert history["right"][-1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "message"),
+    [
+        (
+            [[0.0, 1.0], [math.nan, 2.0]],
+            [1.0, 2.0],
+            "input 0 of example 1 is nan: fill it in, or leave",
+        ),
+        ([[0.0], [1.0]], [1.0, math.inf], "target of example 1 is inf: fill it in"),
+    ],
+)
+def test_a_number_in_the_data_that_is_none_is_named(inputs, targets, message):
+    model = nn.MLP(len(inputs[0]), [2, 1], rng=0)
+    with pytest.warns(RuntimeWarning, match=message):
+        history = fit(model, losses.mean_square, Dataset(inputs, targets), epochs=3, progress=False)
+    assert message in history.stopped
+    assert "learning rate" not in history.stopped

@@ -8,18 +8,15 @@ import io
 import os
 import re
 import sys
-import warnings
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from importlib.util import find_spec
 from itertools import pairwise
-from random import Random
 from typing import Any
 
 import click
 
 import chainrule
-from chainrule import data, losses, nn, optim
+from chainrule import data, nn
 from chainrule.cli.console import (
     BadInput,
     assignments,
@@ -32,7 +29,9 @@ from chainrule.cli.console import (
     print_json,
 )
 from chainrule.cli.problems import LOSSES, Problem, pose, scale
-from chainrule.core.arguments import escaped, listed, quoted, setting, shown
+from chainrule.cli.scores import Baseline, scores, spelled, verdict
+from chainrule.cli.training import OPTIMIZERS, Plan, calm, divided, learn
+from chainrule.core.arguments import escaped, listed, quoted, shown
 from chainrule.core.atomic import write_whole
 from chainrule.data.tables import read_table
 from chainrule.files import MOST_LAYERS, notes
@@ -45,16 +44,12 @@ DRAWN: dict[str, tuple[Callable[[int, float, int], data.Dataset], float]] = {  #
     "spirals": (data.spirals, 0.02),
 }
 SETS = (*FIXED, *DRAWN)
-OPTIMIZERS = {  # and their usual learning rates
-    "adam": (optim.Adam, 0.03),
-    "adamw": (optim.AdamW, 0.03),
-    "rmsprop": (optim.RMSprop, 0.01),
-    "sgd": (optim.SGD, 0.1),
-}
 RECTIFIERS = ("relu", "leaky_relu", "gelu", "silu", "softplus")  # their weights are initialised after He
 INDEX = re.compile("-?[0-9]{1,9}")  # of a column; anything longer is a name
 MOST_PARAMETERS = MOST_POINTS = 1_000_000
 MOST_STEPS = 10_000_000
+INTERRUPTED = 130  # the exit status of a program that Ctrl-C has ended
+RATES = "Default: 0.03 for sets and 0.01 for files; rmsprop 0.01 and 0.003, sgd 0.1."
 TASKS = "auto: texts are classes, targets -1 and 1 a margin, 0 and 1 binary, other numbers a regression."
 
 
@@ -63,54 +58,74 @@ TASKS = "auto: texts are classes, targets -1 and 1 a margin, 0 and 1 binary, oth
 @option("--hidden", "16,16", 'Sizes of the hidden layers; "" for none.')
 @option("--activation", "tanh", "Any op of one operand: tanh, relu, gelu, …")
 @option("--optimizer", "adam", "How weights are updated.", click.Choice(list(OPTIMIZERS)))
-@click.option("--lr", type=float, help="Initial learning rate; falls to 1 %. Default: 0.03; rmsprop 0.01, sgd 0.1.")
-@option("--l2", 1e-4, "Penalty on large weights.", click.FloatRange(0.0))
-@option("--steps", 500, "Steps, each over all examples.", click.IntRange(1, MOST_STEPS))
+@click.option("--lr", type=float, help=f"Initial learning rate; falls to 1 %. {RATES}")
+@click.option(
+    "--l2", type=click.FloatRange(0.0), help="Penalty on large weights. Default: 2.5 / examples; 1e-4 for sets."
+)
+@click.option(
+    "--steps", type=click.IntRange(1, MOST_STEPS), help="Steps at most. Default: 500, or 3000 if they are on batches."
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    help="Examples in a step. Default: all up to 256, of more 64, from 20,000 on 256.",
+)
 @option("--seed", 0, "Seed of weights, data and split.", click.IntRange(0))
 @option("--points", 100, "Size of a generated set.", click.IntRange(2, MOST_POINTS))
 @click.option("--noise", type=click.FloatRange(0.0), help="Noise of a generated set.")
 @click.option("--target", help="The column to predict, by name or index. Default: the last one.")
 @option("--task", "auto", TASKS, click.Choice(["auto", *LOSSES]))
 @option("--test", 0.0, "Share of the examples to test on.", click.FloatRange(0.0, 0.9))
+@click.option(
+    "--validation",
+    type=click.FloatRange(0.0, 0.9),
+    help="Share of the rest to choose the best step by. Default: 0.15 for files of 60 examples or more.",
+)
 @click.option("--raw", is_flag=True, help="Do not standardize the columns of a file.")
 @click.option("--plot", metavar="FILE", help="Plot the loss, and for two inputs the decision boundary.")
 @click.option("--save", metavar="FILE", help="Where to save the model, such as model.safetensors.")
+@click.option("--checkpoint", metavar="FILE", help="Where to keep the run, every half a minute, for --resume.")
+@click.option("--resume", is_flag=True, help="Go on from the file of --checkpoint, if it is there.")
 @json_option
 def train(**options: Any) -> int:
     """Train a network on a data set or a CSV file."""
     with input_errors():
         examples = load(options)
-        training, test = examples, None
-        if options["test"]:
-            training, test = data.split(examples, 1.0 - options["test"], Random(options["seed"]))
         problem = pose(examples, options["task"])
+        parts = divided(examples, problem, options)
+        training = parts["training"]
         is_file = isinstance(examples, data.CsvDataset)
         scaling = scale(training, problem.task) if is_file and not options["raw"] else None
         model = build(problem, options)
-        kind, usual = OPTIMIZERS[options["optimizer"]]
-        rate = setting(usual if options["lr"] is None else options["lr"], "lr", "0.01")
-        optimizer = kind(model.parameters(), lr=optim.cosine(rate, 0.01 * rate, options["steps"]))
-        penalty = losses.l2(setting(options["l2"], "--l2", "1e-4"))
-    check_outputs(plot=options["plot"], save=options["save"])
+        plan = Plan.of(len(training), options, is_file)
+        if options["resume"] and not options["checkpoint"]:
+            raise BadInput("`--resume` goes on from the file of --checkpoint: name it")
+    check_outputs(plot=options["plot"], save=options["save"], checkpoint=options["checkpoint"])
     _check_picture(options["plot"])
-    prepared = scaling.prepared(training) if scaling else training
-    settings: dict[str, Any] = {"penalty": penalty, "optimizer": optimizer, "epochs": options["steps"]}
-    with redirect_stdout(sys.stderr), warnings.catch_warnings():  # the progress bar is no result
-        warnings.simplefilter("ignore", RuntimeWarning)  # the history reports a loss that diverged, too
-        history = chainrule.fit(model, LOSSES[problem.task], prepared, **settings, progress=sys.stderr.isatty())
-    if history.stopped:
-        complain(f"{history.stopped}; nothing was written")
+    if is_file:
+        calm(model)
+    with input_errors():
+        outcome = learn(model, problem, parts, scaling, plan, options)
+    if outcome.finding:
+        complain(f"{outcome.finding}; nothing was written")
         return 1
     if scaling:
         with input_errors():
             scaling.move_into(model)
-    quality = problem.quality(predictions(model, problem, training.inputs), training.targets)
-    test_quality = problem.quality(predictions(model, problem, test.inputs), test.targets) if test else {}
+    history, baseline = outcome.history, Baseline.of(problem, training.targets)
+    found = {
+        name: {
+            "examples": len(part),
+            **scores(problem, predictions(model, problem, part.inputs), part.targets, baseline),
+        }
+        for name, part in parts.items()
+    }
     with input_errors():
         if options["plot"]:
             write_whole(options["plot"], picture(model, problem, training, history, options["plot"]))
         if options["save"]:
             chainrule.save(model, options["save"], {"problem": problem.to_json()})
+    unseen = next((part for part in ("test", "validation") if part in found), "training")
     result = {
         "data": options["source"],
         "task": problem.task,
@@ -120,16 +135,25 @@ def train(**options: Any) -> int:
         "model": model.config(),
         "parameters": len(model.parameters()),
         "optimizer": options["optimizer"],
-        "lr": rate,
-        "steps": len(history),
+        "lr": plan.rate,
+        "l2": plan.l2,
+        "batch size": plan.batch_size,
+        "epochs": len(history),
+        "steps": len(history) * plan.steps // plan.epochs,
         "seconds": history.seconds,
         "engine": history.engine,
         "loss": {"first": history.loss[0], "last": history.loss[-1]},
-        **quality,
-        "test": {"examples": len(test), **test_quality} if test else None,
+        "ended": outcome.ended,
+        **found["training"],
+        "validation": found.get("validation"),
+        "test": found.get("test"),
+        "warning": verdict(problem.task, unseen, found[unseen]),
         "files": [path for path in (options["plot"], options["save"]) if path],
     }
     print_json(result) if options["as_json"] else _print_training(result, model)
+    if outcome.interrupted:
+        complain(f"interrupted after {len(history)} epochs; the best so far was saved")
+        return INTERRUPTED
     return 0
 
 
@@ -216,18 +240,22 @@ def _print_training(result: dict[str, Any], model: nn.MLP) -> None:
     classes = f" ({listed(result['classes'])})" if result["classes"] else ""
     click.echo(f"{result['data']}: {result['examples']} examples of {names}; task: {result['task']}{classes}")
     click.echo(f"{model!r}, {result['parameters']} parameters")
-    click.echo(f"{result['optimizer']}, lr {result['lr']:g}, {result['steps']} steps in {result['seconds']:.2g} s")
-    loss = "loss {first:.4g} → {last:.4g}".format(**result["loss"])
-    click.echo("  ".join([loss, *_qualities(result)]))
-    if result["test"]:
-        click.echo("  ".join([f"test, {result['test']['examples']} examples:", *_qualities(result["test"])]))
+    size = "" if result["batch size"] == result["examples"] else f" on {result['batch size']} examples each"
+    steps = f"{result['steps']} step{'' if result['steps'] == 1 else 's'}{size}"
+    click.echo(
+        f"{result['optimizer']}, lr {result['lr']:g}, l2 {result['l2']:.2g}, {steps} in {result['seconds']:.2g} s"
+    )
+    click.echo("loss {first:.4g} → {last:.4g}".format(**result["loss"]))
+    if result["ended"]:
+        click.echo(f"{result['ended']}; the best was kept")
+    for name in ("training", "validation", "test"):
+        part = result if name == "training" else result[name]
+        if part:
+            click.echo(f"{name}, {part['examples']} examples:  {spelled(part)}")
+    if result["warning"]:
+        click.echo(result["warning"])
     for path in result["files"]:
         click.echo(f"wrote {path}")
-
-
-def _qualities(result: dict[str, Any]) -> list[str]:
-    forms = {"accuracy": ".1%", "rms error": ".4g"}
-    return [f"{name} {result[name]:{form}}" for name, form in forms.items() if name in result]
 
 
 @click.command()
@@ -249,21 +277,21 @@ def predict(model: str, file: str | None, at: tuple[str, ...], output: str | Non
         rows, targets = _table(problem, file) if file is not None else ([_row(problem, assignments(at))], None)
     check_outputs(output=output)
     found = predictions(network, problem, rows)
-    quality = problem.quality(found, targets) if targets is not None else {}
+    quality = scores(problem, found, targets, Baseline.of(problem, targets)) if targets else {}
     if output:
         with input_errors():
             write_whole(output, _csv(problem, rows, found).encode())
     if as_json:
         print_json({"task": problem.task, "inputs": problem.columns, "predictions": found, **quality})
     elif output:
-        click.echo("  ".join([f"wrote {output}, {len(rows)} rows", *_qualities(quality)]))
+        click.echo("  ".join([f"wrote {output}, {len(rows)} rows", *([spelled(quality)] if quality else [])]))
     elif at:
         click.echo("  ".join(f"{name} {shown(_spelled(answer), 200)}" for name, answer in found[0].items()))
     else:
         text = _csv(problem, rows, found)
         click.echo(escaped(text, keep="\n") if sys.stdout.isatty() else text, nl=False, color=True)  # no codes stripped
         if quality:
-            click.echo("  ".join(_qualities(quality)), err=True)
+            click.echo(spelled(quality), err=True)
 
 
 def _problem(path: str, network: nn.MLP) -> Problem:

@@ -58,13 +58,9 @@ class Problem:
         certainty = 1.0 / sum(math.exp(z - outputs[best]) for z in outputs)
         return {"prediction": self.classes[best], "probability": certainty}
 
-    def quality(self, answers: Sequence[dict[str, Any]], targets: Sequence[Any]) -> dict[str, float]:
-        """The accuracy of predictions, or their root mean square error."""
-        predictions = [answer["prediction"] for answer in answers]
-        if self.task == "regression":
-            return {"rms error": math.dist(predictions, targets) / math.sqrt(len(targets))}
-        wanted = [self.classes[y] for y in targets] if self.task == "classes" else targets
-        return {"accuracy": fmean([float(p == y) for p, y in zip(predictions, wanted, strict=True)])}
+    def named(self, targets: Sequence[Any]) -> Sequence[Any]:
+        """Targets as `answer` spells its predictions: classes by their names."""
+        return [self.classes[y] for y in targets] if self.task == "classes" else targets
 
     def to_json(self) -> str:
         """As text for the notes of a model file."""

@@ -223,19 +223,40 @@ def batches(data: Dataset, size: int, rng: Random | None = None) -> list[Dataset
     return [whole[i : i + step] for i in range(0, len(whole), step)]
 
 
-def split(data: Dataset, fraction: float = 0.8, rng: Random | None = None) -> tuple[Dataset, Dataset]:
+def split(
+    data: Dataset, fraction: float = 0.8, rng: Random | None = None, stratified: bool = False
+) -> tuple[Dataset, Dataset]:
     """Two parts, to train and to test; the first has `fraction` of the examples, chosen at random if there is an `rng`.
+
+    If they are `stratified`, it has that share of each class, as nearly as whole numbers allow.
 
     >>> train, test = split(moons(n=10), 0.8)
     >>> len(train), len(test)
     (8, 2)
+    >>> sorted(split(blobs(n=12), 0.5, Random(1), stratified=True)[1].targets)
+    [0, 0, 1, 1, 2, 2]
     """
     whole = _dataset(data) if rng is None else shuffle(data, rng)
     share = setting(fraction, "fraction", "0.8", below=1.0)
     first = round(share * len(whole))
     if first in (0, len(whole)):
         raise ValueError(f"`fraction` {share!r} of {len(whole)} examples leaves a part empty: choose one nearer to 0.5")
-    return whole[:first], whole[first:]
+    return _strata(whole, share, first) if stratified else (whole[:first], whole[first:])
+
+
+def _strata(data: Dataset, share: float, first: int) -> tuple[Dataset, Dataset]:
+    """`first` examples and the others; of each class its share, and those left over go where most of one is missing."""
+    places: dict[Any, list[int]] = {}
+    for place, target in enumerate(data.targets):
+        places.setdefault(target, []).append(place)
+    taken = {target: int(share * len(own)) for target, own in places.items()}
+    missing = sorted(places, key=lambda target: taken[target] - share * len(places[target]))
+    for target in missing[: first - sum(taken.values())]:
+        taken[target] += 1
+    chosen = {place for target, own in places.items() for place in own[: taken[target]]}
+    parts = ([k for k in range(len(data)) if (k in chosen) is wanted] for wanted in (True, False))
+    one, other = (Dataset([data.inputs[k] for k in part], [data.targets[k] for k in part]) for part in parts)
+    return one, other
 
 
 def _names_classes(table: Table, place: int) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 from chainrule.core.arguments import generator
 from chainrule.core.recording import nodes_are_observed
+from chainrule.core.structure import flatten
 from chainrule.core.value import Value
 from chainrule.data import Dataset
 from chainrule.nn import Module
@@ -98,7 +99,7 @@ def fit(
             saver.go_on(resume)
         columns = Epochs(task, position, saver, run.history).run(epochs - len(run.history), compiled)
         with _progress_bar(epochs, progress and task.leads) as show:
-            _follow(columns, run, calls, saver, show)
+            _follow(columns, data, run, calls, saver, show)
         if saver:
             saver.save()
         _tell(calls, "finish", run)
@@ -111,7 +112,12 @@ def _tell(callbacks: list[Any], moment: str, run: Training) -> None:
 
 
 def _follow(
-    epochs: Iterator[Columns], run: Training, callbacks: list[Any], saver: Saver | None, show: Callable[[Columns], None]
+    epochs: Iterator[Columns],
+    data: Dataset,
+    run: Training,
+    callbacks: list[Any],
+    saver: Saver | None,
+    show: Callable[[Columns], None],
 ) -> None:
     """Record epochs as they come, show them, and tell the callbacks; ends the run when one of them says so."""
     history = run.history
@@ -124,7 +130,8 @@ def _follow(
         run.epoch = len(history) - 1
         show(columns)
         if not math.isfinite(last := history.loss[-1]):
-            run.stop(f"the loss became {last} by epoch {run.epoch}; try a smaller learning rate")
+            remedy = _unusable_number(data) or "try a smaller learning rate"
+            run.stop(f"the loss became {last} by epoch {run.epoch}; {remedy}")
             warnings.warn(history.stopped, RuntimeWarning, stacklevel=3)
         for callback in callbacks:
             callback(run)
@@ -132,6 +139,19 @@ def _follow(
             saver.save()
         if history.stopped:
             return
+
+
+def _unusable_number(data: Dataset) -> str:
+    """Where in the data a number is not finite, and what to do about it; empty if all are."""
+    for example, pair in enumerate(data):
+        for kind, part in zip(("input", "target"), pair, strict=True):
+            numbers: list[Any] = []
+            flatten(part, numbers, lambda leaf: leaf)
+            for place, number in enumerate(numbers):
+                if isinstance(number, float) and not math.isfinite(number):
+                    which = f"{kind} {place}" if len(numbers) > 1 else kind
+                    return f"{which} of example {example} is {number}: fill it in, or leave the example out"
+    return ""
 
 
 @contextmanager
