@@ -30,7 +30,7 @@ from chainrule.cli.console import (
 )
 from chainrule.cli.problems import LOSSES, Problem, pose, scale
 from chainrule.cli.scores import Baseline, scores, spelled, verdict
-from chainrule.cli.training import OPTIMIZERS, Plan, calm, divided, learn
+from chainrule.cli.training import OPTIMIZERS, Outcome, Plan, calm, divided, learn
 from chainrule.core.arguments import escaped, listed, quoted, shown
 from chainrule.core.atomic import write_whole
 from chainrule.data.tables import read_table
@@ -112,24 +112,42 @@ def train(**options: Any) -> int:
     if scaling:
         with input_errors():
             scaling.move_into(model)
-    history, baseline = outcome.history, Baseline.of(problem, training.targets)
-    found = {
-        name: {
-            "examples": len(part),
-            **scores(problem, predictions(model, problem, part.inputs), part.targets, baseline),
-        }
-        for name, part in parts.items()
-    }
+    found = scored(model, problem, parts)
     with input_errors():
         if options["plot"]:
-            write_whole(options["plot"], picture(model, problem, training, history, options["plot"]))
+            write_whole(options["plot"], picture(model, problem, training, outcome.history, options["plot"]))
         if options["save"]:
             chainrule.save(model, options["save"], {"problem": problem.to_json()})
+    result = _result(model, problem, plan, outcome, found, options)
+    print_json(result) if options["as_json"] else _print_training(result, model)
+    if outcome.interrupted:
+        complain(f"interrupted after {result['epochs']} epochs; the best so far was saved")
+        return INTERRUPTED
+    return 0
+
+
+def scored(model: nn.MLP, problem: Problem, parts: dict[str, data.Dataset]) -> dict[str, dict[str, Any]]:
+    """The scores of each part of the examples, beside those of the baseline of the training part."""
+    baseline, found = Baseline.of(problem, parts["training"].targets), {}
+    for name, part in parts.items():
+        said = predictions(model, problem, part.inputs)
+        found[name] = {"examples": len(part), **scores(problem, said, part.targets, baseline)}
+    return found
+
+
+def _result(
+    model: nn.MLP,
+    problem: Problem,
+    plan: Plan,
+    outcome: Outcome,
+    found: dict[str, dict[str, Any]],
+    options: dict[str, Any],
+) -> dict[str, Any]:
+    history = outcome.history
     unseen = next((part for part in ("test", "validation") if part in found), "training")
-    result = {
+    return {
         "data": options["source"],
         "task": problem.task,
-        "examples": len(training),
         "inputs": problem.columns,
         "classes": problem.classes,
         "model": model.config(),
@@ -150,11 +168,6 @@ def train(**options: Any) -> int:
         "warning": verdict(problem.task, unseen, found[unseen]),
         "files": [path for path in (options["plot"], options["save"]) if path],
     }
-    print_json(result) if options["as_json"] else _print_training(result, model)
-    if outcome.interrupted:
-        complain(f"interrupted after {len(history)} epochs; the best so far was saved")
-        return INTERRUPTED
-    return 0
 
 
 def load(options: dict[str, Any]) -> data.Dataset:
