@@ -247,3 +247,19 @@ def test_what_cannot_be_played_is_an_error(code, own, order, text):
     reply = json.loads(order_json(code, own, order))
     assert text in reply["error"]["text"]
     assert reply["turns"] == []
+
+
+def test_two_errors_that_cancel_are_not_called_harmless():
+    """Too early gives 2, twice gives 6; too early and twice at once gives 4."""
+    words = play("L s s v u")["verdict"]["words"]
+    assert "two errors have cancelled" in words
+    assert "no difference" not in words
+
+
+@pytest.mark.parametrize("sign", ["=", "-="])
+def test_a_class_whose_closures_are_wrong_is_not_the_measure(sign):
+    add = f"def _backward():\n    self.grad {sign} out.grad\n    other.grad {sign} out.grad"
+    reply = play("L v u s", own=fill(COURSE.templates["Value"], "", SOLUTIONS | {"add": add}).text)
+    assert grads(reply)["a"] != 4.0
+    assert "the gradients are wrong" in reply["verdict"]["words"]
+    assert "a `_backward` of this class does not do what the derivatives say" in reply["verdict"]["words"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import factorial, isclose, isnan
@@ -49,10 +49,15 @@ def order_json(code: str, own: str = "", order: str = "[]") -> str:
         for i in json.loads(order):
             reply["turns"].append(game.turn(i))
         if game.spoken.keys() >= set(game.speakers):
-            right = Game(LearnersGraph(*built(code, own)))
-            for i in right.patient():
-                right.turn(i)
-            reply["verdict"] = game.verdict(right.graph.grads())
+
+            def played(order: Iterable[int]) -> list[float]:
+                again = Game(LearnersGraph(*built(code, own)))
+                for i in order:
+                    again.turn(i)
+                return again.graph.grads()
+
+            heard = dict.fromkeys(turn.call.i for turn in game.turns if turn.grad != 0)
+            reply["verdict"] = game.verdict(played(game.patient()), played(heard))
     except BaseException as error:
         reply["error"] = asdict(explain(error))
     return json.dumps(reply)
@@ -123,11 +128,21 @@ class Game:
             "mark": self._mark(i),
         }
 
-    def verdict(self, right: Sequence[float]) -> dict[str, Any]:
-        """The gradients against the `right` ones."""
-        got = self.graph.grads()
-        wrong = [i for i, constant in enumerate(self.graph.constants) if not constant and not _same(got[i], right[i])]
-        return {"words": self._verdict(wrong, got, right), "right": self._spelled(right), "wrong": wrong}
+    def verdict(self, patient: Sequence[float], once: Sequence[float]) -> dict[str, Any]:
+        """The gradients against the right ones.
+
+        `patient` are those of the same class in a right order, and `once` those if in this order each speaks
+        once, when it first has something to say.
+        """
+        got, right = self.graph.grads(), self.graph.true_grads() or patient
+        wrong = self._different(got, right)
+        words = self._verdict(wrong, got, right, not self._different(once, right))
+        if self._different(patient, right):
+            words += " It is not the order alone: a `_backward` of this class does not do what the derivatives say."
+        return {"words": words, "right": self._spelled(right), "wrong": wrong}
+
+    def _different(self, got: Sequence[float], right: Sequence[float]) -> list[int]:
+        return [i for i, constant in enumerate(self.graph.constants) if not constant and not _same(got[i], right[i])]
 
     # In words.
 
@@ -174,7 +189,7 @@ class Game:
         marks = ["heard nothing" if early[0] == len(self.users[i]) else "too early"] if early else []
         return ", ".join(marks + ([TIMES.get(len(turns), f"{len(turns)} times")] if len(turns) > 1 else []))
 
-    def _verdict(self, wrong: list[int], got: Sequence[float], right: Sequence[float]) -> str:
+    def _verdict(self, wrong: list[int], got: Sequence[float], right: Sequence[float], once_is_right: bool) -> str:
         if wrong:
             rest = [f"and {len(wrong) - MOST_LISTED} more"] if len(wrong) > MOST_LISTED else []
             found = [f"{self.graph.names[i]} has {show(got[i])}, not {show(right[i])}" for i in wrong[:MOST_LISTED]]
@@ -182,7 +197,8 @@ class Game:
         strays = [i for i in dict.fromkeys(turn.call.i for turn in self.turns) if self._mark(i)]
         if strays:
             spoke = f"{self._listed(strays)} spoke out of turn"
-            return f"Everybody has spoken, and every gradient is right, although {spoke}: here it made no difference."
+            why = "here it made no difference" if once_is_right else "two errors have cancelled"
+            return f"Everybody has spoken, and every gradient is right, although {spoke}: {why}."
         count = count_orders({i: self.users[i] for i in self.speakers})
         return f"Everybody has spoken, and every gradient is right.{_counted(count, len(self.speakers))}"
 
