@@ -260,6 +260,5 @@ def test_two_errors_that_cancel_are_not_called_harmless():
 def test_a_class_whose_closures_are_wrong_is_not_the_measure(sign):
     add = f"def _backward():\n    self.grad {sign} out.grad\n    other.grad {sign} out.grad"
     reply = play("L v u s", own=fill(COURSE.templates["Value"], "", SOLUTIONS | {"add": add}).text)
-    assert grads(reply)["a"] != 4.0
     assert "the gradients are wrong" in reply["verdict"]["words"]
     assert "a `_backward` of this class does not do what the derivatives say" in reply["verdict"]["words"]
