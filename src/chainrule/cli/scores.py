@@ -51,7 +51,7 @@ def scores(
 
     >>> problem = Problem("regression", ["x"], "y", [])
     >>> scores(problem, [{"prediction": 1.0}, {"prediction": 5.0}], [1.0, 4.0], Baseline(2.5))["R2"]
-    0.7777777777777778
+    0.7777777777777777
     """
     found, wanted = [answer["prediction"] for answer in answers], problem.named(targets)
     constant = [baseline.answer] * len(wanted)

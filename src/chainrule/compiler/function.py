@@ -266,7 +266,7 @@ class CompiledFunction:
 
         >>> w = Value(3.0)
         >>> CompiledFunction(lambda x: w * x * x).to_wasm(2.0)
-        <WasmProgram: 4 nodes in 522 bytes; forward, gradient>
+        <WasmProgram: 4 nodes in 803 bytes; forward, gradient>
         """
         from chainrule.compiler.backends.wasm import module
 

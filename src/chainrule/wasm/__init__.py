@@ -36,7 +36,7 @@ def to_wasm(
 
     >>> w, x = Value(3.0), Value(2.0)
     >>> to_wasm(w * x + 1.0, inputs=[x])
-    <WasmProgram: 5 nodes in 510 bytes; forward, gradient>
+    <WasmProgram: 5 nodes in 766 bytes; forward, gradient>
     """
     chosen = [*wrt] if wrt is not None else [*optimizer.parameters] if optimizer else None
     inputs = [*inputs]
