@@ -156,7 +156,7 @@ def test_the_nodes_speak_by_the_learners_own_code(page, site):
     assert "by your own class" in view.inner_text()
     press(view, "Lsvu")
     assert "L passed" not in said(view)
-    assert "a has 200, not 4;" in said(view)  # 2 · 10 · 10, by a class that is not the measure
+    assert "a has 200, not 4" in said(view)  # 2 · 10 · 10
 
 
 def test_an_error_in_the_learners_backward_is_a_sentence(page, site):
