@@ -1,17 +1,18 @@
 // Builds the site into src/chainrule/learn/site: bundles, Python, fonts, licences, and the course with math typeset.
 //
 // Usage: node build.mjs, where PYTHON (default python3) can import chainrule. Every asset is a copy of what
-// npm has installed; the site asks no other host for anything.
+// npm has installed; the site asks no other host for anything. A build that fails leaves the site that was there before.
 
 import { execFileSync } from "node:child_process";
-import { cp, mkdir, readFile, readdir, rm, stat, writeFile } from "node:fs/promises";
+import { cp, mkdir, readFile, readdir, rename, rm, stat, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import esbuild from "esbuild";
 import katex from "katex";
 
 const here = path.dirname(fileURLToPath(import.meta.url));
-const site = path.join(here, "..", "src", "chainrule", "learn", "site");
+const served = path.join(here, "..", "src", "chainrule", "learn", "site");
+const site = `${served}.unfinished`;
 const modules = path.join(here, "node_modules");
 
 // What is in the site, for the page about licences: package -> licence, where its text is, what it is for.
@@ -38,7 +39,9 @@ await mkdir(path.join(site, "pyodide"), { recursive: true });
 execFileSync(process.env.PYTHON ?? "python3", [path.join(here, "pack.py"), site], { stdio: "inherit" });
 await Promise.all([copyPyodide(), copyFonts(), setMath(), collectLicences(), cp(path.join(here, "src", "index.html"), path.join(site, "index.html"))]);
 await bundle();
-console.log(`built the lessons: ${(await sizeOf(site) / 1e6).toFixed(1)} MB`);
+await rm(served, { recursive: true, force: true });
+await rename(site, served);
+console.log(`built the lessons: ${(await sizeOf(served) / 1e6).toFixed(1)} MB`);
 
 async function copyPyodide() {
   for (const name of PYODIDE) await cp(path.join(modules, "pyodide", name), path.join(site, "pyodide", name));

@@ -1,7 +1,7 @@
 """What the site takes from Python: the package as an archive, the course, and array programs of some networks.
 
-Usage: python pack.py FOLDER, with chainrule importable. Writes chainrule.zip, course.json, array_programs.json,
-bridge.json and home_graph.json.
+Usage: python pack.py FOLDER, with chainrule and NumPy importable. Writes chainrule.zip, course.json,
+array_programs.json, bridge.json and home_graph.json.
 """
 
 import json
@@ -50,7 +50,7 @@ def array_programs() -> list[dict[str, object]]:
             points = data.micrograd_moons()[:count]
             inputs = [[Value(x) for x in point] for point in points.inputs]
             loss = losses.hinge([model(x) for x in inputs], points.targets) + losses.l2(1e-4)(model.parameters())
-            program = chainrule.compile(loss, wrt=model.parameters())
+            program = chainrule.compile(loss, wrt=model.parameters(), backend="interpreter")  # needs NumPy alone
             stats = program.stats
             found.append(
                 {

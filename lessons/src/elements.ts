@@ -59,6 +59,11 @@ export function newId(stem: string): string {
   return `${stem}-${++ids}`;
 }
 
+/** "1 step", "2,000 steps". */
+export function counted(count: number, thing: string): string {
+  return `${count.toLocaleString("en")} ${thing}${count === 1 ? "" : "s"}`;
+}
+
 /** A number with at most six significant digits. */
 export function spell(number: number): string {
   if (!Number.isFinite(number)) return "beyond all bounds";

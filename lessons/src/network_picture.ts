@@ -113,7 +113,8 @@ export class NetworkPicture {
     onNeurons.forEach((layer, depth) => layer.forEach((number, i) => this.fill(this.neurons[depth][i], number, most)));
     const widest = largest(onWires);
     const [onWire, inNeuron] = inWeights ? ["weight", "its output"] : ["dL/dweight", "dL/doutput"];
-    this.scale.textContent = `The widest line is a ${onWire} of size ${numeral(widest)}. Solid lines are positive, dashed lines negative. In each neuron is ${inNeuron}${this.which}. L is ${this.result}, ${numeral(network.result)}.`;
+    const lines = widest === 0 ? `Every ${onWire} is 0.` : `The widest line is a ${onWire} of size ${numeral(widest)}. Solid lines are positive, dashed lines negative.`;
+    this.scale.textContent = `${lines} In each neuron is ${inNeuron}${this.which}. L is ${this.result}, ${numeral(network.result)}.`;
     this.mark();
   }
 
@@ -197,7 +198,7 @@ export class NetworkPicture {
     return [
       `${this.neuronName(depth, i)}: its ${weights.length === 1 ? "weight" : "weights"} times what comes in, plus its bias ${numeral(bias)}`,
       `tanh(${added([...terms, numeral(bias)])}) = tanh(${numeral(sum)}) = ${numeral(output)}`,
-      `dL/doutput = ${numeral(gradient)}, dL/dbias = ${numeral(biasGradient)}, dL/dweights = ${weightGradients.map(numeral).join(", ")}`,
+      `dL/doutput = ${numeral(gradient)}${this.which ? " for this example" : ""}, dL/dbias = ${numeral(biasGradient)}, dL/dweights = ${weightGradients.map(numeral).join(", ")}${this.which ? " for all examples together" : ""}`,
     ];
   }
 
@@ -209,7 +210,7 @@ export class NetworkPicture {
     return [
       `From ${start} to ${this.neuronName(depth + 1, to).toLowerCase()}: weight ${numeral(weights[from])}`,
       `It adds ${product(weights[from], input)} = ${numeral(carried)} to the sum.`,
-      `dL/dweight = ${numeral(weightGradients[from])}`,
+      `dL/dweight = ${numeral(weightGradients[from])}${this.which ? " for all examples together" : ""}`,
     ];
   }
 

@@ -7,11 +7,9 @@ import type { Description, Num, State, Step } from "../../src/chainrule/stepping
 import type { Course } from "./course";
 import { button, html, newId, prefersReducedMotion, svg } from "./elements";
 import type { Live } from "./lesson";
-import { ownSource } from "./own_code";
 import { python } from "./python";
 import { type Report, errorView, rowsView } from "./report";
-import { listing, ownWords } from "./stepper_block";
-import { store } from "./store";
+import { graphBlock } from "./stepper_block";
 
 interface Turn {
   node: number;
@@ -31,44 +29,16 @@ interface Played {
 }
 
 const SPEED = 2; // of a gradient on its way, as the stepper counts it
+const LATE_MS = 1000; // after which an answer is not taken for granted
 const PAUSE_MS = 1900; // between turns that are played, to read what happened
 
 export function orderView(course: Course, code: string, own: boolean): Live {
-  const place = html("div", {});
-  const words = html("p", { class: "waiting", role: "status" }, "This graph appears when Python is ready.");
-  let game: OrderGame | null = null;
-  let source: string | null = null;
-  let left = false;
-
-  async function build(): Promise<void> {
-    const wanted = own ? ownSource(course) : "";
-    if (wanted === source) return;
-    source = wanted;
-    const play = (order: number[]) => played(code, wanted, order);
-    try {
-      const start = await play([]);
-      if (left || wanted !== source) return;
-      if (!start.graph) throw new Error(start.error?.text ?? "There is no graph.");
-      game?.destroy();
-      game = new OrderGame(place, start as Played & { graph: Description }, play);
-      words.textContent = own ? ownWords() : "";
-    } catch (error) {
-      words.textContent = (error as Error).message;
-    }
-  }
-
-  const onChange = () => source !== null && void build();
-  const stopWaiting = python.whenReady(() => void build());
-  if (own) store.addEventListener("change", onChange);
-  return {
-    element: html("section", { class: "live wide order-block", "aria-label": "Who speaks when" }, place, words, listing(code)),
-    destroy() {
-      left = true;
-      stopWaiting();
-      game?.destroy();
-      store.removeEventListener("change", onChange);
-    },
-  };
+  return graphBlock(course, code, own, "order-block", "Who speaks when", async (source) => {
+    const play = (order: number[]) => played(code, source, order);
+    const start = await play([]);
+    if (!start.graph) throw new Error(start.error?.text ?? "There is no graph.");
+    return (place) => new OrderGame(place, start as Played & { graph: Description }, play);
+  });
 }
 
 async function played(code: string, own: string, order: number[]): Promise<Played> {
@@ -189,6 +159,7 @@ class OrderGame {
   private async ask(order: number[], slowly: boolean): Promise<void> {
     const asked = ++this.asked;
     if (!slowly) this.order = order; // a second click may come before the answer to the first
+    const late = setTimeout(() => (this.told.textContent = "Your code is running…"), LATE_MS);
     try {
       const reply = await this.play(order);
       if (asked !== this.asked) return;
@@ -201,6 +172,8 @@ class OrderGame {
       this.order = this.order.slice(0, this.shown);
       this.show();
       this.told.textContent = (error as Error).message;
+    } finally {
+      clearTimeout(late);
     }
   }
 

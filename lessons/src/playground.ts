@@ -5,7 +5,7 @@ import { mountStepper } from "../../src/chainrule/stepping/web/stepper.js";
 import { Chart } from "./chart";
 import type { Course } from "./course";
 import { Demonstration, type Work } from "./demonstration";
-import { button, html, liveText, newId, rateSlider, select, slider } from "./elements";
+import { button, counted, html, liveText, newId, rateSlider, select, slider } from "./elements";
 import type { Live } from "./lesson";
 import type { Page } from "./main";
 import { copy, save } from "./my_engine";
@@ -313,7 +313,7 @@ export class Playground implements Live {
     if (this.history.at(-1)?.[0] === steps) this.history.pop(); // its points have changed
     this.history.push([steps, lossOf(layers, activation, points), test.length ? lossOf(layers, activation, test) : null]);
     const [learnt, kept] = (this.history.at(-1) as [number, number, number | null]).slice(1);
-    const words = `After ${steps} steps: ${learnt?.toFixed(3)} for the points it learns from${kept === null ? "" : `, ${kept?.toFixed(3)} for those kept back`}`;
+    const words = `After ${counted(steps, "step")}: ${learnt?.toFixed(3)} for the points it learns from${kept === null ? "" : `, ${kept?.toFixed(3)} for those kept back`}`;
     const drawn = this.history.filter(([step]) => step > 0); // a logarithm has no 0
     this.chart.set([0, 1, 2].map((column) => drawn.map((row) => row[column])), words);
   }
@@ -354,7 +354,7 @@ export class Playground implements Live {
     context.drawImage(this.canvas, 0, 0);
     if (this.run.state && !this.isEmpty) this.wiring.drawInto(context, width, 0, width, width, colours);
     const { data, layers, neurons, activation, lr } = this.settings;
-    const words = [data === "own" ? "own points" : data, `${layers} × ${neurons} ${activation}`, `rate ${lr}`, `${this.run.state?.steps ?? 0} steps`, `loss ${this.run.state?.loss?.toFixed(4) ?? "–"}`];
+    const words = [data === "own" ? "own points" : data, `${layers} × ${neurons} ${activation}`, `rate ${lr}`, counted(this.run.state?.steps ?? 0, "step"), `loss ${this.run.state?.loss?.toFixed(4) ?? "–"}`];
     context.fillStyle = colours.ink;
     context.font = "22px system-ui, sans-serif";
     context.fillText(words.join("  ·  "), 20, width + 38);

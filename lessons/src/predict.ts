@@ -102,7 +102,7 @@ class Prediction {
       this.next(false);
     } else {
       this.status.dataset.outcome = "wrong";
-      const advice = given === -expected ? "The size is right, the sign is not." : "Multiply the gradient of the node it flows from by the local derivative, and add up all ways that lead here.";
+      const advice = given === -expected ? "The size is right, the sign is not." : this.asked === 0 ? "Every number moves exactly as fast as itself." : "Multiply the gradient of the node it flows from by the local derivative, and add up all ways that lead here.";
       this.status.textContent = `Not ${this.input.value}. ${advice} Try again, or reveal it.`;
     }
   }

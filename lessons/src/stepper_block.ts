@@ -19,49 +19,62 @@ export async function graphOf(code: string, own: string): Promise<Description> {
 }
 
 /** Whose class a graph is of. */
-export function ownWords(): string {
+function ownWords(): string {
   return Object.keys(ownCodes()).length ? "Built and differentiated by your own class." : "Built by the class of the lessons; it becomes yours as you solve the exercises.";
 }
 
 /** The code of a graph, folded away. */
-export function listing(code: string): HTMLElement {
+function listing(code: string): HTMLElement {
   const lines = html("code", {}, code);
   highlight(lines);
   return html("details", { class: "listing" }, html("summary", {}, "The code"), html("pre", { class: "code", tabindex: "0" }, lines));
 }
 
 export function stepperView(course: Course, code: string, own: boolean): Live {
-  const place = html("div", { class: "stepper-place" });
-  const words = html("p", { class: "waiting", role: "status" });
-  let stepper: ReturnType<typeof mountStepper> | null = null;
+  return graphBlock(course, code, own, "stepper-block", "Graph, step by step", async (source) => {
+    const graph = await graphOf(code, source);
+    return (place) => mountStepper(place, graph);
+  });
+}
+
+type Mounted = { destroy(): void };
+
+/**
+ * A block with a graph that Python builds; of the learner's own class it is built anew whenever that changes.
+ *
+ * `build` asks Python, and returns what puts the graph into its place, which is empty by then.
+ */
+export function graphBlock(course: Course, code: string, own: boolean, kind: string, label: string, build: (source: string) => Promise<(place: HTMLElement) => Mounted>): Live {
+  const place = html("div", {});
+  const words = html("p", { class: "waiting", role: "status" }, "This graph appears when Python is ready.");
+  let mounted: Mounted | null = null;
   let source: string | null = null;
   let left = false;
 
-  async function build(): Promise<void> {
+  async function show(): Promise<void> {
     const wanted = own ? ownSource(course) : "";
     if (wanted === source) return;
     source = wanted;
     try {
-      const graph = await graphOf(code, wanted);
-      if (left) return;
-      stepper?.destroy();
-      stepper = mountStepper(place, graph);
+      const mount = await build(wanted);
+      if (left || wanted !== source) return;
+      mounted?.destroy();
+      mounted = mount(place);
       words.textContent = own ? ownWords() : "";
     } catch (error) {
       words.textContent = (error as Error).message;
     }
   }
 
-  const onChange = () => source !== null && void build();
-  words.textContent = "This graph appears when Python is ready.";
-  const stopWaiting = python.whenReady(() => void build());
+  const onChange = () => source !== null && void show();
+  const stopWaiting = python.whenReady(() => void show());
   if (own) store.addEventListener("change", onChange);
   return {
-    element: html("section", { class: "live wide stepper-block", "aria-label": "Graph, step by step" }, place, words, listing(code)),
+    element: html("section", { class: `live wide ${kind}`, "aria-label": label }, place, words, listing(code)),
     destroy() {
       left = true;
       stopWaiting();
-      stepper?.destroy();
+      mounted?.destroy();
       store.removeEventListener("change", onChange);
     },
   };

@@ -52,6 +52,21 @@ def test_every_starter_fails_and_is_known(name):
     assert (report.message, report.error) == (UNCHANGED, None)
 
 
+@pytest.mark.parametrize("other", ["tuple({})", "({} for _ in '1')", "map(id, {})", "set({})"])
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("neuron", "self.w + [self.b]"),
+        ("layer", "[neuron(x) for neuron in self.neurons]"),
+        ("layer", "[p for neuron in self.neurons for p in neuron.parameters()]"),
+    ],
+)
+def test_whatever_is_not_a_list_is_named(name, answer, other):
+    report = grade(EXERCISES[name], EXERCISES[name].solution.replace(answer, other.format(answer)))
+    assert not report.passed
+    assert report.message.endswith("A list is asked for: write `[…]`, or `list(…)`.")
+
+
 @pytest.mark.parametrize(("name", "k"), WRONG)
 def test_every_wrong_answer_gets_its_own_message(name, k):
     wrong = EXERCISES[name].wrong[k]

@@ -117,10 +117,21 @@ def test_what_cannot_be_served_is_told(tmp_path, monkeypatch, capsys, site):
     with running(make_server()) as port:
         assert main(["learn", "--no-browser", "--port", str(port)]) == 2
         assert f"port {port} cannot be used" in capsys.readouterr().err
-    monkeypatch.undo()
-    monkeypatch.setattr(module, "files", lambda package: tmp_path / "not built")
+
+
+@pytest.mark.parametrize(
+    ("package", "remedy"),
+    [
+        ("src/chainrule/learn", "run `make lessons`"),
+        ("lib/site-packages/chainrule/learn", "run `pip install .` in the"),
+    ],
+)
+def test_where_the_lessons_are_not_built_the_one_command_is_told(tmp_path, monkeypatch, capsys, package, remedy):
+    monkeypatch.setattr(module, "files", lambda name: tmp_path / package)
+    (tmp_path / "lessons").mkdir()
+    (tmp_path / "lessons/build.mjs").touch()
     assert main(["learn", "--no-browser"]) == 2
-    assert "make lessons" in capsys.readouterr().err
+    assert f"install Node.js 20 or later, then {remedy}" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -482,8 +482,8 @@ def test_a_training_runs_with_the_learners_class(page, site):
     widget = find_widget(page, site, "training")
     assert "add" not in widget.locator(".whose").get_attribute("data-lent").split()
     widget.get_by_role("button", name="Train").click()
-    said = reading(page, widget, "After 50 steps")
-    assert float(re.search(r"After 50 steps the loss is ([\d.e-]+)\.", said)[1]) < 0.1
+    said = reading(page, widget, "In step 49")
+    assert float(re.search(r"In step 49, the last one, the loss is ([\d.e-]+)\.", said)[1]) < 0.1
 
 
 def first_loss(page, site):
@@ -492,7 +492,7 @@ def first_loss(page, site):
     widget.get_by_role("button", name="Start over").click()
     widget.get_by_role("button", name="One step").click()
     chart = widget.locator(".chart")
-    until(page, "e => e.ariaLabel.includes('After 1 steps')", chart.element_handle(), PATIENCE)
+    until(page, "e => e.ariaLabel.includes('In step 0')", chart.element_handle(), PATIENCE)
     said = float(re.search(r"it is ([\d.e-]+)", chart.get_attribute("aria-label"))[1])
     return said, widget.locator(".whose").text_content().strip()
 

@@ -85,6 +85,13 @@ def test_inputs_and_the_start_can_be_changed(page, widget):
     check_picture(widget, Untrained({"program": NETWORK, "inputs": [2, -1.5, -1], "seed": 3}).state()["network"])
 
 
+def test_gradients_that_are_all_zero_have_no_widest_line(page, widget):
+    for k in (1, 2, 3):
+        widget.get_by_role("slider", name=f"input {k}").fill("0")
+    have_passed(page, OWN | {"neuron": OWN["neuron"].replace("random.uniform(-1, 1)", "0.0")})
+    widget.get_by_text("Every weight is 0. In each neuron is its output.").wait_for(timeout=PATIENCE)
+
+
 def test_pointing_at_a_neuron_shows_its_formula(page, widget):
     network = Untrained({"program": NETWORK}).state()["network"]
     widget.locator(".neuron").nth(4).hover()
@@ -156,7 +163,9 @@ def test_a_network_is_drawn_while_it_trains(page, site):
     check_picture(widget, own.state()["network"])
     for steps in (1, 2):
         widget.get_by_role("button", name="One step").click()
-        until(page, f"w => w.querySelector('.chart').ariaLabel.includes('After {steps} ')", widget.element_handle())
+        until(
+            page, f"w => w.querySelector('.chart').ariaLabel.includes('In step {steps - 1} ')", widget.element_handle()
+        )
         own.step()
         check_picture(widget, own.state()["network"])
     widget.get_by_role("radio", name="gradients").check()
@@ -166,6 +175,8 @@ def test_a_network_is_drawn_while_it_trains(page, site):
     own.adjust({"example": 2})
     check_picture(widget, own.state()["network"], gradients=True)
     assert "L is the loss of all examples, " in widget.locator(".scale").text_content()
+    gradients = widget.locator(".numbers p").last.text_content()
+    assert re.fullmatch(r"dL/doutput = \S+ for this example, dL/dbias = .* for all examples together", gradients)
     widget.get_by_role("radio", name="weights").check()
     assert neurons_of(widget)[-1] == pytest.approx(number(row.locator("td").last.text_content()), abs=6e-3)
 
@@ -177,7 +188,7 @@ def test_what_is_written_on_the_page_trains(page, site):
     widget.locator(".neuron").first.wait_for(timeout=PATIENCE)
     have_passed(page, {"loss": OWN["loss"].replace("return total", "return total * 2")})
     widget.get_by_role("button", name="One step").click()
-    until(page, "w => w.querySelector('.chart').ariaLabel.includes('After 1 ')", widget.element_handle(), PATIENCE)
+    until(page, "w => w.querySelector('.chart').ariaLabel.includes('In step 0 ')", widget.element_handle(), PATIENCE)
     said = float(re.search(r"it is ([\d.e-]+)", widget.locator(".chart").get_attribute("aria-label"))[1])
     lent = Training({"program": PROGRAM | {"own": {}}, "hidden": [4, 4]})
     lent.step()

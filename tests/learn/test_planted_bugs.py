@@ -7,7 +7,7 @@ import pytest
 from chainrule.learn.explaining import Error
 from chainrule.learn.grading import course_json, grade, judge, run_json, verify
 from chainrule.learn.lesson_files import load_course, read_course
-from chainrule.learn.planted_bugs import MISSING, STOPS, TOO_WEAK, UNFAIR
+from chainrule.learn.planted_bugs import MISSING, NOT_REPAIRED, STOPS, TOO_WEAK, UNFAIR
 from chainrule.learn.running import Reading, Transcript
 from chainrule.learn.submissions import grade_apart
 from lesson_oracles import is_right
@@ -37,6 +37,14 @@ CATCHING = [
     ("bug-one", "def half(x):\n    return Value(0.5) * x\ndef f(a):\n    return half(a.tanh() + a)\nat = (3,)" + CALL),
     ("bug-one", "def f(a, *, by=3.0):\n    return a.tanh() * Value(by) + a\nat = (3,)" + CALL),
     ("bug-one", "def times(c):\n    return lambda a: a.tanh() + Value(c) * a\nf = times(2.0)\nat = (3,)" + CALL),
+    ("bug-one", "half = [Value(0.5)]\ndef f(a):\n    return half[0] * a.tanh() + a\nat = (3,)" + CALL),
+    ("bug-one", "def times(c):\n    return lambda a: a.tanh() + c * a\nf = times(Value(2.0))\nat = (3,)" + CALL),
+    ("bug-one", "import functools as F\nf = F.partial(lambda c, a: a.tanh() * c + a, Value(2))\nat = (3,)" + CALL),
+    ("bug-one", "class F:\n    w = Value(2)\n    def g(self, a):\n        return a.tanh() + a * self.w\n"
+     "f, at = F().g, (3,)" + CALL),
+    ("bug-one", "th = Value.tanh\ndef f(a, b):\n    return th(a) * b + a\nat = 0.5, -2.0" + CALL),
+    ("bug-one", "def f(a):\n    return a.tanh() + a\nat = 0.5\nprint(gradcheck(f, Value(at)))"),
+    ("bug-one", "def f(a):\n    return a.tanh() + a\nat = Value(0.5)\nprint(gradcheck(f, at))"),
     ("bug-three", "f = lambda a, b, c=None: a + (c := a * b) + c * (c * a)\nat = 1, 2" + CALL),
     ("bug-three", "k = Value(2.0)\ndef f(a, b):\n    c = a * b\n    return k * (c + c * c * a)\nat = 2.0, -3.0" + CALL),
     ("bug-three", "g = lambda x: Value(2.0) * x\ndef f(a):\n    s = a + a\n    return g(s + s * s)\nat = (3,)" + CALL),
@@ -64,6 +72,37 @@ def test_whoever_has_a_test_is_told_to_read_it(name, test):
     assert "`a" not in report.message  # no expression that may be theirs already
     assert ADVICE[name] in report.output
     assert len(report.rows) > 1
+
+
+def test_a_test_may_be_an_assertion():
+    """Which ends the program on the engine with the bug."""
+    test = "f = lambda a, b: a.tanh() * b + a\nat = 0.5, -2.0\nassert gradcheck(f, *map(Value, at))\nprint('right')"
+    assert grade(EXERCISES["bug-one"], program("bug-one", test)).passed
+    report = grade(EXERCISES["bug-one"], program("bug-one", "k = Value(2.0) - Value(1.0)\n" + test))
+    assert report.error.kind == "TypeError"
+
+
+def test_an_engine_from_elsewhere_is_no_repair():
+    code = "from chainrule import Value, gradcheck\n" + CATCHING[0][1]
+    report = grade(EXERCISES["bug-one"], code)
+    assert (report.passed, report.message) == (False, NOT_REPAIRED)
+
+
+def test_a_repair_below_the_class_is_one_of_the_engine():
+    repair = """
+def tanh(self):
+    out = Value(math.tanh(self.data), (self,), "tanh")
+
+    def _backward():
+        self.grad += (1 - out.data**2) * out.grad
+
+    out._backward = _backward
+    return out
+
+
+Value.tanh = tanh
+"""
+    assert grade(EXERCISES["bug-one"], program("bug-one", repair + CATCHING[0][1], "starter")).passed
 
 
 REPAIRED = [  # in other ways than the solution's
@@ -126,7 +165,7 @@ REFUSED = {
     "of a number": ("def f(a):\n    return 3.0\nat = (1,)", "stops with TypeError", "must return one Value, got float"),
     "that raises": ("def f(a):\n    return a.tanhh()\nat = (1,)", "stops with AttributeError", "Did you mean `tanh`?"),
     "with other numbers": ("def f(a):\n    return a\nat = 1, 2", "stops with TypeError", "takes 1 positional argument"),
-    "with one number": ("def f(a):\n    return a\nat = 1", "stops with TypeError", "not iterable"),
+    "at a text": ("def f(a):\n    return a.tanh()\nat = ['1']", "stops with TypeError", "must be a real number"),
     "at no number": ("def f(a):\n    return a.tanh()\nat = (float('nan'),)", "stops with ValueError", "finite number"),
     "without bound": ("def f(a):\n    return a * a\nat = (1e200,)", "stops with ValueError", "result is finite"),
     "of nothing": ("f, at = 3, (1,)", "stops with TypeError", "not callable"),
@@ -208,6 +247,8 @@ x = 2 * one
 ```check
 assert original() is original()
 expect("before, after", [original()["x"], x], [1, 2])
+names, error = rerun(one=7)
+expect("with another one, and whether it ended", [names.get("x"), error is None], [14, True])
 ```
 """
 
@@ -219,9 +260,11 @@ def test_a_check_can_look_at_the_program_as_it_began():
     report = grade(twice, twice.solution)
     assert (report.passed, report.output) == (True, "done\n")
     report = grade(twice, "x = 6", {"one": "one = 3"})  # with the learner's other answers
-    assert [row.got for row in report.rows] == ["[3, 6]"]
+    assert [row.got for row in report.rows] == ["[3, 6]", "[6, True]"]
     assert grade_apart(twice, twice.solution)["passed"]
-    report = grade(twice, "original = dict\nx = 2\nimport builtins\nbuiltins.exec = builtins.compile = None")
+    report = grade(
+        twice, "original = rerun = dict\nx = 2 * one\nimport builtins\nbuiltins.exec = builtins.compile = None"
+    )
     assert report.passed
 
 

@@ -43,7 +43,7 @@ def losses_of(file, steps=100):
     text = file.read_text()
     assert text.count("range(0, 100, 10)") == 1
     file.write_text(text.replace("range(0, 100, 10)", f"range(0, {steps}, 10)"))
-    run = subprocess.run([sys.executable, "-I", "-S", str(file)], capture_output=True, text=True, timeout=120)
+    run = subprocess.run([sys.executable, "-I", "-S", str(file)], capture_output=True, text=True, timeout=900)
     assert run.stderr == ""
     assert re.search(r"105 parameters, 50 points", run.stdout)
     return [float(loss) for loss in re.findall(r"loss +([\d.]+)", run.stdout)]

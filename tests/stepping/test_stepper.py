@@ -14,7 +14,7 @@ import chainrule
 from chainrule import closures, nn, ops, stepper
 from chainrule.stepping.formula_text import FormulaText, show
 from chainrule.stepping.page import SCRIPTS, Page, classic_script
-from chainrule.stepping.steps import describe
+from chainrule.stepping.steps import describe, explain
 from engines import ENGINES
 from expressions import programs, run
 
@@ -353,8 +353,19 @@ def test_labels_cannot_leave_the_data():
 def test_in_a_notebook_the_page_is_a_frame():
     page = stepper(chainrule.Value(1.0, label='"quoted" & <odd>') * 2.0)
     frame = page._repr_html_()
-    assert frame.startswith("<iframe srcdoc=")
+    assert frame.startswith("<div><iframe srcdoc=")
     assert html.unescape(re.search(r'srcdoc="([^"]*)"', frame)[1]) == page.html
+
+
+def test_what_needs_no_script_says_every_step():
+    root = worked_expression(chainrule.Value)
+    page = stepper(root)
+    shown = [html.unescape(line) for line in re.findall(r"<code>(.*?)</code>", page.static)]
+    forward, backward = explain(root)
+    assert shown == [*forward, *backward]
+    assert page._repr_html_().endswith(f"{page.static}</div></div>")
+    assert re.search(r'<div id="stepper">(.*)</div>\n</main>', page.html)[1] == page.static
+    assert "<odd>" not in stepper(chainrule.Value(1.0, label="<odd>") * 2.0).static
 
 
 def test_save_writes_the_page_whole(tmp_path, monkeypatch):

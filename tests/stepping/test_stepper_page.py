@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import time
 from pathlib import Path
 
@@ -550,6 +551,34 @@ def test_labels_stay_text(show, label):
 
 
 # Notebooks, and other pages.
+
+
+HEAD = "<!doctype html><meta charset=utf-8><link rel=icon href=data:,>"
+
+
+def test_in_a_notebook_what_needs_no_script_is_hidden(browser_page, serve, tmp_path):
+    (tmp_path / "notebook.html").write_text(HEAD + stepper(diamond(chainrule.Value))._repr_html_())
+    browser_page.goto(f"{serve(tmp_path)}/notebook.html")
+    browser_page.frame_locator("iframe").get_by_role("button", name="Last step").click()
+    assert browser_page.locator(".chainrule-static").is_hidden()
+    assert browser_page.locator("iframe").bounding_box()["height"] > 300
+
+
+@pytest.mark.parametrize("left_out", ["scripts", "frames"])
+def test_a_viewer_without_scripts_shows_the_steps_once(open_page, serve, tmp_path, left_out):
+    page = stepper(diamond(chainrule.Value))
+    text = page._repr_html_()
+    if left_out == "frames":  # as GitHub does, and JupyterLab with a notebook that is not trusted
+        text = re.sub("<iframe.*?</iframe>", "", text, flags=re.DOTALL)
+    (tmp_path / "notebook.html").write_text(HEAD + text)
+    (tmp_path / "page.html").write_text(page.html)
+    address, view = serve(tmp_path), open_page(java_script_enabled=left_out == "frames")
+    view.goto(f"{address}/notebook.html")
+    assert view.get_by_text("a.grad += c.grad · 3 = 3 · 3 = 9", exact=False).is_visible()
+    assert [frame.bounding_box()["height"] for frame in view.locator("iframe").all()] in ([], [0])
+    if left_out == "scripts":
+        view.goto(f"{address}/page.html")  # the saved file, too
+        assert view.get_by_text("a.grad += c.grad · 3 = 3 · 3 = 9", exact=False).is_visible()
 
 
 def test_two_in_a_notebook(browser_page, serve, tmp_path):

@@ -282,7 +282,8 @@ def _(names: Names) -> None:
     r.backward()
     text = names["draw"](r)
     demand(text.strip().startswith("digraph") and text.strip().endswith("}"))
-    boxes = dict(re.findall(r'^[ \t]*"?(\w+)"?[ \t]*\[.*?label *= *"([^"]*)"', text, re.MULTILINE))
+    found = re.findall(r'^[ \t]*("[^"\n]*"|\w+)[ \t]*\[.*?label *= *"([^"]*)"', text, re.MULTILINE)
+    boxes = {key.strip('"'): label for key, label in found}
     demand(len(boxes) == 6)
     keys = {}
     for node in (p, q, square, r):
@@ -290,7 +291,8 @@ def _(names: Names) -> None:
         box = boxes[keys[node.label]]
         demand(re.search(rf"data[^\d-]*{node.data:.4f}", box) and re.search(rf"grad[^\d-]*{node.grad:.4f}", box))
         demand(node._op in box)
-    arrows = sorted(re.findall(r'(\w+)"?[ \t]*->[ \t]*"?(\w+)', text))
+    ends = re.findall(r'("[^"\n]*"|\w+)(?::\w+)*[ \t]*->[ \t]*("[^"\n]*"|\w+)', text)
+    arrows = sorted((one.strip('"'), other.strip('"')) for one, other in ends)
     wanted = {(keys["p"], keys["square"]), (keys["square"], keys["result"])}
     demand(len(arrows) == 5 and wanted <= set(arrows) and {key for arrow in arrows for key in arrow} == set(boxes))
 

@@ -1,7 +1,6 @@
 """The course's site in a real browser: fixtures that open its pages, and what learners do on them."""
 
 import json
-import os
 import threading
 import time
 
@@ -10,7 +9,7 @@ import pytest
 from browser import watch
 from chainrule.learn.lesson_files import load_course
 from chainrule.learn.server import make_server, site_folder
-from project import ROOT
+from project import ROOT, missing
 
 COURSE = load_course()
 EXERCISES = list(COURSE.exercises.values())
@@ -25,9 +24,7 @@ def site():
     try:
         site_folder()
     except FileNotFoundError as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+        missing(str(error))
     server = make_server()
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -154,7 +151,7 @@ def own_page(open_page, site):
 def serious_violations(page):
     """What axe finds on the page as it is, in light and dark: the rule, the element, and what is wrong with it."""
     if not AXE.exists():
-        pytest.skip("axe-core is missing: run `make lessons`")
+        missing("axe-core is missing: run `make lessons`")
     page.evaluate(AXE.read_text())
     violations = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
     page.emulate_media(color_scheme="dark")  # which changes colours, and nothing else

@@ -2,7 +2,7 @@
 
 import { Chart } from "../chart";
 import type { Course } from "../course";
-import { html, liveText, select, slider } from "../elements";
+import { counted, html, liveText, select, slider } from "../elements";
 import type { Live } from "../lesson";
 import { type Lent, ownProgram } from "../own_code";
 import { python } from "../python";
@@ -33,7 +33,7 @@ export function xorCompare(course: Course, attributes: Record<string, string>): 
     const solved = (all: number[][]) => all.filter((each) => (each.at(-1) ?? 1) < SOLVED).length;
     const words = `tanh has learned xor in ${solved(losses.tanh)} of ${seeds} runs, relu in ${solved(losses.relu)}`;
     chart.set([runs[0].map((_, i) => i), ...runs], words);
-    if (runs[0].length) reading.textContent = `After ${runs[0].length} steps: ${words}.`;
+    if (runs[0].length) reading.textContent = `After ${counted(runs[0].length, "step")}: ${words}.`;
   };
   const none = () => Array.from({ length: seeds }, () => []);
   const player = new Player<State>({

@@ -45,14 +45,14 @@ export function training(course: Course, attributes: Record<string, string>): Li
   const curve = (losses: number[]) => {
     const steps = published ? Array.from({ length: most }, (_, i) => i) : losses.map((_, i) => i);
     const theirs = published ? [steps.map((i) => (data === "four-points" ? PUBLISHED.get(i) : null) ?? null)] : [];
-    chart.set([steps, steps.map((i) => losses[i] ?? null), ...theirs], losses.length ? `After ${losses.length} steps it is ${spell(losses.at(-1) ?? Number.NaN)}` : "Not begun.");
+    chart.set([steps, steps.map((i) => losses[i] ?? null), ...theirs], losses.length ? `In step ${losses.length - 1} it is ${spell(losses.at(-1) ?? Number.NaN)}` : "Not begun.");
   };
   const show = (state: State) => {
     const { losses, network } = state;
     curve(losses);
     rows.show(state);
     picture.show(network);
-    if (losses.length >= most) reading.textContent = `After ${losses.length} steps the loss is ${spell(losses.at(-1) ?? Number.NaN)}.`;
+    if (losses.length >= most) reading.textContent = `In step ${losses.length - 1}, the last one, the loss is ${spell(losses.at(-1) ?? Number.NaN)}.`;
   };
   const player = new Player<State>({
     words: "Train",
@@ -131,12 +131,12 @@ export function forgottenZero(course: Course, attributes: Record<string, string>
   const whose = new Whose(course);
   const show = ({ losses, largest }: Pair) => {
     const steps = losses[0].map((_, i) => i);
-    const words = ([one, other]: number[][]) => `After ${steps.length} steps: ${spell(one.at(-1) ?? Number.NaN)} with, ${spell(other.at(-1) ?? Number.NaN)} without`;
+    const words = ([one, other]: number[][]) => `In step ${steps.length - 1}: ${spell(one.at(-1) ?? Number.NaN)} with, ${spell(other.at(-1) ?? Number.NaN)} without`;
     chart.set([steps, ...losses], words(losses));
     gradients.set([steps, ...largest], words(largest));
     if (steps.length < most) return;
     const [one, other] = losses.map((each) => spell(each.at(-1) ?? Number.NaN));
-    reading.textContent = `After ${most} steps the loss is ${one} with zero_grad and ${other} without: forgotten gradients pile up, and each step is taken with the sum of all before it.`;
+    reading.textContent = `In step ${most - 1}, the last one, the loss is ${one} with zero_grad and ${other} without: forgotten gradients pile up, and each step is taken with the sum of all before it.`;
   };
   const player = new Player<Pair>({
     words: "Train both",

@@ -260,6 +260,9 @@ def _authored(exercise: Exercise, transcript: Transcript, fingerprint: str) -> s
     return next((wrong.message for wrong, fits in read if fits and wrong.fingerprint == fingerprint), None)
 
 
+NO_LIST = ("(Value(", "<generator", "<map object", "<zip object", "{Value(", "dict_")  # how they are spelled
+
+
 def _fact(rows: Sequence[Row]) -> str | None:
     """What the first wrong row shows: for code that no author has foreseen, nothing else is known to be true."""
     row = next((row for row in rows if not row.right), None)
@@ -272,6 +275,8 @@ def _fact(rows: Sequence[Row]) -> str | None:
         return f"{fact} A function without `return` gives `None`."
     if row.got.startswith("Value(") and not row.expected.startswith(("[", "(", "Value")):
         return f"{fact} The number of a Value is in `.data`."
+    if row.got.startswith(NO_LIST) and row.expected.startswith("["):
+        return f"{fact} A list is asked for: write `[…]`, or `list(…)`."
     return fact
 
 

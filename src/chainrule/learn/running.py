@@ -1,8 +1,8 @@
 """`run(task)`: a learner's code in its template, then the exercise's check. Returns a transcript of what they did.
 
-The check is Python that sees the names of the learner's code, with `expect`, `show`, `fail` and `original` (see
-`Session`); the learner's code does not see those of the check, for what it finds there it would not find in another
-program.
+The check is Python that sees the names of the learner's code, with `expect`, `show`, `fail`, `original` and `rerun`
+(see `Session`); the learner's code does not see those of the check, for what it finds there it would not find in
+another program.
 Nothing is judged here: `grading` does that. Tasks and transcripts are plain data, so the two can happen in different
 processes, and code that tampers with its own process changes no verdict. Whatever the learner's code does, a transcript
 comes back; what cannot be survived here (`os._exit`, endless loops, no memory) is up to `submissions` and to the page.
@@ -18,7 +18,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
@@ -300,12 +300,13 @@ class Session:
     """What a check has compared and shown so far, and the functions that it calls."""
 
     names: CheckNames
-    program: str = ""  # as the learner found it
+    program: str = ""  # the learner's
+    beginning: str = ""  # the program as the learner found it
     comparisons: list[Comparison] = field(default_factory=list)
     graphs: list[dict[str, Any]] = field(default_factory=list)
     shown: int | None = None  # the graph that was shown last, which later comparisons are about
     about: str = ""
-    found: dict[str, Any] = field(default_factory=dict)  # the names of that program, once it has run
+    found: dict[str, Any] = field(default_factory=dict)  # the names of the beginning, once it has run
 
     def expect(
         self,
@@ -341,17 +342,54 @@ class Session:
     def original(self) -> dict[str, Any]:
         if not self.found:
             names = _fresh_module()
-            with redirect_stdout(_Output()), redirect_stderr(_Output()):
-                exec(_compiled(self.program, "<original>", "exec"), names)
+            _run_quietly(_compiled(self.beginning, "<original>", "exec"), names)
             self.found = names
         return self.found
+
+    def rerun(self, **others: Any) -> tuple[dict[str, Any], Exception | None]:
+        names = _fresh_module() | others
+        try:
+            _run_quietly(_compiled(_without(self.program, others.keys()), FILE, "exec"), names)
+        except Exception as error:  # the program is the learner's
+            return names, error
+        return names, None
+
+
+def _run_quietly(program: Any, names: dict[str, Any]) -> None:
+    """Run a program with these global names. What it prints is not shown."""
+    with redirect_stdout(_Output()), redirect_stderr(_Output()):
+        exec(program, names)
+
+
+def _without(program: str, names: Collection[str]) -> ast.Module:
+    """The program without what defines, imports or alters these names; all else stays in its line."""
+    tree = ast.parse(program)
+    body: list[ast.stmt] = []
+    for node in tree.body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            node.names = [alias for alias in node.names if (alias.asname or alias.name) not in names]
+            body += [node] if node.names else []
+        elif not _defines(node, names):
+            body.append(node)
+    tree.body = body
+    return tree
+
+
+def _defines(node: ast.stmt, names: Collection[str]) -> bool:
+    """Whether a statement is `class name`, `def name`, `name = …` or `name.attribute = …`."""
+    if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+        return node.name in names
+    target: Any = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+    while isinstance(target, ast.Attribute):
+        target = target.value
+    return isinstance(target, ast.Name) and target.id in names
 
 
 def run(task: Task) -> Transcript:
     """Run the task in this process."""
     start = time.perf_counter()
     reading, output = read(task), _Output()
-    session = Session(CheckNames(_fresh_module(), _fresh_module()), task.original)
+    session = Session(CheckNames(_fresh_module(), _fresh_module()), task.source.text, task.original)
     with warnings.catch_warnings(), redirect_stdout(output), redirect_stderr(output):
         warnings.simplefilter("ignore")
         message, error = _ending(task, session)
@@ -375,7 +413,8 @@ def _ending(task: Task, session: Session) -> tuple[str | None, Error | None]:
     try:
         with _AsItWas():
             exec(program, names.theirs)
-        names.update(expect=session.expect, show=session.show, fail=session.fail, original=session.original)
+        own = ("expect", "show", "fail", "original", "rerun")
+        names.update({name: getattr(session, name) for name in own})
         with _AsItWas():
             exec(_compiled(task.check, "<check>", "exec"), names)
     except _Failed as failed:

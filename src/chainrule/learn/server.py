@@ -46,11 +46,12 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def site_folder() -> Path:
-    """The folder of the built site, or an error that says how to build it."""
+    """The folder of the built site, or an error that names the command that builds it."""
     with as_file(files("chainrule.learn") / "site") as folder:
         if not (folder / "index.html").is_file():
-            remedy = "in a checkout, run `make lessons` (it needs Node.js), or install a wheel, which has them inside"
-            raise FileNotFoundError(f"the lessons are not built: {remedy}")
+            checkout = (folder.parents[3] / "lessons" / "build.mjs").is_file()
+            command = "`make lessons`" if checkout else "`pip install .` in the checkout again"
+            raise FileNotFoundError(f"the lessons are not built: install Node.js 20 or later, then run {command}")
         return folder
 
 

@@ -27,15 +27,18 @@ SCRIPTS = ("elements", "graph_layout", "narration", "graph_view", "node_details"
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 
 
+FRAME = "width: 100%; height: 0; border: 0"
+
+
 class Page:
-    """A page in one file.
+    """A page in one file. `static` is what it says, as HTML that needs no script.
 
     >>> Page("Empty", "<!doctype html><title>Empty</title>")
     <Page 'Empty', 35 characters: .open() shows it, .save(path) keeps it>
     """
 
-    def __init__(self, title: str, html: str) -> None:
-        self.title, self.html = title, html
+    def __init__(self, title: str, html: str, static: str = "") -> None:
+        self.title, self.html, self.static = title, html, static
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page to a file, completely or not at all."""
@@ -51,17 +54,21 @@ class Page:
         return Path(name)
 
     def _repr_html_(self) -> str:
-        """For notebooks: in a frame, so that styles, keys and names of page and notebook stay apart."""
-        style = "width: 100%; height: 640px; border: 0"
-        return f'<iframe srcdoc="{html.escape(self.html)}" title="{html.escape(self.title)}" style="{style}"></iframe>'
+        """For notebooks: in a frame, so that styles, keys and names of page and notebook stay apart.
+
+        Viewers that run no scripts, such as GitHub's, leave the frame out or leave it empty. They show what stands
+        below it, which the page's own script hides when it makes the frame as tall as the page.
+        """
+        frame = f'<iframe srcdoc="{html.escape(self.html)}" title="{html.escape(self.title)}" style="{FRAME}"></iframe>'
+        return f'<div>{frame}<div class="chainrule-static">{self.static}</div></div>'
 
     def __repr__(self) -> str:
         return f"<Page {self.title!r}, {len(self.html):,} characters: .open() shows it, .save(path) keeps it>"
 
 
-def page(title: str, component: str, data: dict[str, Any]) -> Page:
-    """A page with one component (an element id that `web/page.js` knows) and its data."""
-    title = HALF_A_CHARACTER.sub("?", title)
+def page(title: str, component: str, data: dict[str, Any], static: str = "") -> Page:
+    """A page with one component (an element id that `web/page.js` knows), its data, and what stands for it without."""
+    title, static = HALF_A_CHARACTER.sub("?", title), HALF_A_CHARACTER.sub("?", static)
     text = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")  # so that no label can end the script element
     text = HALF_A_CHARACTER.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
     return Page(
@@ -80,7 +87,7 @@ def page(title: str, component: str, data: dict[str, Any]) -> Page:
 <body>
 <main>
 <h1>{html.escape(title)}</h1>
-<div id="{component}"></div>
+<div id="{component}">{static}</div>
 </main>
 <script type="application/json" id="{component}-data">{text}</script>
 <script>
@@ -88,6 +95,7 @@ def page(title: str, component: str, data: dict[str, Any]) -> Page:
 </body>
 </html>
 """,
+        static,
     )
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from itertools import count
 from typing import Any
 
@@ -48,7 +49,17 @@ def stepper(
     """
     description = describe(root, seed=seed, keep_grads=keep_grads, names=names)
     name = description["nodes"][description["root"]]["name"]
-    return page(f"How {name} is computed and differentiated", "stepper", description)
+    title = f"How {name} is computed and differentiated"
+    return page(title, "stepper", description, static=_lists(title, *in_words(description)))
+
+
+def _lists(title: str, forward: list[str], backward: list[str]) -> str:
+    """The steps as two lists, for viewers that run no scripts."""
+    parts = [f"<p><b>{escape(title)}</b></p>"]
+    for heading, lines in (("forward", forward), ("backward", backward)):
+        items = "".join(f"<li><code>{escape(line)}</code></li>" for line in lines)
+        parts.append(f"<p>{heading}</p><ol>{items}</ol>")
+    return "".join(parts)
 
 
 def describe(
@@ -234,7 +245,11 @@ def explain(root: Value) -> tuple[list[str], list[str]]:
     a.grad += L.grad · b = 1 · (-3) = -3
     b.grad += L.grad · a = 1 · 2 = 2
     """
-    description = describe(root, names={} if root.label else {"L": root})
+    return in_words(describe(root, names={} if root.label else {"L": root}))
+
+
+def in_words(description: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """The forward steps and the backward steps of what `describe` returned, one line each."""
     nodes, steps = description["nodes"], description["steps"]
     names = [node["name"] for node in nodes]
     forward = [_forward(nodes[step["node"]]) for step in steps if step["kind"] == "forward"]

@@ -23,10 +23,16 @@ function followTheme(/** @type {HTMLElement} */ body) {
   else if (body.classList.contains("vscode-light")) document.documentElement.dataset.theme = "light";
 }
 
-/** Make the frame as tall as the page, so that a notebook shows all of it without a second scroll bar. */
+/**
+ * Make the frame as tall as the page, so that a notebook shows all of it without a second scroll bar, and hide what
+ * stands below the frame for viewers that run no scripts.
+ */
 function fitFrame() {
   const frame = /** @type {HTMLElement | null} */ (window.frameElement);
-  if (frame) frame.style.height = `${document.body.offsetHeight}px`;
+  if (!frame) return;
+  frame.style.height = `${document.body.offsetHeight}px`;
+  const fallback = /** @type {HTMLElement | null} */ (frame.nextElementSibling);
+  if (fallback?.className === "chainrule-static") fallback.hidden = true;
 }
 
 const around = surroundings();
