@@ -330,15 +330,16 @@ static int set_requires_grad(PyObject *self, PyObject *wanted, void *Py_UNUSED(u
     Node *node = (Node *)self;
     if (cannot_delete(wanted, "requires_grad"))
         return -1;
-    int takes = PyObject_IsTrue(wanted);
-    if (takes < 0)
+    if (!PyBool_Check(wanted)) {
+        PyErr_Format(PyExc_TypeError, "`requires_grad` must be True or False, got %R: write one of them, or bool(...)", wanted);
         return -1;
+    }
     if (passes_on(node) || node->flags & CONSTANT) {
         PyErr_Format(PyExc_ValueError, "`requires_grad` is set on leaves, and %R is none: use detach() to cut it off",
                      self);
         return -1;
     }
-    set_frozen(node, !takes);
+    set_frozen(node, wanted == Py_False);
     return 0;
 }
 

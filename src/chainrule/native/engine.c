@@ -28,28 +28,40 @@
 #include "tape.h"
 #include "arguments.h"
 
-/* The type and the module. */
+/* The type and the module. A docstring's first line is what `inspect.signature` and `help` read. */
+
+#define DOC(signature, text) PyDoc_STR(signature "\n--\n\n" text)
 
 static PyMethodDef value_methods[] = {
     {"backward", (PyCFunction)(void (*)(void))value_backward, METH_VARARGS | METH_KEYWORDS,
-     PyDoc_STR("Set `grad` of every node that the gradient reaches to the derivative of this one, times `seed` (1.0).\n\n"
-               ">>> x = Value(3.0)\n>>> (x * x).backward()\n>>> x.grad\n6.0\n")},
-    {"_push", value_push, METH_NOARGS, PyDoc_STR("Push this node's gradient into its operands.")},
-    {"_apply", (PyCFunction)(void (*)(void))value_apply, METH_FASTCALL | METH_STATIC, PyDoc_STR("The node `rule(*operands)`.")},
-    {"conjugate", value_conjugate, METH_NOARGS, PyDoc_STR("This Value itself, as of every real number.")},
-    {"__format__", value_format, METH_O, NULL},
-    {"__reduce__", value_reduce, METH_NOARGS, NULL},
-    {"__setstate__", value_setstate, METH_O, NULL},
-    {"_copy_to", value_copy_to, METH_VARARGS, PyDoc_STR("Make another Value what this one is, with other operands.")},
+     DOC("backward($self, seed=1.0)",
+         "Set `grad` of every node that the gradient reaches to the derivative of this one, times `seed`.\n\n"
+         "Leaves accumulate: the new gradient is added to what they hold, until someone sets it to zero. The nodes in\n"
+         "between start again from zero, so a second call is right too. What no gradient reaches, such as the operands of\n"
+         "a comparison, is left alone.\n\n"
+         ">>> x = Value(3.0)\n>>> (x * x).backward()\n>>> x.grad\n6.0")},
+    {"_push", value_push, METH_NOARGS, DOC("_push($self)", "Push this node's gradient into its operands.")},
+    {"_apply", (PyCFunction)(void (*)(void))value_apply, METH_FASTCALL | METH_STATIC,
+     DOC("_apply(rule, operands, /)", "The node `rule(*operands)`; plain numbers among the operands become constants.")},
+    {"conjugate", value_conjugate, METH_NOARGS,
+     DOC("conjugate($self)", "This Value itself, as for every real number: NumPy's `var` and `std` ask for it.")},
+    {"__format__", value_format, METH_O, DOC("__format__($self, spec, /)", "The number in this format.")},
+    {"__reduce__", value_reduce, METH_NOARGS, DOC("__reduce__($self)", "For pickles and copies of leaves.")},
+    {"__setstate__", value_setstate, METH_O,
+     DOC("__setstate__($self, state, /)",
+         "For a copy, which is made without its `__init__`: that of a subclass may want other arguments.")},
+    {"_copy_to", value_copy_to, METH_VARARGS,
+     DOC("_copy_to($self, twin, operands, /)", "Make `twin` what this node is, with other operands.")},
     OP_METHODS
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef value_attributes[] = {
     {"data", get_data, set_data, PyDoc_STR("The number."), NULL},
-    {"grad", get_grad, set_grad, PyDoc_STR("The derivative by this number."), NULL},
+    {"grad", get_grad, set_grad,
+     PyDoc_STR("The derivative of whatever `backward()` was called on, with respect to this number."), NULL},
     {"requires_grad", get_requires_grad, set_requires_grad,
-     PyDoc_STR("Whether gradients are collected here; False on a leaf freezes it."), NULL},
-    {"label", get_label, set_label, PyDoc_STR("A name for people."), NULL},
+     PyDoc_STR("Whether gradients are collected here. Set it to False on a leaf to freeze it: `backward()` skips it."), NULL},
+    {"label", get_label, set_label, PyDoc_STR("A name for people, shown in `repr` and in drawings."), NULL},
     {"_op", get_op, set_op, PyDoc_STR("A short tag for people."), NULL},
     {"_prev", get_prev, NULL, PyDoc_STR("The operands as a set."), NULL},
     {"_operands", get_operands, NULL, PyDoc_STR("The operands in order, with repeats."), NULL},
@@ -71,32 +83,36 @@ static PyMemberDef value_offsets[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Node, weak_references), READONLY, NULL},
     {NULL, 0, 0, 0, NULL}};
 
+/* Python's slots hold functions as `void *`, for which ISO C has no conversion; by way of an integer, the result is what the
+   compiler defines, and all that run Python define the same address. */
+#define CODE(function) ((void *)(uintptr_t)(function))
+
 static PyType_Slot value_slots[] = {
     {Py_tp_doc, "Value(data, _children=(), _op='', label='')\n--\n\nA number with a gradient.\n\n"
                 ">>> a, b = Value(2.0), Value(-3.0)\n>>> (a * b + 10).backward()\n>>> a.grad, b.grad\n(-3.0, 2.0)\n"},
-    {Py_tp_new, value_new},
-    {Py_tp_init, value_init},
-    {Py_tp_dealloc, value_dealloc},
-    {Py_tp_traverse, value_traverse},
-    {Py_tp_clear, value_clear},
-    {Py_tp_repr, value_repr},
+    {Py_tp_new, CODE(value_new)},
+    {Py_tp_init, CODE(value_init)},
+    {Py_tp_dealloc, CODE(value_dealloc)},
+    {Py_tp_traverse, CODE(value_traverse)},
+    {Py_tp_clear, CODE(value_clear)},
+    {Py_tp_repr, CODE(value_repr)},
     {Py_tp_hash, NULL}, /* object's, filled in below */
-    {Py_tp_richcompare, value_compare},
+    {Py_tp_richcompare, CODE(value_compare)},
     {Py_tp_methods, value_methods},
     {Py_tp_getset, value_attributes},
     {Py_tp_members, value_offsets},
-    {Py_tp_setattro, value_setattr},
-    {Py_nb_add, operator_add},
-    {Py_nb_subtract, operator_sub},
-    {Py_nb_multiply, operator_mul},
-    {Py_nb_true_divide, operator_div},
-    {Py_nb_remainder, operator_mod},
-    {Py_nb_power, operator_power},
-    {Py_nb_negative, operator_neg},
-    {Py_nb_positive, value_positive},
-    {Py_nb_absolute, operator_abs},
-    {Py_nb_bool, value_bool},
-    {Py_nb_float, value_float},
+    {Py_tp_setattro, CODE(value_setattr)},
+    {Py_nb_add, CODE(operator_add)},
+    {Py_nb_subtract, CODE(operator_sub)},
+    {Py_nb_multiply, CODE(operator_mul)},
+    {Py_nb_true_divide, CODE(operator_div)},
+    {Py_nb_remainder, CODE(operator_mod)},
+    {Py_nb_power, CODE(operator_power)},
+    {Py_nb_negative, CODE(operator_neg)},
+    {Py_nb_positive, CODE(value_positive)},
+    {Py_nb_absolute, CODE(operator_abs)},
+    {Py_nb_bool, CODE(value_bool)},
+    {Py_nb_float, CODE(value_float)},
     {0, NULL}};
 
 static PyType_Spec value_spec = {
@@ -145,36 +161,58 @@ static PyObject *native_observe(PyObject *Py_UNUSED(module), PyObject *args)
 }
 
 static PyMethodDef module_functions[] = {
-    {"trace", native_trace, METH_VARARGS, PyDoc_STR("The nodes below roots, oldest first, their rules and operands.")},
+    {"trace", native_trace, METH_VARARGS,
+     DOC("trace($module, roots, since, /)", "The nodes below roots, oldest first, their rules and operands.")},
     {"decide_equality", native_decide_equality, METH_O,
-     PyDoc_STR("Have a function asked whether two Values are equal; None ends it.")},
-    {"watch", native_watch, METH_O, PyDoc_STR("Have a function told of every look at a number; None ends it.")},
+     DOC("decide_equality($module, asked, /)", "Have a function asked whether two Values are equal; None ends it.")},
+    {"watch", native_watch, METH_O,
+     DOC("watch($module, watcher, /)", "Have a function told of every look at a number; None ends it.")},
     {"meets_others", native_meets_others, METH_VARARGS,
-     PyDoc_STR("Whether outputs depend on leaves besides the inputs; None where Python must find out.")},
+     DOC("meets_others($module, outputs, inputs, /)",
+         "Whether outputs depend on leaves besides the inputs; None where Python must find out.")},
     {"pull", native_pull, METH_VARARGS,
-     PyDoc_STR("Derivatives of Σ seed · output by inputs into a buffer, touching no `grad`; False where Python must.")},
-    {"record", native_record, METH_O, PyDoc_STR("Whether ops in this thread remember their operands; gives the old.")},
-    {"observe", native_observe, METH_VARARGS, PyDoc_STR("Have functions told of nodes and of backward passes; or None.")},
-    {"replay", native_replay, METH_VARARGS, PyDoc_STR("Compute a list of nodes, oldest first, again.")},
-    {"tape_forward", native_tape_forward, METH_VARARGS, PyDoc_STR("Compute a range of a tape's nodes into a buffer.")},
+     DOC("pull($module, outputs, seeds, inputs, results, /)",
+         "Derivatives of Σ seed · output by inputs into a buffer, touching no `grad`; False where Python must.")},
+    {"record", native_record, METH_O,
+     DOC("record($module, wanted, /)", "Whether ops in this thread remember their operands; gives the old.")},
+    {"observe", native_observe, METH_VARARGS,
+     DOC("observe($module, nodes, passes, /)", "Have functions told of nodes and of backward passes; or None.")},
+    {"replay", native_replay, METH_VARARGS,
+     DOC("replay($module, values, /)", "Compute a list of nodes, oldest first, again.")},
+    {"tape_forward", native_tape_forward, METH_VARARGS,
+     DOC("tape_forward($module, tape, data, start, stop, /)", "Compute a range of a tape's nodes into a buffer.")},
     {"tape_follow", native_tape_follow, METH_VARARGS,
-     PyDoc_STR("The first condition of a tape that is not answered as given, for each row of its leaves' numbers.")},
+     DOC("tape_follow($module, tape, data, leaves, columns, rows, width, results, answers, found, /)",
+         "The first condition of a tape that is not answered as given, for each row of its leaves' numbers.")},
     {"tape_backward", native_tape_backward, METH_VARARGS,
-     PyDoc_STR("Pass the gradients in a buffer on, through a range of a tape's nodes.")},
-    {"dot", (PyCFunction)(void (*)(void))native_dot, METH_FASTCALL, PyDoc_STR("The sum of products of two vectors.")},
-    {"total", native_total, METH_O, PyDoc_STR("The sum from left to right.")},
+     DOC("tape_backward($module, tape, data, grads, start, stop, /)",
+         "Pass the gradients in a buffer on, through a range of a tape's nodes.")},
+    {"dot", (PyCFunction)(void (*)(void))native_dot, METH_FASTCALL,
+     DOC("dot($module, a, b, /)", "The sum of products of two vectors.")},
+    {"total", native_total, METH_O,
+     DOC("total($module, items, /)", "The sum from left to right.")},
     {"step", native_step, METH_VARARGS,
-     PyDoc_STR("Run a recorded rule for a list of parameters, with columns of what it remembers of each.")},
-    {"read_data", native_read_data, METH_VARARGS, PyDoc_STR("Copy the data of a list of Values into a buffer.")},
-    {"write_data", native_write_data, METH_VARARGS, PyDoc_STR("Set the data of a list of Values from a buffer.")},
-    {"refrozen", native_refrozen, METH_NOARGS, PyDoc_STR("How often `requires_grad` of a Value has been set so far.")},
-    {"takes_gradient", native_takes_gradient, METH_VARARGS, PyDoc_STR("One byte per Value: 0 if it is frozen.")},
-    {"replaced", native_replaced, METH_NOARGS, PyDoc_STR("How many numbers of Values have been replaced so far.")},
-    {"read_grad", native_read_grad, METH_VARARGS, PyDoc_STR("Copy the grads of a list of Values into a buffer.")},
-    {"write_grad", native_write_grad, METH_VARARGS, PyDoc_STR("Set the grads of a list of Values from a buffer.")},
-    {"add_to_grad", native_add_to_grad, METH_VARARGS, PyDoc_STR("Add a buffer to the grads of a list of Values.")},
+     DOC("step($module, parameters, leaves, nodes, results, columns, /)",
+         "Run a recorded rule for a list of parameters, with columns of what it remembers of each.")},
+    {"read_data", native_read_data, METH_VARARGS,
+     DOC("read_data($module, values, numbers, /)", "Copy the data of a list of Values into a buffer.")},
+    {"write_data", native_write_data, METH_VARARGS,
+     DOC("write_data($module, values, numbers, /)", "Set the data of a list of Values from a buffer.")},
+    {"refrozen", native_refrozen, METH_NOARGS,
+     DOC("refrozen($module, /)", "How often `requires_grad` of a Value has been set so far.")},
+    {"takes_gradient", native_takes_gradient, METH_VARARGS,
+     DOC("takes_gradient($module, values, /)", "One byte per Value: 0 if it is frozen.")},
+    {"replaced", native_replaced, METH_NOARGS,
+     DOC("replaced($module, /)", "How many numbers of Values have been replaced so far.")},
+    {"read_grad", native_read_grad, METH_VARARGS,
+     DOC("read_grad($module, values, numbers, /)", "Copy the grads of a list of Values into a buffer.")},
+    {"write_grad", native_write_grad, METH_VARARGS,
+     DOC("write_grad($module, values, numbers, /)", "Set the grads of a list of Values from a buffer.")},
+    {"add_to_grad", native_add_to_grad, METH_VARARGS,
+     DOC("add_to_grad($module, values, numbers, /)", "Add a buffer to the grads of a list of Values.")},
     {"fill", native_fill, METH_VARARGS,
-     PyDoc_STR("Copy the numbers in a thing into a buffer, if it has the given structure; whether it has.")},
+     DOC("fill($module, structure, thing, numbers, array_type, static_type, /)",
+         "Copy the numbers in a thing into a buffer, if it has the given structure; whether it has.")},
     {NULL, NULL, 0, NULL}};
 
 static int read_table(void)
@@ -228,7 +266,7 @@ PyMODINIT_FUNC PyInit__native(void)
 {
     for (PyType_Slot *slot = value_slots; slot->slot; slot++)
         if (slot->slot == Py_tp_hash)
-            slot->pfunc = (void *)PyBaseObject_Type.tp_hash;
+            slot->pfunc = CODE(PyBaseObject_Type.tp_hash);
     code_name = PyUnicode_InternFromString("code");
     backward_name = PyUnicode_InternFromString("_backward");
     number_name = PyUnicode_InternFromString("number");

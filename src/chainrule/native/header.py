@@ -97,8 +97,19 @@ def engine_header(table: Iterable[Any], checksum: int) -> str:
     lines += ["", "#define OP_METHODS \\"]
     for op in rows:
         for name in (op.name, *op.aliases):
-            lines += [f"    OP_METHOD({name}, {op.name}, {json.dumps(op.__doc__, ensure_ascii=False)}) \\"]
+            doc = f"{_text_signature(op, name)}\n--\n\n{op.__doc__}"
+            lines += [f"    OP_METHOD({name}, {op.name}, {json.dumps(doc, ensure_ascii=False)}) \\"]
     return "\n".join([*lines, "    /* the end */", ""])
+
+
+def _text_signature(op: Any, name: str) -> str:
+    """What `inspect` and `help` read from the first line of a docstring in C; the operand after `$` is `self`.
+
+    >>> from chainrule.ops import TABLE
+    >>> _text_signature(TABLE["leaky_relu"], "leaky_relu")
+    'leaky_relu($x, slope=0.01)'
+    """
+    return f"{name}(${op.signature.partition('(')[2]}"
 
 
 def _forward_switches(rows: list[Any]) -> list[str]:

@@ -6,12 +6,17 @@ enum { COMPARED = 128, WRITTEN = 256 }; /* Node.flags: by `<` and its kin or `if
 enum { APART = 1 << 15 }; /* Node.flags: the operands, or what few nodes have, are not in the node itself */
 enum { INLINE_OPERANDS = 2 };
 
+/* All that is not C11, with what stands in for it: prefetching is a hint, so it may be nothing, and MSVC has a name of its
+   own for thread-local variables. */
 #ifdef _MSC_VER
 #define PER_THREAD __declspec(thread)
-#define PREFETCH(address) ((void)(address))
 #else
 #define PER_THREAD _Thread_local
+#endif
+#ifdef __GNUC__ /* clang too */
 #define PREFETCH(address) __builtin_prefetch(address)
+#else
+#define PREFETCH(address) ((void)(address))
 #endif
 
 typedef struct {

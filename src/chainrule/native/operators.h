@@ -78,7 +78,7 @@ static PyObject *native_dot(PyObject *Py_UNUSED(module), PyObject *const *args, 
     PyObject *a = PySequence_Tuple(args[0]), *b = a ? PySequence_Tuple(args[1]) : NULL, *total = NULL;
     Py_ssize_t length = b ? PyTuple_GET_SIZE(a) : 0;
     if (b && length != PyTuple_GET_SIZE(b))
-        PyErr_Format(PyExc_ValueError, "`a` has %zd numbers and `b` %zd: give two vectors of equal length", length,
+        PyErr_Format(PyExc_ValueError, "`a` has the length %zd and `b` %zd: give two vectors of equal length", length,
                      PyTuple_GET_SIZE(b));
     else if (b)
         total = PyFloat_FromDouble(0.0);
