@@ -1,4 +1,4 @@
-"""Draws the pictures of the README and the documentation into docs/pictures, the same ones every time on one machine.
+"""Draws the pictures of the README and the documentation into docs/pictures, the same ones every time.
 
 `make pictures` runs it, and so does `make docs`.
 """
@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import random
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 from matplotlib import pyplot as plt
+from same_picture import same_picture
 
 import chainrule
 from chainrule import Value, data, draw, losses, nn, optim, plot
@@ -158,8 +160,14 @@ def photograph(page: Page, step: int, path: Path) -> None:
         for _ in range(step):
             view.keyboard.press("ArrowRight")
         view.locator("g[data-node='0']").hover()
-        view.locator("#stepper").screenshot(path=path)
+        keep(view.locator("#stepper").screenshot(), path)
         browser.close()
+
+
+def keep(picture: bytes, path: Path) -> None:
+    """Write a PNG, unless the file has one that looks the same."""
+    if not path.exists() or not same_picture(path.read_bytes(), picture):
+        path.write_bytes(picture)
 
 
 def main() -> None:
@@ -177,7 +185,8 @@ def main() -> None:
         drawing.save(FOLDER / f"{name}.svg")
     for name, figure in figures.items():
         if name.endswith("_boundary"):  # mostly an image: as SVG it would be the same pixels, written out in letters
-            figure.savefig(FOLDER / f"{name}.png", bbox_inches="tight", dpi=160)
+            figure.savefig(content := BytesIO(), format="png", bbox_inches="tight", dpi=160)
+            keep(content.getvalue(), FOLDER / f"{name}.png")
         else:
             figure.savefig(FOLDER / f"{name}.svg", bbox_inches="tight", metadata=WITHOUT_DATE)
     photograph(chainrule.stepper(expression), 9, FOLDER / "stepper.png")

@@ -1,105 +1,77 @@
-"""For mkdocs: the pages of the site that are made, not written.
+"""For mkdocs: the pages of the site that are made, not written, and links as they are on the site.
 
-- reference/ops.md: every op with its derivative, written by the op table's own rules
-- notebooks/*.md, *.ipynb: the notebooks, run here and now, with what their cells show
+- notebooks/*.md, *.ipynb: the notebooks, with what their cells showed when they were run
 - contributing.md and changelog.md: the files of that name in the repository's root
-- pictures/stepper.html: a stepper to play with
+- pictures/stepper.html: a stepper to play with, in place of its picture
+
+Pages link to files of the repository, so that they can be read there; here these links lead to the pages of the site.
 """
 
 from __future__ import annotations
 
 import base64
 import html
+import posixpath
 import re
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import nbformat
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
-from nbclient import NotebookClient
-from traitlets.config import Config
+from mkdocs.structure.pages import Page
 
 import chainrule
-from chainrule import Value, ops
-from chainrule.stepping.formula_text import FormulaText, formula
+from chainrule import Value
 
 ROOT = Path(__file__).parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 OUTPUT_LINES = 60  # of a cell's text; a page is not a log
-QUIET = ["--IPKernelApp.log_level=40"]  # errors only
 FRAMED = re.compile(r'<iframe srcdoc="(.*?)" title="(.*?)"', re.DOTALL)
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
+PICTURE_OF_STEPPER = re.compile(r"^!\[(.*?)\]\((\S*)pictures/stepper\.png\)$", re.MULTILINE)
+
+# Pages that are made from files outside docs/.
+ON_SITE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+ON_SITE |= {f"notebooks/{path.name}": f"notebooks/{path.stem}.md" for path in NOTEBOOKS}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Called by mkdocs when it has found the pages that are written."""
-    made: dict[str, str | bytes] = {"reference/ops.md": op_table(), "pictures/stepper.html": worked_expression()}
-    for name in ("CONTRIBUTING", "CHANGELOG"):
-        text = (ROOT / f"{name}.md").read_text(encoding="utf-8")
-        made[f"{name.lower()}.md"] = text.replace("](docs/", "](")
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+    made: dict[str, str | bytes] = {"pictures/stepper.html": worked_expression()}
+    for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
+        made[ON_SITE[name]] = as_on_site((ROOT / name).read_text(encoding="utf-8"), name)
+    for path in NOTEBOOKS:
         made |= notebook(path)
     for uri, content in made.items():
         files.append(File.generated(config, uri, content=content))
     return files
 
 
-OPS = """\
----
-hide:
-  - toc
----
-
-# The ops
-
-These {count} functions are `chainrule`'s (`chainrule.tanh(x)`) and methods of `Value` (`x.tanh()`). They take Values
-and plain numbers.
-
-This page is written by the [table that defines them](../design.md#an-operation-is-defined-once): each derivative is the
-rule that `backward()` runs, applied to names. `out` is the op's own result; `[a < b]` is 1 where that holds, else 0.
-
-| op | what it is | derivative | example |
-|---|---|---|---|
-{rows}
-"""
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Called by mkdocs with the text of each page."""
+    if page.file.src_uri == "reference/ops.md":
+        page.meta["hide"] = ["toc"]  # for a wide table
+    if page.file.generated_by:
+        return markdown
+    live = r'<iframe class="stepper" src="\2pictures/stepper.html" title="\1"></iframe>'
+    return PICTURE_OF_STEPPER.sub(live, as_on_site(markdown, f"docs/{page.file.src_uri}"))
 
 
-def op_table() -> str:
-    """The page of all ops."""
-    return OPS.format(count=len(ops.TABLE), rows="\n".join(map(_op_row, ops.TABLE.values())))
+def as_on_site(text: str, source: str) -> str:
+    """The text of a file of the repository, with links that lead where they do in the repository."""
+    folder = posixpath.dirname(_on_site(source) or source)
+
+    def moved(link: re.Match[str]) -> str:
+        uri = _on_site(posixpath.normpath(posixpath.join(posixpath.dirname(source), link[1])))
+        return f"]({posixpath.relpath(uri, folder or '.')}" if uri else link[0]
+
+    return LINK.sub(moved, text)
 
 
-def _op_row(row: ops.Op) -> str:
-    summary, example, result, *_ = re.split(r"\n\n>>> |\n", (row.__doc__ or "").split(": ", 1)[1])
-    names = [_Written((low + high) / 2.0, name) for name, (low, high) in zip(row.parameters, row.domain, strict=True)]
-    out = _Written(row.forward(*[name.value for name in names]), "out")
-    derivatives = []
-    for name, partial in zip(row.parameters, row.partials, strict=True):
-        by = f"by {name}: " if row.arity > 1 else ""
-        derivatives.append(f"{by}`{formula(partial(out, *names)).text()}`" if partial else f"{by}none")
-    if not any(row.partials):
-        derivatives = ["none"]
-    infix = f" {row.symbol} ".join(row.parameters)
-    symbol = f"<br>`{infix}`" if any(row.partials) and row.symbol != row.name else ""  # `a == b` is not the op
-    cells = (
-        f"`{row.signature}`{symbol}",
-        summary.removesuffix("."),
-        "<br>".join(derivatives),
-        f"`{example}` = `{result}`",
-    )
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-class _Written(FormulaText):
-    """A formula that keeps both sides of a `where`, for no numbers are given that would choose."""
-
-    def _apply(self, op: ops.Op, operands: tuple[Any, ...]) -> FormulaText:
-        if op is ops.where:
-            formulas = tuple(map(formula, operands))
-            made = FormulaText.of(op, op.forward(*[operand.value for operand in formulas]), formulas)
-        else:
-            made = super()._apply(op, operands)
-        return _Written(made.value, made.name, made.op, made.operands)
+def _on_site(path: str) -> str | None:
+    """The page of the site that a file of the repository is."""
+    return path.removeprefix("docs/") if path.startswith("docs/") else ON_SITE.get(path)
 
 
 def worked_expression() -> str:
@@ -112,32 +84,21 @@ def worked_expression() -> str:
 
 
 def notebook(path: Path) -> dict[str, str | bytes]:
-    """A notebook, run, as a page and the pictures on it."""
+    """A notebook as a page, and the pictures on it."""
     book = nbformat.read(path, as_version=4)
-    execute(book, path.parent)
     pieces: list[str] = []
     made: dict[str, str | bytes] = {f"notebooks/{path.name}": nbformat.writes(book)}
     for k, cell in enumerate(book.cells):
         if cell.cell_type == "markdown":
-            pieces.append(cell.source.replace("](../docs/", "](../"))
+            pieces.append(as_on_site(cell.source, f"notebooks/{path.name}"))
             continue
         pieces.append(f"```python\n{cell.source}\n```")
         for j, output in enumerate(cell.outputs):
-            if output.get("name") == "stderr":  # a library's murmur, not the lesson
-                continue
             text, files = _shown(output, f"{path.stem}_{k}_{j}")
             pieces.append(text)
             made |= {f"notebooks/{name}": content for name, content in files.items()}
     pieces.append(f"*[Download this notebook]({path.name}), with what it shows.*")
     return {f"notebooks/{path.stem}.md": "\n\n".join(pieces) + "\n", **made}
-
-
-def execute(book: nbformat.NotebookNode, folder: Path) -> None:
-    """Run a notebook through sockets that are files, because a free port may be taken before it is used."""
-    with TemporaryDirectory() as sockets:  # the path of a socket has to be short
-        ways = {"transport": "ipc", "connection_file": f"{sockets}/kernel.json"}
-        options = {"kernel_name": "python3", "timeout": 600, "coalesce_streams": True, "extra_arguments": QUIET}
-        NotebookClient(book, config=Config(KernelManager=ways), **options).execute(cwd=folder)
 
 
 def _shown(output: Any, name: str) -> tuple[str, dict[str, str | bytes]]:

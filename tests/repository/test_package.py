@@ -99,6 +99,11 @@ def test_the_type_signatures_are_those_of_the_table():
     assert (ROOT / "src/chainrule/_signatures.pyi").read_text() == fresh, "run `make stubs`"
 
 
+def test_the_page_of_the_ops_is_written_by_the_table():
+    fresh = python("import write_ops_page; print(write_ops_page.op_table(), end='')", cwd=ROOT / "tools")
+    assert (ROOT / "docs/reference/ops.md").read_text(encoding="utf-8") == fresh, "run `make stubs`"
+
+
 def test_c_text_spells_numbers_exactly():
     assert c_text.spell(0.1) == (0.1).hex()
     assert str(1.0 - c_text.CText("x")) == "(0x1.0000000000000p+0 - x)"

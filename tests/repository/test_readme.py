@@ -1,17 +1,21 @@
 """The code in README and docs runs as it stands, and prints what the pages say it prints."""
 
-import csv
 import doctest
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 import textwrap
+import webbrowser
+from http.server import ThreadingHTTPServer
+from unittest import mock
 
 import pytest
-from sklearn.datasets import load_iris
+import write_command_line
 
 from chainrule import nn
-from chainrule.cli import main
+from chainrule.cli import app, main
 from project import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -51,18 +55,26 @@ def test_the_readme_is_read_in_three_minutes_and_leads_on():
     assert [link for link in map("".join, links) if not (ROOT / link).exists()] == []
 
 
-def test_the_page_on_the_command_line(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A folder to work in, with the tables of the examples, as in a checkout."""
     monkeypatch.chdir(tmp_path)
-    iris = load_iris()
-    rows = [[*row, iris.target_names[target]] for row, target in zip(iris.data, iris.target, strict=True)]
-    with open("flowers.csv", "w") as file:
-        csv.writer(file).writerows([[*[name.removesuffix(" (cm)") for name in iris.feature_names], "species"], *rows])
-    page = (ROOT / "docs/how-to/command-line.md").read_text()
-    blocks = re.findall(r"^```\n(\$ chainrule .*?)^```", page, re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 2
-    for command, expected in (part.split("\n", 1) for block in blocks for part in block.split("$ chainrule ")[1:]):
-        assert main(shlex.split(command)) == 0
-        printed = capsys.readouterr().out
+    (tmp_path / "examples").mkdir()
+    for table in (ROOT / "examples").glob("*.csv"):
+        shutil.copy(table, tmp_path / "examples")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("path", "count"), [("docs/how-to/command-line.md", 3), ("docs/reference/command-line.md", 5)])
+def test_the_pages_on_the_command_line(path, count, checkout, capsys):
+    blocks = re.findall(r"^```\n(\$ chainrule .*?)^```", (ROOT / path).read_text(), re.DOTALL | re.MULTILINE)
+    commands = [part.split("\n", 1) for block in blocks for part in block.split("$ chainrule ")[1:]]
+    assert len(commands) == count
+    for command, expected in commands:
+        code = main(shlex.split(command))
+        out, err = capsys.readouterr()
+        assert code == (2 if expected.startswith("chainrule: ") else 0)
+        printed = err if code else out
         assert NUMBER.sub("#", printed) == NUMBER.sub("#", expected)
         pairs = zip(NUMBER.findall(untimed(printed)), NUMBER.findall(untimed(expected)), strict=True)
         assert all(float(got) == pytest.approx(float(shown), rel=0.02) for got, shown in pairs)
@@ -75,6 +87,52 @@ def untimed(text):
     return re.sub(r"steps in \S+ s", "", text)
 
 
+def test_the_reference_of_the_commands_is_what_they_say():
+    text = (ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8")
+    assert write_command_line.page(text) == text, "run `make commands`"
+    assert [f"### {name}" in text for name in app.commands] == [True] * len(app.commands)
+
+
+def test_the_examples_of_the_commands(checkout, monkeypatch, capsys):
+    """In their order, so that `predict` finds what `train` saved."""
+    page = (ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    for name, block in zip(("model.py", "slope.py"), blocks, strict=True):
+        (checkout / name).write_text(block)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(webbrowser, "open", lambda address: True)
+    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", mock.Mock(side_effect=KeyboardInterrupt))
+    examples = re.findall(r"^For example:\n\n```\nchainrule (.*)\n```", page, re.MULTILINE)
+    assert [example.split()[0] for example in examples] == list(app.commands)
+    for example in examples:
+        assert main(shlex.split(example)) == 0, example
+        assert capsys.readouterr().out or example.startswith("step"), example
+    written = {path.name for path in checkout.iterdir() if path.is_file()}
+    assert written == {"model.py", "slope.py", "flowers.safetensors", "predictions.csv", "graph.svg"}
+
+
+def test_the_table_of_the_page_is_the_one_that_is_shipped():
+    table, page = (ROOT / "examples/flowers.csv").read_text(), (ROOT / "docs/how-to/train-on-csv.md").read_text()
+    (head,) = re.findall(r"^```\n(sepal.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert table.startswith(head)
+    assert len(table.splitlines()) == 151
+
+
+def test_the_page_on_tables_uses_what_the_shell_has_saved(checkout, capsys):
+    page = (ROOT / "docs/how-to/train-on-csv.md").read_text()
+    (commands,) = re.findall(r"^```\n(chainrule .*?)^```", page, re.DOTALL | re.MULTILINE)
+    for command in commands.splitlines():
+        assert main(shlex.split(command)[1:]) == 0
+    (block,) = re.findall(r"^```{ .python .from-the-shell }\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    capsys.readouterr()
+    exec(block, names := {})
+    assert capsys.readouterr().out.startswith("versicolor {'setosa': ")
+    assert [answer.prediction for answer in names["kind"]([[6, 3, 4.5, 1.4], [5, 3.5, 1.4, 0.2]])] == [
+        "versicolor",
+        "setosa",
+    ]
+
+
 LONG = ("docs/tutorial.md", "docs/how-to/compile.md", "docs/how-to/draw-large-graphs.md", "docs/how-to/train-on-csv.md")
 SHORT = sorted(
     {f"docs/how-to/{path.name}" for path in (ROOT / "docs/how-to").glob("*.md")} - {*LONG, "docs/how-to/index.md"}
@@ -84,8 +142,7 @@ SHORT = sorted(
 @pytest.mark.parametrize(
     "path", ["docs/index.md", "docs/library.md", *SHORT, *(pytest.param(path, marks=pytest.mark.slow) for path in LONG)]
 )
-def test_the_pages(path, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_the_pages(path, checkout, capsys):
     run_blocks(path)
     printed = capsys.readouterr().out
     page = (ROOT / path).read_text()
@@ -197,3 +254,18 @@ def test_the_page_on_clusters(capsys):
     assert names["value"] == pytest.approx(value, abs=1e-12)
     assert names["gradient"] == pytest.approx(gradient, abs=1e-12)
     assert capsys.readouterr().out.startswith("compiled by XLA, on 1 device of 1 process")
+
+
+@pytest.mark.parametrize(
+    ("page", "claim", "file"),
+    [
+        ("README.md", r"about (\d+) lines of plain Python", "engine.py"),
+        ("docs/design.md", r"the whole idea in (\d+) lines", "engine.py"),
+        ("docs/engines.md", r"in about (\d+) lines", "engine.py"),
+        ("docs/how-to/write-backward-by-hand.md", r"about (\d+) lines, for reading", "closures.py"),
+        ("docs/rooms.md", r"`graph_layout.js`, about (\d+) lines", "stepping/web/graph_layout.js"),
+    ],
+)
+def test_a_file_is_about_as_long_as_the_pages_say(page, claim, file):
+    (said,) = re.findall(claim, (ROOT / page).read_text())
+    assert len((ROOT / "src/chainrule" / file).read_text().splitlines()) == pytest.approx(int(said), rel=0.15)
