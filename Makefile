@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check torture mutants fuzz kills races sanitize lint build stubs pictures docs lessons wheels bench clean
+.PHONY: demo test check torture mutants fuzz kills races sanitize lint build stubs commands pictures notebooks docs lessons wheels bench clean
 
 # Train micrograd's moons demo and show the result.
 demo: $(VENV)/installed
@@ -82,16 +82,25 @@ endef
 build: $(VENV)/installed
 	$(BIN)/python setup.py -q build_ext --inplace --force
 
-# Rewrite the type signatures after a change to the op table.
+# Rewrite the type signatures and the page of the ops after a change to the op table.
 stubs: $(VENV)/installed
 	$(BIN)/python tools/write_signatures.py
+	$(BIN)/python tools/write_ops_page.py
+
+# Rewrite the reference of the commands after a change to the command line.
+commands: $(VENV)/installed
+	$(BIN)/python tools/write_command_line.py
 
 # Draw the pictures of the README and the documentation again.
 pictures: $(VENV)/docs-installed
 	$(BIN)/python tools/make_pictures.py
 
+# Run the notebooks, and keep what they show in them.
+notebooks: $(VENV)/docs-installed
+	$(BIN)/python tools/run_notebooks.py
+
 # The documentation, with fresh pictures and notebooks, as a site that opens from site/index.html.
-docs: pictures
+docs: stubs commands pictures notebooks
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Build the course's site; `chainrule learn` serves it. Needs Node.js.
@@ -103,12 +112,12 @@ lessons/node_modules/installed: lessons/package.json lessons/package-lock.json
 	cd lessons && npm ci --no-audit --no-fund
 	touch $@
 
-# A wheel with the native engine for this platform, and a pure one for all others.
+# An sdist with the built course, and of it a wheel with the native engine for this platform, and a pure one for all others.
 wheels: $(VENV)/installed lessons
 	rm -rf build dist
-	$(BIN)/pip wheel -q --no-deps -w dist .
-	rm -rf build
-	CHAINRULE_PURE=1 $(BIN)/pip wheel -q --no-deps -w dist .
+	$(BIN)/python setup.py -q sdist
+	$(BIN)/pip wheel -q --no-deps -w dist dist/*.tar.gz
+	CHAINRULE_PURE=1 $(BIN)/pip wheel -q --no-deps -w dist dist/*.tar.gz
 
 # The scoreboard, into benchmarks/results.md, the README and its picture. Some of it: make bench ARGUMENTS="--workloads moons"
 bench: $(VENV)/bench-installed

@@ -8,6 +8,7 @@ from hypothesis import settings
 
 from browser import browser_page, chromium, open_page, serve  # noqa: F401
 from chainrule import closures
+from commands import folder, iris, refused, run  # noqa: F401
 from engines import ENGINES
 
 settings.load_profile("ci")  # the same examples every time, however long they take: `make torture` looks for others
@@ -15,13 +16,17 @@ settings.load_profile("ci")  # the same examples every time, however long they t
 # Tests interrupt themselves and what they start; a job in a shell's background would not hear it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+collect_ignore = ["users/typed_code.py"]  # which type checkers read, and nobody runs
+
 # Modules that do not depend on the engine (texts, files, pages, what the compiler makes of a trace), or that take both
 # engines in turn: there is no need to run them again on the Python one. A test marked `both` is run again nevertheless.
 ONCE = [
+    "arrays",
     "benchmarks",
     "bridge",
     "c_header",
     "cli",
+    "completion",
     "course",
     "csv",
     "data",
@@ -32,18 +37,21 @@ ONCE = [
     "elementary",
     "examples",
     "explanations",
+    "fast_steps",
     "formula_parser",
     "fusion",
     "grade_command",
     "grade_forgeries",
     "grading",
+    "graphviz",
     "hardening",
+    "jupyter",
     "kernels",
     "lanes",
     "layers",
     "learn_server",
     "lessons_page",
-    "fast_steps",
+    "links",
     "machine_speed_pages",
     "made_up_names",
     "microgpt",
@@ -53,6 +61,8 @@ ONCE = [
     "package",
     "playground_page",
     "plot",
+    "predictor",
+    "progress",
     "ragged_sums",
     "readme",
     "recurrence",
@@ -63,6 +73,7 @@ ONCE = [
     "stepper_page",
     "thread_safety",
     "torture",
+    "train_predict",
     "uses",
     "wasm",
     "witness",

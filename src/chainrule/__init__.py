@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from chainrule.debug.supervisor import supervise
     from chainrule.debug.trial import diagnose
     from chainrule.drawing import draw
-    from chainrule.files import load, save
     from chainrule.objectives import objective
+    from chainrule.predictor import Predictor, load, save
     from chainrule.stepping.steps import stepper
     from chainrule.training import fit
     from chainrule.transforms import *
@@ -45,8 +45,8 @@ _HOMES = {
     "debug.supervisor": "supervise",
     "debug.trial": "diagnose",
     "drawing": "draw",
-    "files": "load save",
     "objectives": "objective",
+    "predictor": "Predictor load save",
     "stepping.steps": "stepper",
     "training": "fit",
     "transforms": "elementwise_grad grad grad_of hessian hvp jacobian jvp value_and_grad vjp vmap",
@@ -54,25 +54,28 @@ _HOMES = {
 _LATER = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
-    "ENGINE", "AnomalyError", "Value", "compile", "data", "detach", "detect_anomaly", "diagnose", "dot", "draw",
-    "elementwise_grad", "fit", "grad", "grad_of", "gradcheck", "hessian", "hvp", "jacobian", "jvp", "load", "logsumexp",
-    "losses", "mean", "nn", "no_grad", "objective", "op", "optim", "plot", "save", "softmax", "stepper", "supervise",
-    "training", "value_and_grad", "vjp", "vmap",
+    "ENGINE", "AnomalyError", "Predictor", "Value", "compile", "data", "detach", "detect_anomaly", "diagnose", "dot",
+    "draw", "elementwise_grad", "fit", "grad", "grad_of", "gradcheck", "hessian", "hvp", "jacobian", "jvp", "load",
+    "logsumexp", "losses", "mean", "nn", "no_grad", "objective", "op", "optim", "plot", "save", "softmax", "stepper",
+    "supervise", "training", "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip
 __all__ += list(ops.TABLE)
+_PUBLIC = __all__
 __all__ = [name for name in __all__ if not hasattr(builtins, name)]  # `import *` must not hide Python's abs and pow
 
 
 display.register(lambda name: getattr(import_module("chainrule.drawing.notebook"), name))
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATER and name not in _MODULES:
-        raise AttributeError(f"module 'chainrule' has no attribute {name!r}")
-    module = import_module(f"chainrule.{_LATER.get(name, name)}")
-    globals()[name] = module if name in _MODULES else getattr(module, name)
-    return globals()[name]
+if not TYPE_CHECKING:  # to which every name would be one of them
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LATER and name not in _MODULES:
+            raise AttributeError(f"module 'chainrule' has no attribute {name!r}")
+        module = import_module(f"chainrule.{_LATER.get(name, name)}")
+        globals()[name] = module if name in _MODULES else getattr(module, name)
+        return globals()[name]
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER, *_MODULES})
+    return _PUBLIC

@@ -12,7 +12,7 @@ engine, `native/engine.c`, is this class again in C; one set of tests holds the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from chainrule import ops
 from chainrule.core.node import FOLLOWS, Node, forgets, hooks, read, serial_numbers, text
@@ -49,7 +49,7 @@ class Value(Node, OpMethods):
 
     # Making nodes.
 
-    def __init__(self, data: Any, _children: Iterable[Value] = (), _op: str = "", label: str = "") -> None:
+    def __init__(self, data: SupportsFloat, _children: Iterable[Value] = (), _op: str = "", label: str = "") -> None:
         children = tuple(_children)
         for child in children:
             if not isinstance(child, Value):
@@ -99,7 +99,7 @@ class Value(Node, OpMethods):
 
     # The backward pass.
 
-    def backward(self, seed: float = 1.0) -> None:
+    def backward(self, seed: SupportsFloat = 1.0) -> None:
         """Set `grad` of every node that the gradient reaches to the derivative of this one, times `seed`.
 
         Leaves accumulate: the new gradient is added to what they hold, until someone sets it to zero. The nodes in

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, groupby, pairwise
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any
 
 from chainrule.core.arguments import MOST_OF_A_MESSAGE, quoted, shown
 from chainrule.core.atomic import write_whole
@@ -22,30 +22,23 @@ from chainrule.nn import MLP, Module
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["load", "notes", "save"]
+__all__ = ["notes"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 FORMAT = "chainrule/2"
 SCALED_FORMAT = "chainrule/1"  # in which `chainrule train` left the scaling of its columns to `chainrule predict`
 CHECKPOINT = "chainrule-checkpoint/1"  # a model and the training run that it is in: see `training/checkpoints.py`
 MODEL = "model."  # prefix of the model's tensors in a checkpoint
 MOST_LAYERS = 10_000  # of an MLP; its neurons are limited by the numbers in the file
-AnyModule = TypeVar("AnyModule", bound=Module)
 Shape = tuple[int, ...]  # of a vector; empty for a number
 
 
-def save(model: Module, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None) -> None:
-    """Write a model's parameters, and for an MLP its shape, to a safetensors file.
-
-    The file appears complete or not at all: an interrupted save leaves what was there before. `notes` are texts by name
-    that are saved too; `chainrule.files.notes(path)` reads them.
-
-    >>> import os, tempfile
-    >>> from chainrule.nn import MLP
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save(MLP(2, [3, 1]), os.path.join(folder, "model.safetensors"))
-    ...     load(os.path.join(folder, "model.safetensors"))
-    MLP(2, [3, 1], activation='relu', output='linear')
-    """
+def write_network(model: Module, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None) -> None:
+    """Write a model's parameters, for an MLP its shape, and notes: texts by name. `chainrule.save` is for users."""
     if not isinstance(model, Module):
         raise TypeError(f"`model` must be an nn.Module, got {type(model).__name__}")
     metadata = {f"note:{name}": text for name, text in (notes or {}).items()}
@@ -55,20 +48,10 @@ def save(model: Module, path: str | os.PathLike[str], notes: Mapping[str, str] |
     write_whole(os.fspath(path), as_bytes(dict(vectors(model.state())), metadata))
 
 
-@overload
-def load(path: str | os.PathLike[str]) -> MLP: ...
-@overload
-def load(path: str | os.PathLike[str], model: AnyModule) -> AnyModule: ...
-def load(path: str | os.PathLike[str], model: Module | None = None) -> Module:
-    """Read a model from a file or a checkpoint: into `model`, or into a new one if the file holds an MLP.
+def read_network(path: str | os.PathLike[str], model: Module | None = None) -> Any:
+    """A model from a file or a checkpoint, whatever its notes say of it. `chainrule.load` is for users.
 
-    A model that `chainrule train` saved takes the columns of its table as they are, in their order. It returns the
-    target; for two classes the logit of 1, or a number whose sign decides; for more, a list with a logit per class.
-
-    >>> load("missing.safetensors")
-    Traceback (most recent call last):
-    ...
-    FileNotFoundError: there is no file 'missing.safetensors'; save a model there with chainrule.save(model, path)
+    It is read into `model`, or into a new one if the file holds an MLP.
     """
     name = os.fspath(path)
     with tensor_file(name) as file:
@@ -114,7 +97,7 @@ def notes(path: str | os.PathLike[str]) -> dict[str, str]:
     >>> import os, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "model.safetensors")
-    ...     save(MLP(2, [1]), path, {"author": "Ada"})
+    ...     write_network(MLP(2, [1]), path, {"author": "Ada"})
     ...     notes(path)
     {'author': 'Ada'}
     """

@@ -5,21 +5,43 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, SupportsFloat, TypeVar, overload
 
 from chainrule import ops
+from chainrule.core.arguments import counted
 from chainrule.core.value import ENGINE, Value
 from chainrule.ops import Op, Rule
+
+__all__ = ["dot", "logsumexp", "mean", "op", "softmax"]
 
 if ENGINE == "native":
     from chainrule import _native as native
 
-Scalar = Value | float
+if TYPE_CHECKING:
+    from chainrule._signatures import BinaryOp, TernaryOp, UnaryOp
+
+P = ParamSpec("P")  # the operands of a function that becomes an op
+R = TypeVar("R")  # its result
+
+Partial = Rule | None
+Scalar = Value | SupportsFloat
 
 _added: set[str] = set()  # ops that users added, and may replace
 
 
-def op(*partials: Rule | None, name: str = "", symbol: str = "") -> Callable[[Rule], Op]:
+@overload
+def op(a: Partial, /, *, name: str = "", symbol: str = "") -> Callable[[Callable[P, R]], UnaryOp[P, R]]: ...
+@overload
+def op(
+    a: Partial, b: Partial, /, *, name: str = "", symbol: str = ""
+) -> Callable[[Callable[P, R]], BinaryOp[P, R]]: ...
+@overload
+def op(
+    a: Partial, b: Partial, c: Partial, /, *, name: str = "", symbol: str = ""
+) -> Callable[[Callable[P, R]], TernaryOp[P, R]]: ...
+@overload
+def op(*partials: Partial, name: str = "", symbol: str = "") -> Callable[[Rule], Op]: ...
+def op(*partials: Partial, name: str = "", symbol: str = "") -> Callable[[Rule], Any]:
     """Turn a function of numbers into an op, given its derivative with respect to each operand.
 
     Each partial is called as `partial(out, *operands)`; `None` passes no gradient. The op works on Values and
@@ -41,7 +63,8 @@ def op(*partials: Rule | None, name: str = "", symbol: str = "") -> Callable[[Ru
             raise TypeError(f"{usage}; got {forward!r}")
         arity, row_name = forward.__code__.co_argcount, name or forward.__name__
         if len(partials) != arity:
-            raise TypeError(f"`{row_name}` takes {arity} operands and so needs {arity} partials, got {len(partials)}")
+            needed = f"takes {counted(arity, 'operand')} and so needs {counted(arity, 'partial')}"
+            raise TypeError(f"`{row_name}` {needed}, got {len(partials)}")
         for k, partial in enumerate(partials):
             if partial is not None and not _takes(partial, arity + 1):
                 names = ", ".join(("out", *forward.__code__.co_varnames[:arity]))
@@ -81,7 +104,7 @@ def dot(a: Iterable[Scalar], b: Iterable[Scalar]) -> Any:
         return native.dot(a, b)
     left, right = list(a), list(b)
     if len(left) != len(right):
-        raise ValueError(f"`a` has {len(left)} numbers and `b` {len(right)}: give two vectors of equal length")
+        raise ValueError(f"`a` has the length {len(left)} and `b` {len(right)}: give two vectors of equal length")
     return _total(map(operator.mul, left, right))
 
 

@@ -25,6 +25,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def sum_of_squares(predictions: Sequence[Any], targets: Sequence[Any]) -> Any:
     """Σ (prediction - target)².
 
@@ -187,7 +191,8 @@ def _class_index(target: Any, classes: int, i: int) -> Any:
     try:
         index = operator.index(target)
     except TypeError:
-        raise TypeError(f"`targets[{i}]` must be a class index, got {target!r}: give an int") from None
+        remedy = "give an int, as data.Dataset.from_arrays(X, y, labels=True) does"
+        raise TypeError(f"`targets[{i}]` must be a class index, got {target!r}: {remedy}") from None
     if not 0 <= index < classes:
         remedy = "count classes from 0, and give the model one output for each"
         raise ValueError(f"`targets[{i}]` must be a class index below {classes}, got {index}: {remedy}")

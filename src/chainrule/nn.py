@@ -12,11 +12,16 @@ from operator import methodcaller
 from typing import Any
 
 from chainrule import ops
-from chainrule.core.arguments import generator, listed, quoted, whole_number
+from chainrule.core.arguments import counted, generator, listed, quoted, whole_number
 from chainrule.core.display import shown
 from chainrule.core.value import Value
 
 __all__ = ["INITIALISERS", "MLP", "Layer", "Module", "Neuron", "Sequential"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 Activation = str | Callable[[Value], Value]
 Initialiser = str | Callable[[random.Random, int, int], float]
@@ -159,8 +164,12 @@ class Neuron(Module):
 
     def __call__(self, x: Sequence[Any]) -> Value:
         if len(x) != len(self.w):
-            raise ValueError(f"`x` must have {len(self.w)} numbers, one for each weight; got {len(x)}")
-        total: Value = sum([wi * xi for wi, xi in zip(self.w, x, strict=True)], self.b)
+            raise ValueError(f"`x` must have {counted(len(self.w), 'number')}, one for each weight; got {len(x)}")
+        try:
+            total: Value = sum([wi * xi for wi, xi in zip(self.w, x, strict=True)], self.b)
+        except TypeError:
+            _refuse_rows(x)
+            raise
         return self._activate(total) if self._activate else total
 
     def __repr__(self) -> str:
@@ -181,8 +190,7 @@ class Layer(Module):
 
     def __call__(self, x: Any) -> Any:
         inputs = x if hasattr(x, "__len__") else [x]
-        if getattr(x, "ndim", 1) > 1:
-            raise ValueError(f"`x` must be one example, a list of numbers; got an array of shape {x.shape}")
+        _refuse_rows(inputs)
         outputs = [neuron(inputs) for neuron in self.neurons]
         return outputs[0] if len(outputs) == 1 else outputs
 
@@ -287,6 +295,18 @@ def _walk(thing: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Value | 
     parts = thing.items() if isinstance(thing, Mapping) else enumerate(thing) if _is_list(thing) else ()
     for key, part in parts:
         yield from _walk(part, f"{path}.{key}" if path else str(key), seen)
+
+
+def _refuse_rows(x: Any) -> None:
+    """Raise an error if these are the inputs of many examples, where those of one are wanted."""
+    if getattr(x, "ndim", 1) > 1:
+        found = f"an array of shape {x.shape}"
+    elif len(x) and hasattr(x[0], "__len__"):
+        found = f"a list of {counted(len(x), 'row')}"
+    else:
+        return
+    remedy = "call the model for each, as in [model(x) for x in rows], or compile(model).batch(rows, reduce=None)"
+    raise ValueError(f"`x` must be one example, a list of numbers; got {found}: {remedy}")
 
 
 def _is_list(thing: Any) -> bool:

@@ -7,12 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.core.arguments import counted
 from chainrule.core.value import Value
 from chainrule.functions import dot
 from chainrule.nn import Module
 from chainrule.transforms import grad_of
 
 __all__ = ["Objective", "objective"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def objective(loss: Callable[[], Any], parameters: Module | Iterable[Value], compiled: bool = False) -> Objective:
@@ -66,7 +71,7 @@ class Objective:
         """Set the parameters to the numbers in `x`."""
         numbers = np.asarray(x, dtype=np.float64)
         if numbers.shape != (len(self.parameters),):
-            wanted = f"a flat array of {len(self.parameters)} numbers, one for each parameter"
+            wanted = f"a flat array of {counted(len(self.parameters), 'number')}, one for each parameter"
             raise ValueError(f"`x` must be {wanted}; got one of shape {numbers.shape}")
         for parameter, number in zip(self.parameters, numbers.tolist(), strict=True):
             parameter.data = number

@@ -29,12 +29,26 @@ Interval = tuple[float, float]
 TABLE: dict[str, Op] = {}
 
 
+class _SignatureOfRow:
+    """A row's `__signature__`, made when somebody asks, since `inspect` takes longer to import than all of this."""
+
+    def __get__(self, row: Op | None, kind: type) -> Any:
+        if row is None:
+            raise AttributeError("the class has the signature of its __init__")
+        from inspect import Signature, signature
+
+        operands = list(signature(row.forward).parameters.values())[: row.arity]
+        return Signature([operand.replace(annotation=operand.empty) for operand in operands])  # not only of floats
+
+
 class Op:
     """One row of the table. Calling it applies the op to numbers, Values, or anything with `_apply`.
 
     >>> TABLE["mul"](2.0, 3.0)
     6.0
     """
+
+    __signature__ = _SignatureOfRow()
 
     def __init__(
         self,
@@ -48,7 +62,7 @@ class Op:
         domain: tuple[Interval, ...] = (),
         aliases: tuple[str, ...] = (),
     ) -> None:
-        self.name = name
+        self.name = self.__name__ = self.__qualname__ = name
         self.forward = forward
         self.arity: int = forward.__code__.co_argcount
         self.parameters: tuple[str, ...] = forward.__code__.co_varnames[: self.arity]
@@ -173,14 +187,19 @@ def op(name: str, forward: Rule, partials: tuple[Rule | None, ...], doc: str, **
 def attach(value_class: Any, row: Op) -> None:
     """Make `row` a method of a class that has `_apply`, under its name and NumPy's."""
 
+    for name in (row.name, *row.aliases):
+        setattr(value_class, name, _method(value_class, row, name))
+
+
+def _method(value_class: Any, row: Op, name: str) -> Rule:
     def method(*operands: Any, **named: Any) -> Any:
         if named or len(operands) != row.arity:
             operands = row.bind(operands, named)
         return value_class._apply(row, operands)
 
-    method.__name__, method.__qualname__, method.__doc__ = row.name, f"Value.{row.name}", row.__doc__
-    for name in (row.name, *row.aliases):
-        setattr(value_class, name, method)
+    method.__name__, method.__qualname__, method.__doc__ = name, f"Value.{name}", row.__doc__
+    method.__wrapped__ = row  # type: ignore[attr-defined]  # whose signature it has
+    return method
 
 
 # Float forwards: `math`, with IEEE results where it would raise.

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from chainrule import ops
-from chainrule.core.arguments import quoted, setting, whole_number
+from chainrule.core.arguments import counted, quoted, setting, whole_number
 from chainrule.core.bulk import write_grad
 from chainrule.core.graph import lay_flat
 from chainrule.core.recording import nodes_are_observed
@@ -31,6 +31,11 @@ __all__ = [
     "SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "clip_grad_norm", "clip_grad_value", "constant", "cosine",
     "exponential", "linear", "step_decay", "warmup",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 Schedule = Callable[[int], float]
 
@@ -137,7 +142,8 @@ class Optimizer:
         buffers = {slot: array("d", [as_float(number, slot) for number in state[slot]]) for slot in self.slots}
         for slot, column in buffers.items():
             if len(column) != len(self.parameters):
-                problem = f"has {len(column)} numbers in {slot!r}, but there are {len(self.parameters)} parameters"
+                needed = counted(len(self.parameters), "parameter")
+                problem = f"has {counted(len(column), 'number')} in {slot!r} for {needed}"
                 raise ValueError(f"`state` {problem}: load it into an optimizer of the model that it came from")
         self.steps, self.buffers = steps, buffers
 
@@ -164,7 +170,7 @@ class Optimizer:
 
     def __repr__(self) -> str:
         settings = "".join(f", {name}={value!r}" for name, value in {"lr": self.lr, **self.settings}.items())
-        return f"{type(self).__name__}({len(self.parameters)} parameters{settings})"
+        return f"{type(self).__name__}({counted(len(self.parameters), 'parameter')}{settings})"
 
 
 class SGD(Optimizer):
@@ -191,7 +197,7 @@ class SGD(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(parameters, lr)
-        self.momentum = setting(momentum, "momentum", "0.9")
+        self.momentum = setting(momentum, "momentum", "0.9", below=1.0)
         self.nesterov = nesterov
         self.weight_decay = setting(weight_decay, "weight_decay", "0.0001")
         if nesterov and not momentum:
@@ -232,7 +238,7 @@ class RMSprop(Optimizer):
         self.alpha = setting(alpha, "alpha", "0.99", below=1.0)
         self.eps = setting(eps, "eps", "1e-8")
         self.weight_decay = setting(weight_decay, "weight_decay", "0.0001")
-        self.momentum = setting(momentum, "momentum", "0.9")
+        self.momentum = setting(momentum, "momentum", "0.9", below=1.0)
 
     def update(self, data: Any, grad: Any, v: Any, velocity: Any, *, lr: Any) -> tuple[Any, ...]:
         grad = _decayed(grad, data, self.weight_decay)

@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 
 __all__ = ["LayerReport", "activations", "boundary", "gradients", "health", "loss", "report"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION = "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 MARKERS = "os^Dvp"
@@ -342,7 +347,7 @@ def _scatter(ax: Axes, points: np.ndarray, labels: list[Any] | None, names: Sequ
         raise ValueError(f"`classes` names {len(names)} classes, but `targets` has {unknown.pop()!r}: name every one")
     for k, target in enumerate(classes):
         of_class = np.array([label == target for label in labels])
-        colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]
+        colour, marker = COLOURS[k % len(COLOURS)], MARKERS[(k + k // len(COLOURS)) % len(MARKERS)]
         label = names[k] if names else f"{target:g}" if isinstance(target, float) else str(target)
         ax.scatter(*points[of_class].T, color=colour, marker=marker, label=label, **style)
     if len(classes) <= 10:

@@ -21,6 +21,11 @@ from chainrule.ops import as_float
 
 __all__ = ["elementwise_grad", "grad", "grad_of", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp", "vmap"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from chainrule import Value, ops
 from chainrule.cli.formula_parser import MOST_CHARACTERS, Formula, FormulaError, Instruction, parse
+from chainrule.cli.formula_slips import first_slip
 from hostile_texts import ATTACKS, formula_is_read, hostile_formulas
 
 NAMES = {"a": 0.7, "b": -1.3, "c": 2.5, "x_1": 10.0}
@@ -108,7 +109,7 @@ WRONG = {
     "tanhh(a)": (0, "did you mean tanh?"),
     "a +": (3, "something is missing"),
     "(a": (0, "'(' was never closed"),
-    "a ^ 2": (0, "write a power as a**2"),
+    "b*a ^ 2": (0, "`^` has no meaning here: write b*a ** 2"),
     "a < b < c": (0, "write a < b < c as (a < b) * (b < c)"),
     "2 * tanh": (4, "`tanh` is a function: write tanh(x)"),
     "tanh = 3; tanh": (0, "`tanh` is an op: choose another name"),
@@ -133,6 +134,119 @@ WRONG = {
     "tanh(a)(b)": (0, "only the ops of the table can be called"),
     "__import__('os').system('true')": (0, "only the ops of the table can be called"),
 }
+
+
+# As on paper: where the caret stands, how far it reaches, and what it says to write.
+SLIPS = {
+    "2x": (0, 2, "write 2*x"),
+    "a + 1.5x": (4, 4, "write 1.5*x"),
+    "2e": (0, 2, "write 2*e"),
+    "0x": (0, 2, "write 0*x"),
+    "1e5x": (0, 4, "write 1e5*x"),
+    "a b": (0, 3, "write a*b"),
+    "x 2": (0, 3, "write x*2"),
+    "(2x)y": (1, 2, "write 2*x"),
+    "(a + b)c": (0, 8, "write (a + b)*c"),
+    "sin(a)b": (0, 7, "write sin(a)*b"),
+    "2sin(x)": (0, 7, "write 2*sin(x)"),
+    "1/2x": (2, 2, "write /(2*x) or /2*x, whichever you mean"),
+    "a^2x": (2, 2, "write **(2*x) or **2*x, whichever you mean"),
+    "3(x + 1)": (0, 8, "write 3*(x + 1)"),
+    "3(x + 1)y": (0, 8, "write 3*(x + 1)"),
+    "(a + b) (c + d)": (0, 15, "write (a + b)*(c + d)"),
+    "x(y + 1)": (0, 1, "there is no function `x`: for a product write x*(y + 1)"),
+    "pi(y + 1)": (0, 2, "there is no function `pi`: for a product write pi*(y + 1)"),
+    "rate = 2*a; rate(b)": (12, 4, "there is no function `rate`: for a product write rate*(b)"),
+    "sin x": (0, 5, "`sin` is a function: write sin(x)"),
+    "sin a": (0, 5, "`sin` is a function: write sin(a)"),
+    "2 sin a": (2, 5, "`sin` is a function: write sin(a)"),
+    "sin 2a": (0, 5, "`sin` is a function: write sin(x)"),
+    "maximum a b": (0, 9, "`maximum` is a function: write maximum(a, b)"),
+    "maximum(a b)": (8, 3, "write `a, b` for two operands, a*b for a product"),
+    "leaky_relu(a slope=3)": (11, 7, "put a comma before `slope`"),
+    "e = a*b d = e + c": (6, 3, "put a semicolon before `d`"),
+    "x²": (0, 2, "write x**2"),
+    "10⁻³": (0, 4, "write 10**-3"),
+    "tanh(a*b)²": (0, 10, "write tanh(a*b)**2"),
+    "sin²(a)": (0, 4, "write sin(a)**2"),
+    "√x": (0, 1, "write sqrt(x)"),
+    "√(x + 1)": (0, 1, "write sqrt(x + 1)"),
+    "∛x": (0, 1, "write x**(1/3)"),
+    "a − b": (2, 1, "write a-b"),
+    "−b": (0, 1, "write -b"),
+    "a·b": (1, 1, "write a*b"),
+    "2·b": (1, 1, "write 2*b"),
+    "a × b": (2, 1, "write a*b"),
+    "a ÷ b": (2, 1, "write a/b"),
+    "a ≤ b": (2, 1, "write a<=b"),
+    "x₁ + 2": (0, 2, "write x1"),
+    "1 + |a - b|": (4, 7, "write abs(a - b)"),
+    "2j*a": (0, 2, "only real numbers have a place in a formula, got 2j; for a product write 2*j"),
+    "1,5*a": (0, 5, "a comma has no meaning here: write decimals with a point, as in 1.5"),
+    "ln(a)": (0, 2, "there is no function `ln`: did you mean log?"),
+    "arctan(a)": (0, 6, "there is no function `arctan`: did you mean atan?"),
+    "max(a, b)": (0, 3, "there is no function `max`: did you mean maximum?"),
+    "lambda*a": (0, 6, "`lambda` is a word of Python's own, not a name: choose another"),
+    "e = 2*a  # 2a × b\ne b": (0, 3, "write e*b"),
+    "2" + "x" * 60: (0, 61, "write 2*" + "x" * 39 + "…"),
+}
+
+
+@pytest.mark.parametrize("text", SLIPS, ids=lambda text: text[:20])
+def test_a_habit_of_paper_is_refused_with_what_to_write(text):
+    with pytest.raises(FormulaError) as caught:
+        parse(text)
+    column, width, advice = SLIPS[text]
+    source, pointer = str(caught.value).split("\n")
+    assert text.splitlines()[-1] == source
+    assert pointer == " " * column + "^" * width + " " + advice
+
+
+@pytest.mark.parametrize("text", [text for text in SLIPS if SLIPS[text][2].startswith("write ")])
+def test_what_it_says_to_write_is_a_formula(text):
+    """But for what is too long to be quoted, and for a slip in an operand, which is told of in its turn."""
+    advice = SLIPS[text][2].removeprefix("write ").removesuffix(", whichever you mean")
+    if "…" not in advice and "`" not in advice:
+        for choice in advice.split(" or "):
+            assert parse(f"a{choice}" if choice[0] in "*/" else choice).instructions
+
+
+@pytest.mark.parametrize("text", ["'a b", "a + 'b c'd", "a = 3\nb = )", "(a", "a)b", "a\u2028b", "# 2x\n+"])
+def test_other_mistakes_are_not_taken_for_such_habits(text):
+    assert first_slip(text) is None
+    with pytest.raises(FormulaError):
+        parse(text)
+
+
+@given(texts)
+def test_a_formula_has_no_such_habits(text):
+    assert first_slip(text) is None
+
+
+def test_pi_and_e_are_constants():
+    formula = parse("pi*r**2 + π - e")
+    assert formula.inputs == ("r",)
+    assert formula.constants == ("pi", "π", "e")
+    assert formula.evaluate({"r": 2.0}) == math.pi * 4.0 + math.pi - math.e
+    result, named = formula.build({"r": 2.0})
+    result.backward()
+    assert named["r"].grad == 4.0 * math.pi
+    assert [named[name].requires_grad for name in formula.names] == [False, True, False, False]
+    assert named["pi"].grad == 0.0
+    assert named["pi"].label == "pi"
+
+
+def test_another_meaning_of_e_wins():
+    """Karpathy's example has an `e`, and whoever writes --at e=3 means it."""
+    result, named = parse("a*e").build({"a": 2.0, "e": 3.0})
+    result.backward()
+    assert (result.data, named["e"].grad) == (6.0, 2.0)
+    assert parse("a*e").evaluate({"a": 2.0, "e": 3.0}) == 6.0
+    assert parse("e = a*b; e + 1").constants == ()
+    with pytest.raises(FormulaError, match="`e` is used before it is defined"):
+        parse("b = a*e; e = 2; b*e")
+    with pytest.raises(ValueError, match="`at` has e, which the formula does not use: it needs a"):
+        parse("a").build({"a": 1.0, "e": 3.0})
 
 
 @pytest.mark.parametrize("text", WRONG, ids=lambda text: text[:20])

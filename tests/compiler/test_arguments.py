@@ -113,3 +113,14 @@ def test_bools_among_numbers_are_numbers():
     f = compile(lambda flags, x: sum(x * flag for flag in flags))
     assert (f([True, False, True], 3.0), f([False, False, True], 3.0)) == (6.0, 3.0)
     assert len(f._traces.by_structure) == 1
+
+
+@pytest.mark.parametrize("rows", [[[1.0, 2.0], [3.0, 4.0]], [[1.0, 2], [3, 4.0]], [[True, 2.0], [3.0, 4.0]]])
+def test_a_batch_of_lists_is_the_same_however_its_numbers_are_written(rows):
+    f = compile(lambda row, y: row[0] * row[1] + y)
+    assert f.batch(rows, [0.5, 1.5], reduce=None).tolist() == [2.5, 13.5]
+    assert f.batch(rows, [0, 1.5], reduce=None).tolist() == [2.0, 13.5]
+    assert len(f._traces.by_structure) == 1
+    for wrong in ([[1.0, 2.0], [3.0]], [[1.0, 2.0], 3.0]):
+        with pytest.raises(ValueError, match="the examples of a batch must have the same structure"):
+            f.batch(wrong, [0.5, 1.5])

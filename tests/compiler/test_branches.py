@@ -100,7 +100,7 @@ def test_huber():
         return 0.5 * scale * r * r if abs(r) < 1.0 else scale * (abs(r) - 0.5)
 
     program = assert_follows(huber, [(x,) for x in (0.3, -0.2, 2.0, -7.0, 1.0, -1.0, math.nan)], [scale], "llvm")
-    assert repr(program) == "<CompiledFunction huber: 1 structures traced, 2 paths>"
+    assert repr(program) == "<CompiledFunction huber: 1 structure traced, 2 paths>"
 
 
 def test_newton_to_a_tolerance():

@@ -419,7 +419,7 @@ class TestSeveralResults:
     def test_no_gradient(self):
         w = Value(2.0)
         program = compile(lambda x: [x * w])
-        message = r"returns 1 numbers in a structure, and a gradient is that of one number: return one, or call"
+        message = r"returns 1 number in a structure, and a gradient is that of one number: return one, or call"
         with pytest.raises(TypeError, match=message):
             program.value_and_grad(1.0)
         with pytest.raises(TypeError, match=message):

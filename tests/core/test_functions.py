@@ -41,7 +41,9 @@ def test_dot_adds_from_left_to_right_without_tricks():
 
 def test_dot_of_unequal_lengths():
     for a, b in (([1.0, 2.0], [1.0]), ([Value(1.0)], [])):
-        with pytest.raises(ValueError, match=f"`a` has {len(a)} numbers and `b` {len(b)}: give two vectors of equal"):
+        with pytest.raises(
+            ValueError, match=f"`a` has the length {len(a)} and `b` {len(b)}: give two vectors of equal"
+        ):
             dot(a, b)
 
 
@@ -84,4 +86,4 @@ def test_an_op_with_names_defaults_and_too_many_operands():
     with pytest.raises(TypeError, match="must be a real number"):
         chainrule.exp("1")
     assert math.isnan(chainrule.sqrt(-1.0))
-    assert list(inspect.signature(chainrule.exp).parameters) == ["operands", "named"]
+    assert list(inspect.signature(chainrule.exp).parameters) == ["x"]

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import threading
 
 import pytest
@@ -53,6 +54,14 @@ class TestFrozenLeaves:
             out._operands[1].requires_grad = True
         assert out.requires_grad
         assert not out._operands[1].requires_grad
+
+    @pytest.mark.parametrize("wanted", ["x", 0, 1.0, None, []])
+    def test_it_is_true_or_false(self, Value, wanted):
+        a = Value(2.0)
+        message = f"`requires_grad` must be True or False, got {wanted!r}: write one of them, or bool(...)"
+        with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+            a.requires_grad = wanted
+        assert a.requires_grad
 
     def test_copies_and_pickles_stay_frozen(self, Value):
         a = Value(2.0, label="a")

@@ -109,7 +109,11 @@ WRONG = {
     "a,b,y\n1,2,3\n1,,3\n": "row 3, column 'b': found nothing, a missing value, where a number was expected",
     "a,b,y\n1,NA,3\n": "row 2, column 'b': found 'NA', a missing value",
     "a,b,y\n\n1,nan,3\n": "row 3, column 'b': found 'nan', a missing value",
-    "a,b,y\n1,two,3\n": "row 2, column 'b': found 'two', where a number was expected",
+    "a,b,y\n1,two,3\n1,2,3\n": "row 2, column 'b': found 'two', where a number was expected",
+    'a,b,y\n1,"1,234",3\n': "column 'b': found '1,234', where a number was expected; write 1234 without the comma for",
+    "a,b,y\n1,2024-05-06,3\n": "column 'b': found '2024-05-06', .* it looks like a date or a time: write it as numbers",
+    "a,b,y\n" + "".join(f"1,text {k},3\n" for k in range(21)): "row 2, .*; every row has another text here: leave the",
+    "a,b,y\n" + "".join(f"1,text {k},3\n" * 2 for k in range(21)): "the column has 21 different texts, of which 20 at",
     "a,b,y\n1,inf,3\n": "row 2, column 'b': found 'inf', where a finite number was expected",
     "a,b,y\n1,1e999,3\n": "row 2, column 'b': found '1e999', where a finite number was expected",
     "a,b,y\n1,1_000,3\n": "row 2, column 'b': found '1_000', where a number was expected",
@@ -125,13 +129,13 @@ WRONG = {
     "a,b\n": "has a header and no rows below it",
     "a,b,a\n1,2,3\n": "row 1: columns 1 and 3 are both called 'a'",
     "a,,b\n1,2,3\n": "row 1: column 2 of the header has no name",
-    "a\n1\n": "has one column, 'a'",
+    "a\n1\n": "has the target 'a' and no other column to learn from",
     'a,b\n"1,2\n': "row 2: it is not CSV: unexpected end of data",
     'a,b\n"1"x,2\n': "row 2: it is not CSV",
     "a,b\n" + "1" * 200_000 + ",2\n": "row 2: it is not CSV: field larger than field limit",
     "a,b\n" + "x" * 1000 + ",2\n": "row 2, column 'a': found 'xxxxxxxxxx.*…', where",
     b"a,b\n1,\xe9\n": "line 2: found byte 0xe9, which is not UTF-8; save the file as UTF-8",
-    "a,b\n1,2\n".encode("utf-16"): "line 1: found byte 0xff, which is not UTF-8",
+    b"\xff\xfea\x00,\x00b": "is not a text in utf-8: truncated data",
 }
 
 
@@ -168,7 +172,7 @@ def test_a_column_of_many_is_listed_in_short(file):
     path = file(",".join(f"c{k}" for k in range(20)) + "\n" + ",".join("1" * 20) + "\n")
     with pytest.raises(ValueError, match="it has c0, c1, c2, c3, c4, c5, c6, c7 and 12 more"):
         data.read_csv(path, "zzz")
-    assert repr(read_table(path)).endswith("1 rows of c0, c1, c2, c3, c4, c5, c6, c7 and 12 more>")
+    assert repr(read_table(path)).endswith("1 row of c0, c1, c2, c3, c4, c5, c6, c7 and 12 more>")
 
 
 def test_what_was_read_can_be_trained_on(file):
@@ -240,7 +244,7 @@ def test_many_columns_are_no_more_work_each_than_few(file):
 
 def test_long_names_are_shortened(file):
     long = "n" * 1000
-    for content in (f"{long},{long}\n1,2\n", f"{long},b\nx,2\n", f"{long}\n1\n"):
+    for content in (f"{long},{long}\n1,2\n", f"{long},b\nx,2\n1,2\n", f"{long}\n1\n"):
         with pytest.raises(ValueError, match="nnnn") as caught:
             data.read_csv(file(content))
         assert len(str(caught.value)) < 400
@@ -274,3 +278,19 @@ def test_names_of_columns_are_escaped_in_messages(file):
     with pytest.raises(ValueError, match=r"has no column '\\x1bxxx") as caught:
         data.read_csv(file("a,b\n1,2\n"), "\x1b" + "x" * 10_000)
     assert len(str(caught.value)) < 400
+
+
+def test_a_column_that_is_used_already_is_not_what_was_meant(tmp_path):
+    path = tmp_path / "flowers.csv"
+    path.write_text("width1,width3,species\n1,2,rose\n")
+    table = read_table(path)
+    with pytest.raises(ValueError, match=r"has no column 'width2': did you mean 'width3'\?"):
+        table.numbers(["width1", "width2"])
+    with pytest.raises(ValueError, match="has no column 'width2': it has width1, width3, species"):
+        table.numbers(["width1", "width3", "width2"])
+
+
+def test_many_classes_are_counted_where_they_are_not_listed():
+    names = [f"c{k}" for k in range(10)]
+    shown = repr(data.CsvDataset([[1.0]], [0], ["x"], "kind", names))
+    assert shown == "<CsvDataset of 1 example: x -> kind (c0, c1, c2, c3, c4, c5, c6, c7 and 2 more)>"

@@ -211,7 +211,7 @@ def test_a_split_has_the_sizes_asked_for_and_loses_none(fraction, sizes, rng):
 
 MISTAKES = [
     (lambda: data.Dataset([[1.0]], [1, 2]), ValueError,
-     "`inputs` has 1 entries and `targets` 2: give one target for each input"),
+     "`inputs` has 1 entry and `targets` 2: give one target for each input"),
     (lambda: data.moons(1), ValueError, "`n` must be an int of at least 2, got 1"),
     (lambda: data.blobs(2), ValueError, "`n` must be an int of at least 3, got 2"),
     (lambda: data.circles(10.0), ValueError, "`n` must be an int of at least 2, got 10.0"),
@@ -226,7 +226,8 @@ MISTAKES = [
     (lambda: data.blobs(classes="two"), ValueError, "`classes` must be an int of at least 2, got 'two'"),
     (lambda: data.batches(TEN, 0), ValueError, "`size` must be an int of at least 1, got 0"),
     (lambda: data.batches([([1.0], 1)], 1), TypeError,
-     "`data` must be a Dataset, got list: make one with Dataset(inputs, targets)"),
+     "`data` must be a Dataset or a pair (X, y), got list: give a tuple of inputs and targets, or make one with "
+     "Dataset(inputs, targets)"),
     (lambda: data.batches(TEN, 2, rng=3), TypeError,
      "`rng` must be a random.Random, got 3: make one with random.Random(seed)"),
     (lambda: data.shuffle(TEN, 3), TypeError,
@@ -236,7 +237,8 @@ MISTAKES = [
     (lambda: data.split(TEN, 0.01), ValueError,
      "`fraction` 0.01 of 10 examples leaves a part empty: choose one nearer to 0.5"),
     (lambda: data.split([1, 2], 0.5), TypeError,
-     "`data` must be a Dataset, got list: make one with Dataset(inputs, targets)"),
+     "`data` must be a Dataset or a pair (X, y), got list: give a tuple of inputs and targets, or make one with "
+     "Dataset(inputs, targets)"),
 ]  # fmt: skip
 
 

@@ -698,12 +698,26 @@ def test_the_class_and_the_trace_function_are_left_as_they_were():
 # The report and the arguments.
 
 
+def test_the_error_is_how_far_the_two_derivatives_are_apart():
+    (wrong, _) = gradcheck(lambda a, b: swapped_mul(a, b), 40.0, 60.0)
+    assert wrong.error == pytest.approx(20.0)
+    assert [row.error for row in gradcheck(lambda x: x.relu(), 0.0)] == [0.0], "any slope between the sides agrees"
+    (smooth,) = gradcheck(lambda x: x.exp(), 1.1)
+    assert smooth.error == abs(smooth.analytic - smooth.numerical) < 1e-9
+    (vertical,) = gradcheck(lambda x: x.sqrt(), 0.0)
+    assert vertical.error == math.inf
+
+
+def test_a_report_of_one_derivative_is_in_the_singular():
+    assert "1 of 1 derivative agrees to 1e-07." in str(gradcheck(lambda x: x * x, 2.0))
+
+
 def test_the_report_prints_as_a_table():
     report = gradcheck(lambda width, h: swapped_mul(width, h), 2.0, 0.25)
     lines = str(report).splitlines()
     assert lines[0] == "input  value  analytic  numerical  error"
     assert [line.split()[:4] for line in lines[1:3]] == [["width", "2", "2", "0.25"], ["h", "0.25", "0.25", "2"]]
-    assert lines[1].endswith("WRONG")
+    assert [line.split()[4:] for line in lines[1:3]] == [["2e+00", "WRONG"], ["2e+00", "WRONG"]]
     assert lines[3] == "0 of 2 derivatives agree to 1e-07."
     assert lines[4] == report.diagnosis
     assert isinstance(report, Report)

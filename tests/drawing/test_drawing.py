@@ -541,7 +541,7 @@ class TestPrograms:
         loss([0.1 * k for k in range(50)])
         drawing = draw(loss)
         titles = [group.title for group in drawing.picture.groups]
-        assert titles == ["50 times, r = 0, 1, …", "50 times, r = 49, 48, …", "backward"]
+        assert titles == ["50 times, r = 0, 1, …", "backward", "50 times, r = 49, 48, …", "backward"]
         assert ET.fromstring(drawing.svg) is not None
         assert loss._repr_svg_() is not None
 

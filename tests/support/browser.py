@@ -6,12 +6,13 @@ that is not on this machine. `serve` serves files to it where opening them is no
 
 import functools
 import http.server
-import os
 import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+
+from project import missing
 
 CHROMIUM = Path("/usr/bin/chromium")
 SWITCHES = [
@@ -29,10 +30,7 @@ LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 @pytest.fixture(scope="session")
 def chromium():
     if not CHROMIUM.exists():
-        absent = f"{CHROMIUM} is missing: install it with `apt-get install chromium`"
-        if os.environ.get("CI") == "true":
-            pytest.fail(absent)
-        pytest.skip(absent)
+        missing(f"{CHROMIUM} is missing: install it with `apt-get install chromium`")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -3,15 +3,13 @@
 import subprocess
 from pathlib import Path
 
-import pytest
-
-from project import ROOT
+from project import ROOT, missing
 
 
 def run_in_pyodide(code):
     """The value of the code's last line, as text."""
     if not (ROOT / "lessons" / "node_modules" / "pyodide").exists():
-        pytest.skip("Pyodide is not installed: run `make lessons`")
+        missing("Pyodide is not installed: run `make lessons`")
     script = Path(__file__).with_suffix(".mjs")
     ran = subprocess.run(["node", script], input=code, capture_output=True, text=True, timeout=600, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]

@@ -173,7 +173,7 @@ def test_the_progress_bar_shows_the_loss(capsys):
         ((3, losses.hinge, data.xor()), TypeError, "`model` must be an nn.Module that can be called, got int"),
         ((nn.Module(), losses.hinge, data.xor()), TypeError, "`model` must be an nn.Module that can be called"),
         ((small_model(), "hinge", data.xor()), TypeError, "`loss` must be a function .* got 'hinge'"),
-        ((small_model(), losses.hinge, [[1.0]]), TypeError, "`data` must be a Dataset, got list"),
+        ((small_model(), losses.hinge, [[1.0]]), TypeError, r"`data` must be a Dataset or a pair \(X, y\), got list"),
         ((small_model(), losses.hinge, Dataset([], [])), ValueError, "`data` is empty"),
         ((small_model(), lambda p, t: 1.0, data.xor()), TypeError, "`loss` must return a Value, got float"),
     ],
@@ -191,8 +191,16 @@ def test_wrong_arguments(arguments, error, message):
         ({"callbacks": print}, TypeError, "`callbacks` must be a list of functions"),
         ({"metrics": losses.accuracy}, TypeError, "`metrics` must be a list of functions"),
         ({"metrics": [lambda p, t: 0, lambda p, t: 1]}, ValueError, "`metrics` need names of their own"),
+        (
+            {"metrics": "accuracy"},
+            TypeError,
+            r"`metrics` must be a list of functions, .*: write \['accuracy'\] for one",
+        ),
+        ({"metrics": ["acuracy"]}, ValueError, "or the name of one: accuracy, binary_cross_entropy, .*; got 'acuracy'"),
+        ({"metrics": {"right": 3}}, ValueError, "`metrics` must be functions of predictions and targets, .*; got 3"),
         ({"metrics": {"loss": losses.accuracy}}, ValueError, "`metrics` need names of their own"),
-        ({"validation": ([1.0], [1.0])}, TypeError, "`validation` must be a Dataset, got tuple"),
+        ({"validation": [[1.0], [1.0]]}, TypeError, r"`validation` must be a Dataset or a pair \(X, y\), got list"),
+        ({"validation": ([1.0], [1.0])}, ValueError, "`X` of `validation` has 1 column and the training data 2"),
         ({"validation": Dataset([], [])}, ValueError, "`validation` is empty"),
         ({"penalty": 0.1}, TypeError, "`penalty` must be a function of the parameters, .* got 0.1"),
         ({"penalty": lambda p: None}, TypeError, "`penalty` must return a number to add to the loss, got None"),
@@ -204,6 +212,17 @@ def test_wrong_arguments(arguments, error, message):
 def test_wrong_options(options, error, message):
     with pytest.raises(error, match=message):
         quiet(small_model(), losses.mean_square, data.xor(), **options)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_metrics_can_be_given_by_their_names(compiled):
+    def history(*metrics):
+        points = data.moons(n=8)
+        options = {"metrics": metrics, "validation": points, "epochs": 3, "compiled": compiled, "progress": False}
+        return fit(small_model(), losses.hinge, points, **options).columns
+
+    assert history("accuracy", "mean_square") == history(losses.accuracy, losses.mean_square)
+    assert {"accuracy", "mean_square", "validation_accuracy"} <= history("accuracy", "mean_square").keys()
 
 
 def test_metrics_can_be_named_and_a_threshold_chosen():

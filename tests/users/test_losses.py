@@ -236,7 +236,7 @@ MISTAKES = [
      "`targets[0]` must be a class index below 2, got -1: "
      "count classes from 0, and give the model one output for each"),
     (lambda: losses.cross_entropy([[V, V]], [1.0]), TypeError,
-     "`targets[0]` must be a class index, got 1.0: give an int"),
+     "`targets[0]` must be a class index, got 1.0: give an int, as data.Dataset.from_arrays(X, y, labels=True) does"),
     (lambda: losses.cross_entropy([[V, V]], [0, 1]), ValueError,
      "`logits` has 1 entries and its targets 2: give one target for each"),
     (lambda: losses.l2(-1.0), ValueError,

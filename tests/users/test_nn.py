@@ -227,3 +227,13 @@ class TestErrors:
             nn.MLP(2, [1], rng="seed")
         with pytest.raises(TypeError, match="`steps` must be modules or functions, got int"):
             nn.Sequential(3)
+
+
+@pytest.mark.parametrize("model", [nn.MLP(2, [3, 1]), nn.Layer(2, 2), nn.Neuron(2), nn.Sequential(nn.Layer(2, 1))])
+def test_many_rows_at_once_are_refused_with_what_to_do(model):
+    rows = [[1.0, 2.0], [3.0, 4.0]]
+    with pytest.raises(ValueError, match=r"`x` must be one example, .* got a list of 2 rows: call the model for each"):
+        model(rows)
+    expected = np.array([[out.data for out in np.ravel(model(x))] for x in rows])
+    by_the_remedy = chainrule.compile(model).batch(rows, reduce=None)
+    assert np.allclose(np.reshape(np.transpose(by_the_remedy), expected.shape), expected)

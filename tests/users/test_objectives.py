@@ -72,7 +72,7 @@ def test_a_network_of_which_a_part_is_frozen():
 
 def test_mistakes_are_named():
     a = Value(1.0)
-    with pytest.raises(ValueError, match=r"`x` must be a flat array of 1 numbers.*got one of shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"`x` must be a flat array of 1 number,.*got one of shape \(2,\)"):
         objective(lambda: a * a, [a])([1.0, 2.0])
     with pytest.raises(TypeError, match="`parameters` must be a model or Values, got float among them"):
         objective(lambda: a * a, [1.0])

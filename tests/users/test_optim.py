@@ -513,7 +513,11 @@ MISTAKES = [
     (lambda: optim.SGD([W], lr="fast"), TypeError,
      "`lr` must be a real number, got str 'fast': convert the text with float(...) first"),
     (lambda: optim.SGD([W], lr=0.1, momentum=-1), ValueError,
-     "`momentum` must be at least 0 and finite, got -1.0: choose one such as 0.9"),
+     "`momentum` must be at least 0 and below 1, got -1.0: choose one such as 0.9"),
+    (lambda: optim.SGD([W], lr=0.1, momentum=2), ValueError,
+     "`momentum` must be at least 0 and below 1, got 2.0: choose one such as 0.9"),
+    (lambda: optim.RMSprop([W], momentum=1.0), ValueError,
+     "`momentum` must be at least 0 and below 1, got 1.0: choose one such as 0.9"),
     (lambda: optim.SGD([W], lr=0.1, weight_decay=-1), ValueError,
      "`weight_decay` must be at least 0 and finite, got -1.0: choose one such as 0.0001"),
     (lambda: optim.SGD([W], lr=0.1, nesterov=True), ValueError,
@@ -536,7 +540,7 @@ MISTAKES = [
      "`state` must hold ['m', 'steps', 'v'] to suit Adam, got ['steps', 'velocity']: "
      "load it into the kind of optimizer that it came from"),
     (lambda: optim.SGD([W, Value(2.0)], lr=0.1).load_state(MOMENTUM_STATE), ValueError,
-     "`state` has 1 numbers in 'velocity', but there are 2 parameters: "
+     "`state` has 1 number in 'velocity' for 2 parameters: "
      "load it into an optimizer of the model that it came from"),
     (lambda: optim.SGD([W], lr=0.1).load_state({"steps": -1, "velocity": [0.0]}), ValueError,
      "`steps` must be an int of at least 0, got -1"),
@@ -570,6 +574,15 @@ def test_a_mistake_is_named_in_a_sentence(mistake, kind, message):
     with pytest.raises(kind) as caught:
         mistake()
     assert str(caught.value) == message
+
+
+def test_a_schedule_may_end_at_0():
+    w = Value(1.0)
+    w.grad = 1.0
+    optimizer = optim.SGD([w], lr=optim.linear(0.25, 0.0, steps=1))
+    optimizer.step()
+    optimizer.step()
+    assert w.data == 0.75
 
 
 def test_a_schedule_that_goes_wrong_later_stops_before_any_parameter_moves():

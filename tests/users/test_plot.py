@@ -371,6 +371,17 @@ def test_the_picture_of_the_report_shows_its_numbers(ax):
     assert f"gradient {found.rows[0].gradient:.1e}" in text
 
 
+def test_the_points_of_ten_classes_look_ten_ways(ax):
+    points = data.blobs(n=40, classes=10)
+    plot.boundary(nn.MLP(2, [4, 10], rng=0), points, resolution=20, ax=ax)
+    ways = {
+        (tuple(drawn.get_facecolor()[0]), drawn.get_paths()[0].vertices.tobytes())
+        for drawn in ax.collections
+        if drawn.get_label().isdecimal()
+    }
+    assert len(ways) == 10
+
+
 def test_every_function_makes_a_figure_of_its_own_if_none_is_given():
     points = data.moons(n=20)
     model = nn.MLP(2, [4, 1], rng=0)

@@ -19,7 +19,8 @@ from chainrule.cli.console import BadInput, complain
 from chainrule.cli.course import grade, learn, lessons
 from chainrule.cli.derivatives import check, compile_, draw, grad, step
 from chainrule.cli.machine import bench, info
-from chainrule.cli.models import predict, train
+from chainrule.cli.predict_command import predict
+from chainrule.cli.train_command import train
 
 __all__ = ["main"]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from chainrule.cli.completion import any_file
 from chainrule.core.arguments import quoted, shown
 from chainrule.core.atomic import check_writable
 
@@ -22,11 +23,20 @@ class BadInput(Exception):  # noqa: N818  # it is the input that is at fault
     """Input that cannot be used, explained in a line or two; exit code 2."""
 
 
-def option(name: str, default: Any, text: str, kind: Any = None, metavar: str | None = None) -> Decorator:
-    """An option with a default, which `--help` shows."""
-    return click.option(name, default=default, show_default=True, type=kind, metavar=metavar, help=text)
+def option(name: str, default: Any, text: str, kind: Any = None, **settings: Any) -> Decorator:
+    """An option with a default, which `--help` shows; click knows the other settings."""
+    return click.option(name, default=default, show_default=True, type=kind, help=text, **settings)
 
 
+def file_option(*names: str, **settings: Any) -> Decorator:
+    """An option for the name of a file to write."""
+    return click.option(*names, metavar="FILE", shell_complete=any_file, **settings)
+
+
+HEADERS: dict[str, bool | str] = {"auto": "auto", "yes": True, "no": False}
+header_option: Decorator = option(
+    "--header", "auto", "Whether the first row of a file has the names of the columns.", click.Choice(list(HEADERS))
+)
 json_option: Decorator = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 at_option: Decorator = click.option(
     "--at", "at", multiple=True, metavar="NAME=NUMBER,…", help="The numbers to compute with, as in a=2,b=-3."
@@ -82,20 +92,20 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
         click.echo("  ".join([name.ljust(first), *right]).rstrip())
 
 
-def assignments(texts: Sequence[str], lists: bool = False) -> dict[str, Any]:
-    """The numbers in `--at`, by name; with `lists`, lists of numbers too, as in xs=[1,2].
+def assignments(given: Sequence[str], lists: bool = False, texts: bool = False) -> dict[str, Any]:
+    """The numbers in `--at`, by name; with `lists`, lists of numbers too, as in xs=[1,2]; with `texts`, all as texts.
 
     >>> assignments(["a=2,b=-3", "xs=[1, 2]"], lists=True)
     {'a': 2.0, 'b': -3.0, 'xs': [1.0, 2.0]}
     """
     found: dict[str, Any] = {}
-    for part in (part for text in texts for part in _split(text)):
+    for part in (part for text in given for part in _split(text)):
         name, equals, number = (piece.strip() for piece in part.partition("="))
         if not equals or not name:
             raise BadInput(f"`--at` has {quoted(part.strip())}, where NAME=NUMBER was expected, as in --at a=2,b=-3")
         if name in found:
             raise BadInput(f"`--at` has {quoted(name)} twice: give it once")
-        found[name] = _number_or_list(name, number, lists)
+        found[name] = number if texts else _number_or_list(name, number, lists)
     return found
 
 
@@ -131,15 +141,18 @@ def _floats(thing: Any) -> Any:
     return float(thing)
 
 
-def check_outputs(**paths: str | None) -> None:
-    """Check before the work begins that the files named in options can be written, and are not the same file."""
+def check_outputs(inputs: Sequence[str] = (), /, **paths: str | None) -> None:
+    """Check before the work begins that the files named in options can be written, and replace no input or other."""
     seen: dict[str, str] = {}
+    read = {os.path.realpath(path) for path in inputs if os.path.isfile(path)}
     for option, path in paths.items():
         if path is None:
             continue
         with input_errors(f"`--{option}` {path}: "):
             check_writable(path)
         place = os.path.realpath(path)
+        if place in read:
+            raise BadInput(f"`--{option}` {path} would replace what is read: give another name")
         if place in seen:
             raise BadInput(f"`--{seen[place]}` and `--{option}` are the same file, {path!r}: give two names")
         seen[place] = option

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import webbrowser
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from chainrule.cli.console import BadInput, input_errors, json_option, option, print_json
+from chainrule.cli.completion import exercises, files, folders, lesson_ids
+from chainrule.cli.console import BadInput, Decorator, input_errors, json_option, option, print_json
 
 if TYPE_CHECKING:
     from chainrule.learn.course import Course
@@ -20,14 +21,21 @@ if TYPE_CHECKING:
 MOST_BYTES = 1_000_000
 
 
+def folder_option(*names: str, **settings: Any) -> Decorator:
+    """An option for a folder of lessons."""
+    return click.option(*names, metavar="DIR", shell_complete=folders, **settings)
+
+
 @click.command()
-@click.option("--lessons", metavar="DIR", help="A folder with lessons of your own, in place of chainrule's.")
+@folder_option("--lessons", help="A folder with lessons of your own, in place of chainrule's.")
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="The port to serve on; a free one if left out.")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 def learn(lessons: str | None, port: int, no_browser: bool) -> None:
     """Take the course in your browser: build an autograd engine yourself. Works without a network.
 
     Serves this computer only, until Ctrl-C.
+
+    Example: chainrule learn --no-browser
     """
     from chainrule.learn.server import ADDRESS, make_server
 
@@ -46,12 +54,24 @@ def learn(lessons: str | None, port: int, no_browser: bool) -> None:
 
 
 @click.command()
-@click.argument("submission", metavar="SUBMISSION")
-@click.option("--exercise", default="", metavar="NAME", help="What the file answers, if it has no `# exercise: NAME`.")
-@click.option("--lesson", default="", metavar="ID", help="The lesson the exercise must be in, such as 04-closures.")
-@click.option("--lessons", "folder", metavar="DIR", help="Your own lessons, in place of chainrule's course.")
+@click.argument("submission", metavar="SUBMISSION", shell_complete=files(".py", ".json"))
+@click.option(
+    "--exercise",
+    default="",
+    metavar="NAME",
+    shell_complete=exercises,
+    help="What the file answers, if it has no `# exercise: NAME`.",
+)
+@click.option(
+    "--lesson",
+    default="",
+    metavar="ID",
+    shell_complete=lesson_ids,
+    help="The lesson the exercise must be in, such as 04-closures.",
+)
+@folder_option("--lessons", "folder", help="Your own lessons, in place of chainrule's course.")
 @option("--seconds", 10.0, "Time for each answer.", click.FloatRange(0.0, 3600.0, min_open=True))
-@option("--memory", 512, "Memory for each answer.", click.IntRange(64, 1_000_000), "MB")
+@option("--memory", 512, "Memory for each answer.", click.IntRange(64, 1_000_000), metavar="MB")
 def grade(submission: str, exercise: str, lesson: str, folder: str | None, seconds: float, memory: int) -> int:
     """Grade a learner's file; prints one JSON object with a report for each answer.
 
@@ -59,6 +79,8 @@ def grade(submission: str, exercise: str, lesson: str, folder: str | None, secon
 
     Each answer runs in its own process, with limits against accidents: run strangers' code in a container. The exit
     code is 1 if an answer did not pass.
+
+    Example: chainrule grade slope.py --exercise slope
     """
     from chainrule.learn.confinement import Limits
     from chainrule.learn.submissions import grade_answers
@@ -73,13 +95,15 @@ def grade(submission: str, exercise: str, lesson: str, folder: str | None, secon
 
 
 @click.command()
-@click.argument("folder", metavar="[DIR]", required=False)
+@click.argument("folder", metavar="[DIR]", required=False, shell_complete=folders)
 @json_option
 def lessons(folder: str | None, as_json: bool) -> int:
     """List the lessons in a folder, or chainrule's own, and verify them.
 
     Every solution must pass, every starter must fail, and every wrong answer must fail with its own message. The exit
     code is 1 otherwise.
+
+    Example: chainrule lessons --json
     """
     from chainrule.learn.grading import verify
 

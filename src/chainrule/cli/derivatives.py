@@ -10,17 +10,19 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import chainrule
 from chainrule import Value
+from chainrule.cli.completion import files
 from chainrule.cli.console import (
     BadInput,
     assignments,
     at_option,
     check_outputs,
+    file_option,
     input_errors,
     json_option,
     option,
@@ -32,9 +34,15 @@ from chainrule.cli.formula_parser import parse
 from chainrule.core.walk import oldest_first
 from chainrule.stepping.steps import MOST_NODES, explain
 
+if TYPE_CHECKING:
+    from chainrule.drawing import Drawing
+
 formula_argument = click.argument("formula")
-steps_are_named = 'Intermediate results can be named, as in "e = a*b; d = e + c; L = d*f".'
-function_argument = click.argument("function", metavar="FILE.py::FUNCTION")
+steps_are_named = (
+    'Intermediate results can be named, as in "e = a*b; d = e + c; L = d*f". '
+    "The names pi and e are constants, unless --at or the formula gives them another meaning."
+)
+function_argument = click.argument("function", metavar="FILE.py::FUNCTION", shell_complete=files(".py"))
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 seed_option = option("--seed", 0, "Seed of the numbers for arguments not in --at.")
@@ -86,7 +94,7 @@ def grad(formula: str, at: tuple[str, ...], explained: bool, as_json: bool) -> N
         forward, backward = explain(result)
     if as_json:
         numbers = {name: value.data for name, value in named.items()}
-        gradient = {name: value.grad for name, value in named.items()}
+        gradient = {name: value.grad for name, value in named.items() if value.requires_grad}
         steps = {"forward": forward, "backward": backward} if explained else {}
         print_json({"formula": text, "value": result.data, "at": numbers, "gradient": gradient, **steps})
         return
@@ -94,31 +102,50 @@ def grad(formula: str, at: tuple[str, ...], explained: bool, as_json: bool) -> N
         for title, lines in (("forward", forward), ("backward", backward)):
             click.echo("\n".join([title, *(f"  {line}" for line in lines), ""]))
     click.echo(f"{text} = {spell(result.data)}")
-    rows = [(name, spell(value.data), spell(value.grad)) for name, value in named.items()]
-    if rows:
-        print_table([("name", "value", "derivative"), *rows])
+    if named:
+        print_table([("name", "value", "derivative"), *(_row(name, value) for name, value in named.items())])
+
+
+def _row(name: str, value: Value) -> tuple[str, str, str]:
+    return name, spell(value.data), spell(value.grad) if value.requires_grad else "constant"
 
 
 @click.command(cls=FormulaCommand, epilog=steps_are_named)
 @formula_argument
 @at_option
-@click.option("-o", "--output", required=True, metavar="FILE", help="Where to put the drawing, such as graph.svg.")
-def draw(formula: str, at: tuple[str, ...], output: str) -> None:
+@file_option("-o", "--output", required=True, help="Where to put the drawing, such as graph.svg.")
+@click.option("--local", is_flag=True, help="Write the local derivative on each edge.")
+@click.option("--flow", is_flag=True, help="Write the gradient that came back along each edge.")
+@option("--gradient", "both", "What shows the size of gradients.", click.Choice(["both", "colour", "width", "none"]))
+@click.option("--depth", type=click.IntRange(1), help="Draw only nodes at most this many steps from the result.")
+@option("--number", ".4g", "The format of numbers, such as .2f.", metavar="FORMAT")
+@click.option("--limit", type=click.IntRange(1), help="Refuse to draw more nodes than this: 150 if left out.")
+def draw(formula: str, at: tuple[str, ...], output: str, **options: Any) -> None:
     """Draw the graph of FORMULA with every value and gradient.
 
-    Example: chainrule draw "a*b + c" --at a=2,b=-3,c=10 -o graph.svg
+    Example: chainrule draw "a*b + c" --at a=2,b=-3,c=10 --local --flow -o graph.svg
     """
     result, _ = build(formula, at)
     check_outputs(output=output)
     with input_errors():
-        chainrule.draw(result).save(output)
+        _drawing(result, {name: given for name, given in options.items() if given is not None}).save(output)
     click.echo(f"drew {output}")
+
+
+def _drawing(result: Value, options: dict[str, Any]) -> Drawing:
+    from chainrule.drawing import TooLargeError  # slow to load
+
+    try:
+        return chainrule.draw(result, **options)
+    except TooLargeError as error:
+        what, _, _ = str(error).partition(":")  # then it speaks of Python
+        raise BadInput(f"{what}: draw those near the result, as with --depth 3, or raise --limit") from error
 
 
 @click.command(cls=FormulaCommand, epilog=steps_are_named)
 @formula_argument
 @at_option
-@click.option("-o", "--output", metavar="FILE", help="Write the page to a file rather than open it.")
+@file_option("-o", "--output", help="Write the page to a file rather than open it.")
 def step(formula: str, at: tuple[str, ...], output: str | None) -> None:
     """Step through the backward pass of FORMULA in the browser.
 
@@ -152,6 +179,8 @@ def check(function: str, at: tuple[str, ...], seed: int, tolerance: float, as_js
 
     Arguments not in --at get random numbers between 0.5 and 1.5; write a list as xs=[1,2,3]. The exit code is 1 if a
     derivative is wrong.
+
+    Example: chainrule check model.py::loss --at "x=2,ws=[1,-3]"
     """
     target, name, path = load(function)
     numbers = arguments(target, name, assignments(at, lists=True), seed)
@@ -175,6 +204,8 @@ def compile_(function: str, at: tuple[str, ...], seed: int, describe: bool, as_j
     """Compile a function, run it once, and report what the compiler found.
 
     Arguments not in --at get random numbers between 0.5 and 1.5; write a list as xs=[1,2,3].
+
+    Example: chainrule compile model.py::loss --at "x=2,ws=[1,-3]" --describe
     """
     target, name, path = load(function)
     numbers = arguments(target, name, assignments(at, lists=True), seed)

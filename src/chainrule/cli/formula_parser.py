@@ -2,19 +2,22 @@
 
 Python's own parser reads the text, so it means what it means in Python; a whitelist turns the syntax tree into
 instructions in postfix order. It has numbers, names, the operators `+ - * / % **`, comparisons of two operands, the ops
-of the table, and assignments that name intermediate results. An error quotes the line, with a caret below the place.
+of the table, and assignments that name intermediate results. `pi` and `e` are constants unless the formula or the
+caller gives them another meaning. An error quotes the line, with a caret below the place.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from chainrule import ops
+from chainrule.cli.formula_slips import ELSEWHERE, first_slip
 from chainrule.core.arguments import listed, quoted, shown
 from chainrule.core.value import Value
 from chainrule.ops import Op
@@ -22,8 +25,11 @@ from chainrule.ops import Op
 __all__ = ["Formula", "FormulaError", "parse"]
 
 MOST_CHARACTERS = 4000
+MOST_QUOTED = 40  # characters of the formula in a message
 LINE_END = re.compile("\r\n|\r|\n")  # as Python counts lines; `splitlines` knows more
 NO_TEXT = re.compile("[\0\ud800-\udfff]")  # not allowed in Python source
+
+CONSTANTS = {"pi": math.pi, "π": math.pi, "e": math.e}
 
 Operators = dict[type[ast.AST], Op]
 BINARY: Operators = {ast.Add: ops.add, ast.Sub: ops.sub, ast.Mult: ops.mul, ast.Div: ops.div, ast.Pow: ops.pow_}
@@ -54,6 +60,9 @@ class Instruction(NamedTuple):
 class Formula:
     """A parsed formula; `inputs` are the names that it needs numbers for, in order of appearance.
 
+    `constants` are those of `pi` and `e` that it uses. The caller may give them other values, since `e` is a common
+    name for an input.
+
     >>> formula = parse("e = a*b; tanh(e + c)")
     >>> formula.inputs
     ('a', 'b', 'c')
@@ -61,24 +70,30 @@ class Formula:
     0.0
     """
 
-    def __init__(self, text: str, inputs: Sequence[str], instructions: Sequence[Instruction]) -> None:
+    def __init__(self, text: str, names: Sequence[str], instructions: Sequence[Instruction]) -> None:
         self.text = text
-        self.inputs = tuple(inputs)
+        self.names = tuple(names)
+        self.inputs = tuple(name for name in names if name not in CONSTANTS)
+        self.constants = tuple(name for name in names if name in CONSTANTS)
         self.instructions = tuple(instructions)
 
     def evaluate(self, at: Mapping[str, Any]) -> Any:
         """The result for these inputs: floats, Values, or anything else that ops accept."""
-        return self._run(at, lambda name, thing: thing)
+        return self._run({**CONSTANTS, **at}, lambda name, thing: thing)
 
     def build(self, at: Mapping[str, float]) -> tuple[Value, dict[str, Value]]:
         """The graph of this formula: its result, and every named Value, labelled with its name.
+
+        Constants have no gradient.
 
         >>> result, named = parse("e = a*b; e + 10").build({"a": 2.0, "b": -3.0})
         >>> result.data, named["e"]
         (4.0, Value(data=-6.0, grad=0.0, label='e'))
         """
         self.check(at)
-        named = {name: Value(at[name], label=name) for name in self.inputs}
+        named = {name: Value({**CONSTANTS, **at}[name], label=name) for name in self.names}
+        for name in self.constants:
+            named[name].requires_grad = name in at
 
         def assign(name: str, thing: Any) -> Value:
             value: Value = thing if isinstance(thing, Value) else Value(thing)
@@ -99,7 +114,7 @@ class Formula:
         ValueError: `at` has no number for b: give one for each of a, b
         """
         missing = [name for name in self.inputs if name not in at]
-        unused = [name for name in at if name not in self.inputs]
+        unused = [name for name in at if name not in self.names]
         known = listed(self.inputs) if self.inputs else "no numbers"
         if missing:
             raise ValueError(f"`{argument}` has no number for {listed(missing)}: give one for each of {known}")
@@ -172,6 +187,7 @@ class _Parser:
                 warnings.simplefilter("ignore")  # Python's, about text that is refused below
                 body = ast.parse(self.text, filename="").body  # with a name, Python would read that file for the line
         except SyntaxError as error:
+            self.fail_at_slip()
             message = error.msg.partition(" (")[0].removesuffix(". Perhaps you forgot a comma?")
             message = {"invalid syntax": "something is missing or misplaced here"}.get(message, message)
             self.fail_at(error.lineno or 1, (error.offset or 1) - 1, 1, message)
@@ -182,6 +198,12 @@ class _Parser:
         if not body:
             raise FormulaError("the formula is empty: write one such as a*b + c")
         return body
+
+    def fail_at_slip(self) -> None:
+        """Say what to write instead of `2x`, `x²` and the like, if that is what is wrong."""
+        if slip := first_slip(self.text):
+            before = LINE_END.split(self.text[: slip.start])
+            self.fail_at(len(before), len(before[-1]), slip.end - slip.start, slip.advice)
 
     def target(self, statement: ast.Assign) -> str:
         target = statement.targets[0]
@@ -236,12 +258,17 @@ class _Parser:
         if isinstance(node, ast.Call):
             return self.call(node)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
-            return self.fail(node, "`^` has no meaning here: write a power as a**2")
+            power = shown(self.source(node).replace("^", "**"), MOST_QUOTED)
+            return self.fail(node, f"`^` has no meaning here: write {power}")
+        if isinstance(node, ast.Tuple):
+            return self.fail(node, "a comma has no meaning here: write decimals with a point, as in 1.5")
         return self.fail(node, "a formula is made of numbers, names, + - * / % **, comparisons and the table's ops")
 
     def number(self, node: ast.Constant) -> float:
         if type(node.value) not in (int, float):
-            self.fail(node, f"only real numbers have a place in a formula, got {quoted(node.value)}")
+            product = re.sub(r"(.)([jJ])$", r"\1*\2", shown(self.source(node), MOST_QUOTED))
+            hint = f"; for a product write {product}" if isinstance(node.value, complex) else ""
+            self.fail(node, f"only real numbers have a place in a formula, got {quoted(node.value)}{hint}")
         try:
             return float(node.value)  # type: ignore[arg-type]
         except OverflowError:
@@ -250,20 +277,21 @@ class _Parser:
     def name(self, node: ast.Name) -> Instruction:
         if node.id in ops.TABLE and node.id not in self.assigned:
             self.fail(node, f"`{node.id}` is a function: write {ops.TABLE[node.id].signature}")
+        if "·" in node.id:  # a letter in the middle of a word, for Python
+            self.fail_at_slip()
         self.used.add(node.id)
         if node.id not in self.assigned:
             self.inputs.setdefault(node.id, node)
         return Instruction("name", node.id)
 
     def call(self, node: ast.Call) -> Instruction:
+        if isinstance(node.func, (ast.Constant, ast.BinOp, ast.UnaryOp)):
+            self.fail(node, f"write {self.product(node)}")
         if not isinstance(node.func, ast.Name):
             self.fail(node.func, "only the ops of the table can be called, by their names, as in tanh(a)")
         op = ops.TABLE.get(node.func.id)
         if op is None:
-            near = difflib.get_close_matches(node.func.id, ops.TABLE, 1)
-            known = "the ops of chainrule's table are known, as in tanh(a), maximum(a, b)"
-            remedy = f"did you mean {near[0]}?" if near else known
-            self.fail(node.func, f"there is no function `{shown(node.func.id)}`: {remedy}")
+            self.fail(node.func, f"there is no function `{shown(node.func.id)}`: {self.remedy(node, node.func.id)}")
         keywords = tuple(keyword.arg or "" for keyword in node.keywords)
         positional = [argument for argument in node.args if not isinstance(argument, ast.Starred)]
         try:
@@ -273,6 +301,26 @@ class _Parser:
         except TypeError:
             self.fail(node, f"the call should look like {op.signature}")
         return Instruction("op", op, len(node.args) + len(keywords), keywords)
+
+    def remedy(self, node: ast.Call, name: str) -> str:
+        """What to write for a call of a function that does not exist."""
+        if len(name) == 1 or name in {*self.inputs, *self.assigned, *CONSTANTS}:
+            return f"for a product write {self.product(node)}"
+        near = [ELSEWHERE[name]] if name in ELSEWHERE else difflib.get_close_matches(name, ops.TABLE, 1)
+        if near:
+            return f"did you mean {near[0]}?"
+        return "the ops of chainrule's table are known, as in tanh(a), maximum(a, b)"
+
+    def product(self, node: ast.Call) -> str:
+        """`3*(x + 1)` for the call `3(x + 1)`."""
+        whole, function = self.source(node), self.source(node.func)
+        end = whole.index(function) + len(function)
+        end += len(whole[end:]) - len(whole[end:].lstrip(") \t\r\n"))  # of brackets around the function
+        return shown(f"{whole[:end].rstrip()}*{whole[end:]}", MOST_QUOTED)
+
+    def source(self, node: ast.expr) -> str:
+        """The text of a node, without brackets around it."""
+        return ast.get_source_segment(self.text, node) or ""
 
     def fail(self, node: ast.AST, message: str) -> NoReturn:
         line, start, end = node.lineno, node.col_offset, node.end_col_offset  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ import click
 import chainrule
 from chainrule import data, losses, nn, optim
 from chainrule.cli.console import json_option, option, print_json, print_table
+from chainrule.core.arguments import counted
 from chainrule.core.walk import oldest_first
 
 OPTIONAL = ("matplotlib", "pygraphviz", "jax", "torch")
@@ -29,6 +30,8 @@ def bench(seconds: float, as_json: bool) -> None:
 
     A hundred points, 337 parameters, hinge loss and L2 penalty. Measurements take turns; each time is the best of its
     kind.
+
+    Example: chainrule bench --seconds 1
     """
     from chainrule.compiler.run.steps import CompiledSteps
 
@@ -63,7 +66,7 @@ def bench(seconds: float, as_json: bool) -> None:
         facts = {"engine": chainrule.ENGINE, "cpu": cpu(), "nodes": nodes}
         print_json(facts | {"seconds": times, "seconds to compile": compiling})
         return
-    click.echo(f"{nodes:,} nodes, {chainrule.ENGINE} engine, {cpu()}")
+    click.echo(f"{counted(nodes, 'node')}, {chainrule.ENGINE} engine, {cpu()}")
     rows = [(what, f"{1e6 * spent:,.1f}", f"{1e9 * spent / nodes:,.2f}") for what, spent in times.items()]
     print_table([("", "µs", "ns per node"), *rows])
     click.echo(f"compiling took {compiling:.2f} s")
@@ -72,7 +75,10 @@ def bench(seconds: float, as_json: bool) -> None:
 @click.command()
 @json_option
 def info(as_json: bool) -> None:
-    """Show versions, the engine in use, the processor, and which optional packages are installed."""
+    """Show versions, the engine in use, the processor, and which optional packages are installed.
+
+    Example: chainrule info --json
+    """
     facts = {
         "chainrule": chainrule.__version__,
         "engine": chainrule.ENGINE,

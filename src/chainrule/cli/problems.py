@@ -1,22 +1,19 @@
-"""What a model learns from a table, and what its outputs mean. Model files store it, so that `predict` can use them.
-
-There are four tasks. `regression`: the output is the target. `margin`: the target is -1 or 1, the output's sign.
-`binary`: the target is 0 or 1, and the output is its logit. `classes`: there is one output per class, its logit.
-"""
+"""What a model is to learn from a table: the task that its targets pose, and the scaling of its columns."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from itertools import chain
-from statistics import fmean, pstdev
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from chainrule import losses, nn
-from chainrule.core.arguments import HALF_A_CHARACTER, MOST_OF_A_MESSAGE, listed, quoted, shown
+from chainrule.core.arguments import listed, quoted
 from chainrule.data import CsvDataset, Dataset
+from chainrule.data.columns import Column
+from chainrule.predictor import Problem
 
 LOSSES: dict[str, Callable[..., Any]] = {
     "regression": losses.mean_square,
@@ -24,68 +21,9 @@ LOSSES: dict[str, Callable[..., Any]] = {
     "binary": losses.binary_cross_entropy,
     "classes": losses.cross_entropy,
 }
+MOST_WHOLE = 20  # different whole numbers that may be classes
+MOST_INDICES = 10  # classes that are recognised by their numbers, as the digits
 LEAST_DEVIATION = 1e-290  # of a column; weights divided by it are still finite
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A task, and the names of the columns and classes behind the model's inputs and outputs.
-
-    >>> Problem("classes", ["x"], "y", ["no", "yes"]).answer([0.0, 2.0])
-    {'prediction': 'yes', 'probability': 0.8807970779778823}
-    """
-
-    task: str
-    columns: list[str]
-    target: str
-    classes: list[str]
-
-    @property
-    def outputs(self) -> int:
-        """The number of the model's outputs."""
-        return len(self.classes) if self.task == "classes" else 1
-
-    def answer(self, outputs: Sequence[float]) -> dict[str, Any]:
-        """What the outputs mean in terms of the data: a prediction, and how certain it is."""
-        score = outputs[0]
-        if self.task == "regression":
-            return {"prediction": score}
-        if self.task == "margin":
-            return {"prediction": 1 if score > 0.0 else -1, "score": score}
-        if self.task == "binary":
-            return {"prediction": int(score > 0.0), "probability": 1.0 / (1.0 + math.exp(-abs(score)))}
-        best = losses.argmax(outputs)
-        certainty = 1.0 / sum(math.exp(z - outputs[best]) for z in outputs)
-        return {"prediction": self.classes[best], "probability": certainty}
-
-    def named(self, targets: Sequence[Any]) -> Sequence[Any]:
-        """Targets as `answer` spells its predictions: classes by their names."""
-        return [self.classes[y] for y in targets] if self.task == "classes" else targets
-
-    def to_json(self) -> str:
-        """As text for the notes of a model file."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Problem:
-        """The problem that `to_json` wrote; a file may hold any text there."""
-        try:
-            problem = cls(**json.loads(text))
-        except (TypeError, ValueError, RecursionError) as error:
-            reason = shown(str(error), MOST_OF_A_MESSAGE)
-            raise ValueError(f"the file's description of its data cannot be read: {reason}") from None
-        if not problem._is_sound():
-            raise ValueError("the file's description of its data does not fit together; train the model again")
-        return problem
-
-    def _is_sound(self) -> bool:
-        """Whether types are right, texts can be encoded, and names are unique."""
-        names = [self.columns, self.classes, [self.task], [self.target]]
-        if not all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in names):
-            return False
-        if HALF_A_CHARACTER.search("".join(chain(*names))) or any(len(set(part)) < len(part) for part in names):
-            return False
-        return self.task in LOSSES and (len(self.classes) > 1 if self.task == "classes" else not self.classes)
 
 
 @dataclass(frozen=True)
@@ -105,8 +43,7 @@ class Scaling:
 
     def prepared(self, data: Dataset) -> Dataset:
         """The scaled examples."""
-        rows = [zip(row, self.means, self.deviations, strict=True) for row in data.inputs]
-        inputs = [[(x - mean) / deviation for x, mean, deviation in row] for row in rows]
+        inputs = ((np.array(data.inputs) - self.means) / self.deviations).tolist()
         if (self.target_mean, self.target_deviation) == (0.0, 1.0):
             return Dataset(inputs, data.targets)
         return Dataset(inputs, [(y - self.target_mean) / self.target_deviation for y in data.targets])
@@ -132,9 +69,9 @@ class Scaling:
 
 def pose(data: Dataset, task: str) -> Problem:
     """The problem that `data` poses; the task `auto` is inferred from the targets."""
-    columns, target, classes = [f"x{k}" for k in range(len(data.inputs[0]))], "target", list[str]()
+    columns, target, classes = [Column(f"x{k}") for k in range(len(data.inputs[0]))], "target", list[str]()
     if isinstance(data, CsvDataset):
-        columns, target, classes = data.columns, data.target, data.classes
+        columns, target, classes = data.table, data.target, data.classes
     if task == "auto":
         kinds = set(data.targets)
         task = "classes" if classes else "margin" if kinds == {-1, 1} else "binary" if kinds == {0, 1} else "regression"
@@ -142,15 +79,40 @@ def pose(data: Dataset, task: str) -> Problem:
     return Problem(task, columns, target, list(classes))
 
 
+def classes_in(targets: Sequence[Any]) -> int:
+    """How many different whole numbers these are, if they are few; otherwise 0.
+
+    >>> classes_in([0.0, 2.0, 1.0, 1.0] * 3), classes_in([1.5, 2.0]), classes_in([3.0, 4.0])
+    (3, 0, 0)
+    """
+    kinds = set(targets)
+    few = 2 < len(kinds) <= MOST_WHOLE and 4 * len(kinds) <= len(targets)
+    return len(kinds) if few and all(float(y).is_integer() for y in kinds) else 0
+
+
+def are_indices(targets: Sequence[Any]) -> bool:
+    """Whether targets are 0, 1, 2, … as people number up to ten classes.
+
+    >>> are_indices([0.0, 2.0, 1.0, 1.0] * 3), are_indices([3.0, 4.0, 5.0] * 4)
+    (True, False)
+    """
+    count = classes_in(targets)
+    return 0 < count <= MOST_INDICES and set(targets) == set(range(count))
+
+
 def scale(data: Dataset, task: str) -> Scaling:
     """The scaling of `data` to mean 0 and deviation 1; in a regression, of the target too."""
-    inputs = list(zip(*data.inputs, strict=True))
-    of_target = (fmean(data.targets), _deviation(data.targets)) if task == "regression" else ()
-    return Scaling([fmean(column) for column in inputs], [_deviation(column) for column in inputs], *of_target)
+    means, deviations = _means_and_deviations(np.array(data.inputs))
+    if task != "regression":
+        return Scaling(means, deviations)
+    (mean,), (deviation,) = _means_and_deviations(np.array(data.targets)[:, None])
+    return Scaling(means, deviations, mean, deviation)
 
 
 def _check(task: str, classes: Sequence[str], targets: Sequence[Any], target: str) -> None:
     column = f"column {quoted(target)} holds"
+    if len(targets) > 1 and not classes and len(set(targets)) == 1:
+        raise ValueError(f"{column} {targets[0]:g} in every row: there is nothing to learn")
     if classes and task != "classes":
         raise ValueError(f"{column} texts ({listed(classes, 3)}), and the task {task!r} needs numbers: use classes")
     if task == "classes":
@@ -164,7 +126,9 @@ def _check(task: str, classes: Sequence[str], targets: Sequence[Any], target: st
         raise ValueError(f"{column} {other!r}, and the task {task!r} has targets {sorted(needed)} only")
 
 
-def _deviation(column: Sequence[float]) -> float:
-    """The standard deviation; 1 for a column that is constant or nearly so, which scaling would not help."""
-    deviation = pstdev(column)
-    return deviation if LEAST_DEVIATION < deviation < math.inf else 1.0
+def _means_and_deviations(rows: np.ndarray) -> tuple[list[float], list[float]]:
+    """Of the columns. The deviation is 1 where a column is constant or nearly so, which scaling would not help."""
+    exponents = np.frexp(np.abs(rows).max(axis=0))[1]
+    near_1 = np.ldexp(rows, -exponents)  # exact, and nothing overflows
+    means, deviations = (np.ldexp(found, exponents) for found in (near_1.mean(axis=0), near_1.std(axis=0)))
+    return means.tolist(), np.where(deviations > LEAST_DEVIATION, deviations, 1.0).tolist()

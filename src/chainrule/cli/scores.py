@@ -9,69 +9,76 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from chainrule.cli.problems import Problem
 from chainrule.core.arguments import quoted
 
 RARE = 0.5  # of an equal share: below, a class counts as rare
 REMEDIES = {
-    "regression": 'a linear model (--hidden ""), a larger penalty (--l2 0.01), or other columns',
-    "other": 'a linear model (--hidden ""), a larger penalty (--l2 0.01), more examples, or other columns',
+    "regression": 'a linear model (--hidden ""), another penalty (--l2), or other columns',
+    "other": 'a linear model (--hidden ""), another penalty (--l2), more examples, or other columns',
 }
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """The best constant answer to some targets.
+class Tally:
+    """Predictions beside their targets, counted: enough for every score, however many there are.
 
-    >>> Baseline.of(Problem("regression", ["x"], "y", []), [1.0, 2.0, 6.0])
-    Baseline(answer=3.0)
-    """
-
-    answer: Any
-
-    @classmethod
-    def of(cls, problem: Problem, targets: Sequence[Any]) -> Baseline:
-        """For targets as a data set has them."""
-        if problem.task == "regression":
-            return cls(fmean(targets))
-        return cls(Counter(problem.named(targets)).most_common(1)[0][0])
-
-    def __str__(self) -> str:
-        return f"always {self.answer:.4g}" if isinstance(self.answer, float) else f"always {quoted(self.answer)}"
-
-
-def scores(
-    problem: Problem, answers: Sequence[dict[str, Any]], targets: Sequence[Any], baseline: Baseline
-) -> dict[str, Any]:
-    """The scores of answers, and of the baseline, by name.
-
-    >>> problem = Problem("regression", ["x"], "y", [])
-    >>> scores(problem, [{"prediction": 1.0}, {"prediction": 5.0}], [1.0, 4.0], Baseline(2.5))["R2"]
+    >>> tally = Tally("regression")
+    >>> tally.add([1.0, 5.0], [1.0, 4.0])
+    >>> tally.scores(2.5)["R2"]
     0.7777777777777777
     """
-    found, wanted = [answer["prediction"] for answer in answers], problem.named(targets)
-    constant = [baseline.answer] * len(wanted)
-    if problem.task == "regression":
-        error, usual = (math.dist(some, wanted) / math.sqrt(len(wanted)) for some in (found, constant))
-        middle = fmean(wanted)
-        spread = math.dist([middle] * len(wanted), wanted) / math.sqrt(len(wanted))
-        explained = {"R2": 1.0 - (error / spread) ** 2} if 0.0 < spread < math.inf else {}
-        return {"rms error": error, **explained, "baseline": str(baseline), "baseline rms error": usual}
-    accuracy, usual = (fmean([float(p == y) for p, y in zip(some, wanted, strict=True)]) for some in (found, constant))
-    return {"accuracy": accuracy, **_balanced(found, wanted), "baseline": str(baseline), "baseline accuracy": usual}
 
+    def __init__(self, task: str) -> None:
+        self.is_regression = task == "regression"
+        self.count = 0
+        self.pairs = Counter[tuple[Any, Any]]()  # classes: prediction and target
+        self.error = self.mean = self.spread = (
+            0.0  # numbers: √Σ (prediction - target)²; of targets, with √Σ (y - mean)²
+        )
 
-def _balanced(found: Sequence[Any], wanted: Sequence[Any]) -> dict[str, float]:
-    """The mean of the classes' own accuracies, if one of them is rare."""
-    counts = Counter(wanted)
-    if len(counts) < 2 or min(counts.values()) >= RARE * len(wanted) / len(counts):
-        return {}
-    right = Counter(y for p, y in zip(found, wanted, strict=True) if p == y)
-    return {"balanced accuracy": fmean([right[name] / count for name, count in counts.items()])}
+    def add(self, predictions: Sequence[Any], targets: Sequence[Any]) -> None:
+        """Count some more; targets are spelled like predictions."""
+        if not self.is_regression:
+            self.pairs.update(zip(predictions, targets, strict=True))
+        elif targets:
+            here, new = fmean(targets), len(targets)
+            moved = abs(here - self.mean) * math.sqrt(self.count * new / (self.count + new))
+            self.error = math.hypot(self.error, math.dist(predictions, targets))
+            self.spread = math.hypot(self.spread, math.dist([here] * new, targets), moved)
+            self.mean += (here - self.mean) * new / (self.count + new)
+        self.count += len(targets)
+
+    def best_constant(self) -> Any:
+        """What to answer if one does not look at the inputs: the mean of the targets, or their most frequent class."""
+        return self.mean if self.is_regression else self._targets().most_common(1)[0][0]
+
+    def scores(self, constant: Any) -> dict[str, Any]:
+        """The scores of the predictions, and of a constant answer, by name."""
+        named = f"always {constant:.4g}" if isinstance(constant, float) else f"always {quoted(constant)}"
+        if self.is_regression:
+            error, spread = self.error / math.sqrt(self.count), self.spread / math.sqrt(self.count)
+            usual = math.hypot(spread, self.mean - constant)
+            explained = {"R2": 1.0 - (error / spread) ** 2} if 0.0 < spread < math.inf else {}
+            return {"rms error": error, **explained, "baseline": named, "baseline rms error": usual}
+        right = sum(count for (prediction, target), count in self.pairs.items() if prediction == target)
+        usual = self._targets()[constant] / self.count
+        accuracy = right / self.count
+        return {"accuracy": accuracy, **self._balanced(), "baseline": named, "baseline accuracy": usual}
+
+    def _targets(self) -> Counter[Any]:
+        counts = Counter[Any]()
+        for (_, target), count in self.pairs.items():
+            counts[target] += count
+        return counts
+
+    def _balanced(self) -> dict[str, float]:
+        """The mean of the classes' own accuracies, if one of them is rare."""
+        counts = self._targets()
+        if len(counts) < 2 or min(counts.values()) >= RARE * self.count / len(counts):
+            return {}
+        return {"balanced accuracy": fmean([self.pairs[name, name] / count for name, count in counts.items()])}
 
 
 def verdict(task: str, part: str, found: dict[str, Any]) -> str:

@@ -13,8 +13,9 @@ from typing import Any
 
 import chainrule
 from chainrule import data, losses, nn, optim
-from chainrule.cli.problems import LOSSES, Problem, Scaling
+from chainrule.cli.problems import LOSSES, Scaling
 from chainrule.core.arguments import setting
+from chainrule.predictor import Problem
 from chainrule.training import EarlyStopping, History, Training
 
 HELD_OUT = 0.15  # of the examples of a file, to choose the best step by
@@ -101,6 +102,14 @@ def calm(model: nn.MLP) -> None:
     for layer in model.layers[:-1]:
         for parameter in layer.parameters():
             parameter.data *= CALM
+
+
+def forget_constants(model: nn.MLP, training: data.Dataset) -> None:
+    """Set the weights of inputs that never change to 0: training would leave them as they were drawn."""
+    for place, numbers in enumerate(zip(*training.inputs, strict=True)):
+        if min(numbers) == max(numbers):
+            for neuron in model.layers[0].neurons:
+                neuron.w[place].data = 0.0
 
 
 def learn(

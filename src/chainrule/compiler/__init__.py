@@ -17,7 +17,7 @@ import numpy as np
 
 from chainrule.compiler.backends import BACKENDS, DTYPES, check_dtype, load_xla
 from chainrule.compiler.backends.strict import AS_ASKED, StrictCode
-from chainrule.compiler.function import CompiledFunction
+from chainrule.compiler.function import CompiledFunction, P, R
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.lift import IrregularityError, lift
 from chainrule.compiler.passes.naming import names_of_parameters
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     from chainrule.wasm import WasmProgram
 
 __all__ = ["CompiledFunction", "Program", "TracingError", "compile"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 MOST_KEPT = 8  # programs of one graph, by the Values that are frozen
 AS_A_VALUE = (
@@ -241,12 +246,12 @@ def compile(
 ) -> Program: ...
 @overload
 def compile(
-    target: Callable[..., Any], wrt: Wrt = None, *, backend: str = "llvm", strict: bool = False, dtype: str = "float64"
-) -> CompiledFunction: ...
+    target: Callable[P, R], wrt: Wrt = None, *, backend: str = "llvm", strict: bool = False, dtype: str = "float64"
+) -> CompiledFunction[P, R]: ...
 @overload
 def compile(
     *, wrt: Wrt = None, backend: str = "llvm", strict: bool = False, dtype: str = "float64"
-) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
+) -> Callable[[Callable[P, R]], CompiledFunction[P, R]]: ...
 def compile(
     target: Any = _MISSING,
     wrt: Iterable[Value] | None = None,

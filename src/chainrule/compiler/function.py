@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Never, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from chainrule.compiler.run.threads import check_threads
 from chainrule.compiler.run.traced import Source, Traced, called
 from chainrule.compiler.run.turns import add_to_grad
 from chainrule.compiler.trace.symbols import Symbol, refuse_numbers
-from chainrule.core.arguments import whole_number
+from chainrule.core.arguments import counted, whole_number
 from chainrule.core.display import shown
 from chainrule.core.recording import constant, is_tracing
 from chainrule.core.structure import Named, build, is_one_number
@@ -43,7 +43,12 @@ if TYPE_CHECKING:
     from chainrule.wasm import WasmProgram
 
 
-class CompiledFunction:
+P = ParamSpec("P")  # the arguments of the function
+Q = ParamSpec("Q")  # of a method, without `self`
+R = TypeVar("R")  # what the function returns; Values in it come back as floats
+
+
+class CompiledFunction(Generic[P, R]):
     """A function of numbers that runs compiled; `chainrule.compile(function)` makes one.
 
     >>> w = Value(3.0)
@@ -54,7 +59,7 @@ class CompiledFunction:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[P, R],
         wrt: Sequence[Value] | None = None,
         backend: str = "llvm",
         dtype: str = "float64",
@@ -63,20 +68,28 @@ class CompiledFunction:
         update_wrapper(self, function, updated=())
         self.function, self._source = function, Source(function, wrt, backend, dtype, strict)
         self.name, self._traces = self._source.name, Traces(self._source)
-        self._gradients: dict[Argnums, CompiledFunction] = {}  # by the arguments that they are with respect to
+        self._gradients: dict[Argnums, CompiledFunction[..., Any]] = {}  # by the arguments they are with respect to
 
-    def _like_this(self, function: Callable[..., Any], wrt: Sequence[Value] | None) -> CompiledFunction:
+    def _like_this(self, function: Callable[..., Any], wrt: Sequence[Value] | None) -> Any:
         return CompiledFunction(function, wrt, self._source.backend, self._source.dtype, self._source.strict)
 
     def __reduce__(self) -> str:
         """As for any function: a copy is the function itself, a pickle is its name."""
         return str(getattr(self, "__qualname__", self.name))
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction[P, R]:
         """Itself, as for any function; but a compiled method belongs to its object, and is copied along with it."""
         function = copy.deepcopy(self.function, memo)
         return self if function is self.function else self._like_this(function, copy.deepcopy(self._source.wrt, memo))
 
+    @overload  # of a function without annotations, whose result may be anything: only Any is taken for Never
+    def __call__(self: CompiledFunction[P, Never], *inputs: P.args, **named: P.kwargs) -> Any: ...
+    @overload
+    def __call__(self: CompiledFunction[P, Value], *inputs: P.args, **named: P.kwargs) -> float: ...
+    @overload
+    def __call__(self: CompiledFunction[P, list[Value]], *inputs: P.args, **named: P.kwargs) -> list[float]: ...
+    @overload
+    def __call__(self, *inputs: P.args, **named: P.kwargs) -> R: ...
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """The result for these inputs; adds the gradient to `wrt` as `backward()` would, if the result is one number.
 
@@ -121,7 +134,7 @@ class CompiledFunction:
         traced.check_scalar()
         return calls.value_and_grad(traced, numbers, moment)
 
-    def _by_arguments(self, argnums: Argnums) -> CompiledFunction:
+    def _by_arguments(self, argnums: Argnums) -> CompiledFunction[..., Any]:
         """The function that returns the result, and its gradient with respect to these arguments."""
         key = tuple(argnums) if isinstance(argnums, Iterable) else argnums
         if key not in self._gradients:
@@ -318,18 +331,24 @@ class CompiledFunction:
         """The Values that gradients are with respect to: as given, else all captured leaves in order of creation."""
         return list(self._source.wrt) if self._source.wrt is not None else self._last_run[0].wrt
 
-    def __get__(self, instance: Any, owner: type | None = None) -> CompiledFunction:
+    @overload
+    def __get__(self, instance: None, owner: type) -> CompiledFunction[P, R]: ...
+    @overload
+    def __get__(
+        self: CompiledFunction[Concatenate[Any, Q], R], instance: object, owner: type | None = None
+    ) -> CompiledFunction[Q, R]: ...
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A method: compiled separately for each object, because each has its own Values."""
         if instance is None:
             return self
         method = self._like_this(self.function.__get__(instance, owner), self._source.wrt)
-        return instance.__dict__.setdefault(self.name, method)  # type: ignore[no-any-return]
+        return instance.__dict__.setdefault(self.name, method)
 
     def __repr__(self) -> str:
         every = [*self._traces.by_structure.values()]
         paths = sum(len(paths.known.paths) for paths in every)
-        branches = f", {paths} paths" if any(paths.only is None for paths in every) else ""
-        return f"<CompiledFunction {self.name}: {len(every)} structures traced{branches}>"
+        branches = f", {counted(paths, 'path')}" if any(paths.only is None for paths in every) else ""
+        return f"<CompiledFunction {self.name}: {counted(len(every), 'structure')} traced{branches}>"
 
     _repr_svg_ = shown("svg_of_function")
 

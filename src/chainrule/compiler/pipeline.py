@@ -17,6 +17,7 @@ from chainrule.compiler.passes.layout import lay_out
 from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError
 from chainrule.compiler.passes.program import Array, ArrayProgram
 from chainrule.compiler.run.machine import Machine
+from chainrule.core.arguments import counted
 
 
 class Clock:
@@ -82,8 +83,8 @@ class Code(Pool[Machine]):
 
 def in_words(stats: Mapping[str, Any]) -> str:
     """What was found, for people: "205 scalar nodes in 9 array statements", or why there are none; and the path."""
-    scalars, reason = f"{stats['scalar nodes']:,} scalar nodes", stats.get("node by node")
-    how = f"one by one, {reason}" if reason else f"in {stats['array statements']:,} array statements"
+    scalars, reason = counted(stats["scalar nodes"], "scalar node"), stats.get("node by node")
+    how = f"one by one, {reason}" if reason else f"in {counted(stats['array statements'], 'array statement')}"
     conditions = stats.get("conditions", 0)
-    path = f", on a path with {conditions} condition{'s' * (conditions > 1)}" if conditions else ""
+    path = f", on a path with {counted(conditions, 'condition')}" if conditions else ""
     return f"{scalars} {how}{path}"

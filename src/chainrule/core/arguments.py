@@ -79,6 +79,17 @@ def quoted(thing: Any, most: int = MOST_CHARACTERS) -> str:
     return repr(_cut(thing, most)) if isinstance(thing, str) else shown(repr(thing), most)
 
 
+def counted(count: int, thing: str) -> str:
+    """How many things there are, with the noun in the number that goes with it.
+
+    >>> counted(1, "epoch"), counted(1200, "pass"), counted(0, "entry")
+    ('1 epoch', '1,200 passes', '0 entries')
+    """
+    if count != 1:
+        thing = thing[:-1] + "ies" if thing.endswith("ry") else thing + ("es" if thing.endswith("s") else "s")
+    return f"{count:,} {thing}"
+
+
 def listed(names: Collection[str], most: int = MOST_NAMES) -> str:
     """Names with commas between them, the first few only.
 

@@ -7,7 +7,9 @@ import os
 import re
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO
 
 TEMPORARY = ".part"
 
@@ -27,11 +29,18 @@ def check_writable(path: str) -> None:
 
 def write_whole(path: str, content: bytes) -> None:
     """Put `content` at `path`, or where a link there leads, in one move, through a temporary file beside it."""
+    with whole_file(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def whole_file(path: str) -> Iterator[IO[bytes]]:
+    """A file to write to, which appears at `path` when all is written, or not at all."""
     place = _place(path)
     handle, temporary = _temporary_beside(place)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, place)

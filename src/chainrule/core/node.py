@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat
 
 from chainrule import ops
 from chainrule.core.walk import attributes_of, deepcopy, hang
@@ -128,7 +128,7 @@ def _compare(rule: Op, left: Node, right: Any) -> bool:
     return bool(rule.forward(left._data, number))
 
 
-def _comparison(rule: Op) -> Callable[[Any, Any], bool]:
+def _comparison(rule: Op) -> Callable[[Any, Node | SupportsFloat], bool]:
     return lambda self, other: _compare(rule, self, other)
 
 
@@ -160,7 +160,7 @@ class Node:
         return self._data
 
     @data.setter
-    def data(self, number: Any) -> None:
+    def data(self, number: SupportsFloat) -> None:
         self._data = as_float(number, "data")
         self._looks = (self._looks or NOBODY).written()
 
@@ -172,7 +172,7 @@ class Node:
         return self._grad
 
     @grad.setter
-    def grad(self, number: Any) -> None:
+    def grad(self, number: SupportsFloat) -> None:
         self._grad = as_float(number, "grad")
 
     @property
@@ -182,9 +182,11 @@ class Node:
 
     @requires_grad.setter
     def requires_grad(self, wanted: bool) -> None:
+        if not isinstance(wanted, bool):
+            raise TypeError(f"`requires_grad` must be True or False, got {wanted!r}: write one of them, or bool(...)")
         if self._operands or self._closure is not None or self._constant:
             raise ValueError(f"`requires_grad` is set on leaves, and {self!r} is none: use detach() to cut it off")
-        self._takes_gradient = bool(wanted)
+        self._takes_gradient = wanted
 
     @property
     def label(self) -> str:
@@ -220,13 +222,15 @@ class Node:
     def __format__(self, spec: str) -> str:
         return format(self._data, spec) if spec else repr(self)
 
-    def __float__(self) -> float:
-        if hooks.watcher:
-            hooks.watcher("turns a Value into a float")
-        raise TypeError(
-            "a Value does not turn into a float by itself, because its gradient would be lost: "
-            "use chainrule's functions (chainrule.exp(v) for math.exp(v)), or v.data for the bare number"
-        )
+    if not TYPE_CHECKING:  # a type checker then says what this error says
+
+        def __float__(self) -> float:
+            if hooks.watcher:
+                hooks.watcher("turns a Value into a float")
+            raise TypeError(
+                "a Value does not turn into a float by itself, because its gradient would be lost: "
+                "use chainrule's functions (chainrule.exp(v) for math.exp(v)), or v.data for the bare number"
+            )
 
     def conjugate(self) -> Any:
         """This Value itself, as for every real number: NumPy's `var` and `std` ask for it."""

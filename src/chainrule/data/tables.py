@@ -7,20 +7,28 @@ table is refused where it stops being one, whatever its size.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import difflib
-import math
 import os
 import re
+import shutil
 import stat
+import sys
+import tempfile
 from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import NoReturn, TextIO
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from io import TextIOWrapper
+from itertools import chain, islice
+from typing import IO, NoReturn, TextIO
 
-from chainrule.core.arguments import listed, quoted
+from chainrule.core.arguments import counted, listed, quoted
+from chainrule.data.columns import CellError, Column, as_number, find_column, is_missing
 
-MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}  # spellings of a missing value
+STANDARD_INPUT = "-"
 DELIMITERS = ",;\t"
+LOOKED_AT = 100  # rows, to tell whether the first one is a header
 MOST_CHARACTERS = 1 << 24  # of a row: a million columns, fifteen characters each
 MOST_BLANK = 1 << 20  # blank rows more than others: as many as a spreadsheet has
 NOT_UTF8 = re.compile("[\udc80-\udcff]")  # what Python's `surrogateescape` makes of bytes that are not text
@@ -42,72 +50,101 @@ class Table:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def place(self, column: str | int) -> int:
+    def place(self, column: str | int, used: Sequence[str | int] = ()) -> int:
         """The index of a column, given its name or an index that may count from the end.
+
+        A name that is not there is a slip for another one, but not for a column that is `used` already.
 
         >>> Table("people.csv", ["age", "name"], []).place(-1)
         1
         """
         if isinstance(column, int):
             if not -len(self.names) <= column < len(self.names):
-                there = f"{self.path!r} has {len(self.names)} columns"
+                there = f"{self.path!r} has {counted(len(self.names), 'column')}"
                 raise ValueError(f"{there}, and none of the index {quoted(column)}: count from 0")
             return column % len(self.names)
         if column not in self._places:
-            near = difflib.get_close_matches(column, self.names[:1000], 1)
+            near = difflib.get_close_matches(column, [name for name in self.names[:1000] if name not in used], 1)
             hint = f"did you mean {quoted(near[0])}?" if near else f"it has {listed(self.names)}"
             raise ValueError(f"{self.path!r} has no column {quoted(column)}: {hint}")
         return self._places[column]
 
-    def texts(self, column: str | int) -> list[str]:
-        """The cells of a column, none of them empty."""
+    def cells(self, column: str | int) -> list[str]:
+        """The texts of a column."""
         place = self.place(column)
-        for row, cells in self.rows:
-            if not cells[place].strip():
-                self.complain(row, place, "a value")
-        return [cells[place].strip() for _, cells in self.rows]
+        return [cells[place] for _, cells in self.rows]
+
+    def texts(self, column: str | int) -> list[str]:
+        """The texts of a column, none of them empty."""
+        cells = [cell.strip() for cell in self.cells(column)]
+        if "" in cells:
+            self.complain(cells.index(""), self.place(column), "a value")
+        return cells
 
     def numbers(self, columns: Sequence[str | int]) -> list[list[float]]:
         """The numbers of some columns, row by row."""
-        places = [self.place(column) for column in columns]
-        return [[self._number(row, place, cells[place]) for place in places] for row, cells in self.rows]
+        places = [self.place(column, columns) for column in columns]
+        return self.encoded([Column(self.names[place]) for place in places])
 
-    def complain(self, row: int, place: int, expected: str, hint: str = "") -> NoReturn:
+    def encoded(self, columns: Sequence[Column]) -> list[list[float]]:
+        """The numbers that these columns become, row by row."""
+        names = [column.name for column in columns]
+        found: list[list[float]] = []
+        for column in columns:
+            place = self.place(column.name, names)
+            try:
+                found += column.encoded(self.cells(place))
+            except CellError as error:
+                self.complain(error.index, place, error.expected, error.hint)
+        return [list(row) for row in zip(*found, strict=True)]
+
+    def find(self, column: str | int, fill: bool = False) -> Column:
+        """What a column holds."""
+        place = self.place(column)
+        try:
+            return find_column(self.names[place], self.cells(place), fill)
+        except CellError as error:
+            self.complain(error.index, place, error.expected, error.hint)
+
+    def without_missing(self, columns: Sequence[str | int]) -> Table:
+        """The rows in which these columns have no missing cell."""
+        places = [self.place(column) for column in columns]
+        rows = [(row, cells) for row, cells in self.rows if not any(is_missing(cells[place]) for place in places)]
+        if not rows:
+            raise ValueError(f"{self.path!r} has a missing value in every row: leave columns out (`drop`)")
+        return Table(self.path, self.names, rows, self.header)
+
+    def complain(self, index: int, place: int, expected: str, hint: str = "") -> NoReturn:
         """Raise the error about a cell."""
-        found, kind = dict(self.rows)[row][place].strip(), ""
-        if found.lower() in MISSING:
-            kind, hint = ", a missing value", "fill it in, or remove the row"
+        row, cells = self.rows[index]
+        found, kind = cells[place].strip(), ""
+        if is_missing(found):
+            kind, hint = ", a missing value", hint or 'fill it in, or say `missing="mean"` or `missing="drop"`'
         what = f"found {quoted(found) if found else 'nothing'}{kind}, where {expected} was expected"
         remedy = f"; {hint}" if hint else ""
         raise ValueError(f"{self.path!r}, row {row}, column {quoted(self.names[place])}: {what}{remedy}")
 
-    def _number(self, row: int, place: int, text: str) -> float:
-        number = as_number(text)
-        if number is None:
-            comma = as_number(text.replace(",", ".")) is not None
-            self.complain(row, place, "a number", "write a decimal point, not a comma" if comma else "")
-        if not math.isfinite(number):
-            self.complain(row, place, "a finite number")
-        return number
-
     def __repr__(self) -> str:
-        return f"<Table {self.path!r}: {len(self)} rows of {listed(self.names)}>"
+        return f"<Table {self.path!r}: {counted(len(self), 'row')} of {listed(self.names)}>"
 
 
-def as_number(text: str) -> float | None:
-    """The number that a cell spells, or None.
+@dataclass
+class OpenTable:
+    """A table that is being read: the names of its columns, whether they are the file's own, and the rows to come."""
 
-    >>> as_number(" 1e3 "), as_number("one")
-    (1000.0, None)
-    """
-    try:
-        return None if "_" in text else float(text)
-    except ValueError:
-        return None
+    path: str
+    names: list[str]
+    header: bool
+    rows: Iterator[tuple[int, list[str]]]
+
+    def pieces(self, size: int) -> Iterator[Table]:
+        """The rows as tables of so many rows at most, of which one is in memory at a time."""
+        while rows := list(islice(self.rows, size)):
+            yield Table(self.path, self.names, rows, self.header)
 
 
-def read_table(path: str | os.PathLike[str], header: bool | str = "auto") -> Table:
-    """The table in a CSV file; commas, semicolons or tabs between the cells, UTF-8.
+def read_table(path: str | os.PathLike[str], header: bool | str = "auto", encoding: str = "utf-8") -> Table:
+    """The table in a CSV file; commas, semicolons or tabs between the cells. `-` is standard input.
 
     A first row without a single number is taken for the header, unless `header` is True or False.
 
@@ -116,29 +153,103 @@ def read_table(path: str | os.PathLike[str], header: bool | str = "auto") -> Tab
     ...
     FileNotFoundError: there is no file 'missing.csv'
     """
+    with open_table(path, header, encoding) as table:
+        return Table(table.path, table.names, list(table.rows), table.header)
+
+
+@contextmanager
+def open_table(
+    path: str | os.PathLike[str], header: bool | str = "auto", encoding: str = "utf-8"
+) -> Iterator[OpenTable]:
+    """The table in a CSV file, to be read row by row."""
     if header not in (True, False, "auto"):
         raise ValueError(f"`header` must be True, False or 'auto', got {header!r}")
     name = os.fspath(path)
+    with ExitStack() as stack:
+        with _errors(name, encoding):
+            file = _as_text(stack.enter_context(_opened(name)), encoding)
+        records = _guarded(_records(name, file), name, encoding)
+        first_row, first = next(records, (0, []))
+        if not first:
+            raise ValueError(f"{name!r} is empty: a row of numbers was expected")
+        if header == "auto":
+            following = list(islice(records, LOOKED_AT))
+            header, records = _is_header(first, [cells for _, cells in following]), chain(following, records)
+        names = [cell.strip() for cell in first] if header else [f"x{k}" for k in range(len(first))]
+        _check_names(name, first_row, names)
+        rows = records if header else chain([(first_row, first)], records)
+        second = next(rows, None)
+        if second is None:
+            raise ValueError(f"{name!r} has a header and no rows below it")
+        yield OpenTable(name, names, bool(header), chain([second], rows))
+
+
+@contextmanager
+def _errors(name: str, encoding: str) -> Iterator[None]:
+    """Errors in reading a file, in sentences that name it."""
     try:
-        if not stat.S_ISREG(os.stat(name).st_mode):  # a pipe or a device would be read without end
-            raise ValueError(f"{name!r} is not a plain file; give the name of a CSV file")
-        with open(name, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            records = list(_records(name, file))
+        yield
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {name!r}") from None
+    except UnicodeError as error:
+        raise ValueError(f"{name!r} is not a text in {encoding}: {getattr(error, 'reason', error)}") from None
     except OSError as error:
         raise OSError(f"{name!r} cannot be read: {error.strerror}") from None
-    if not records:
-        raise ValueError(f"{name!r} is empty: a row of numbers was expected")
-    first_row, first = records[0]
-    if header == "auto":
-        header = all(as_number(cell) is None for cell in first)
-    names = [cell.strip() for cell in first] if header else [f"x{k}" for k in range(len(first))]
-    _check_names(name, first_row, names)
-    rows = records[1:] if header else records
-    if not rows:
-        raise ValueError(f"{name!r} has a header and no rows below it")
-    return Table(name, names, rows, bool(header))
+
+
+def _guarded(records: Iterator[tuple[int, list[str]]], name: str, encoding: str) -> Iterator[tuple[int, list[str]]]:
+    with _errors(name, encoding):
+        yield from records
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[IO[bytes]]:
+    """The bytes of a file. Those of standard input are kept in a file of our own, to be read from the beginning."""
+    if name == STANDARD_INPUT:
+        with tempfile.SpooledTemporaryFile(MOST_CHARACTERS) as kept:
+            shutil.copyfileobj(sys.stdin.buffer, kept)
+            kept.seek(0)
+            yield kept
+        return
+    if not stat.S_ISREG(os.stat(name).st_mode):  # a pipe or a device would be read without end
+        raise ValueError(f"{name!r} is not a plain file; give the name of a CSV file")
+    with open(name, "rb") as file:
+        yield file
+
+
+def _as_text(file: IO[bytes], encoding: str) -> TextIO:
+    """The text in a file; a spreadsheet's marks at its beginning say what it is."""
+    try:
+        codec = codecs.lookup(encoding).name
+        "".encode(codec)  # some are not for texts
+    except (LookupError, TypeError):
+        raise ValueError(f"`encoding` {quoted(encoding)} is not known: use one such as utf-8 or cp1252") from None
+    if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        codec = "utf-16"
+    file.seek(0)
+    if codec == "utf-8":
+        return TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    return TextIOWrapper(file, encoding=codec, newline="")
+
+
+def _is_header(first: list[str], following: list[list[str]]) -> bool:
+    """Whether the first row names the columns: it has no number, or a text above numbers, or one that is alone.
+
+    >>> _is_header(["0", "1", "kind"], [["2.5", "1", "rose"], ["1.5", "2", "rose"]])
+    True
+    >>> _is_header(["2.5", "1", "rose"], [["1.5", "2", "rose"]])
+    False
+    """
+    if all(as_number(cell) is None for cell in first):
+        return True
+    for place, cell in enumerate(first):
+        below = [cells[place].strip() for cells in following if len(cells) > place and not is_missing(cells[place])]
+        if as_number(cell) is None and not is_missing(cell) and below:
+            if all(as_number(text) is not None for text in below):
+                return True
+            if cell.strip() not in below and 2 * len(set(below)) <= len(below):
+                return True
+    return False
 
 
 def _records(path: str, file: TextIO) -> Iterator[tuple[int, list[str]]]:
@@ -152,7 +263,8 @@ def _records(path: str, file: TextIO) -> Iterator[tuple[int, list[str]]]:
             line, left = line + 1, left - len(text)
             if not text.isascii() and (found := NOT_UTF8.search(text)):
                 byte = f"byte 0x{ord(found[0]) - 0xDC00:02x}, which is not UTF-8"
-                raise ValueError(f"{path!r}, line {line}: found {byte}; save the file as UTF-8")
+                remedy = 'save the file as UTF-8, or name its encoding, such as `encoding="cp1252"`'
+                raise ValueError(f"{path!r}, line {line}: found {byte}; {remedy}")
             if left < 0:
                 problem = f"more than {MOST_CHARACTERS:,} characters; is there a quotation mark that is not closed?"
                 raise ValueError(f"{path!r}, row {row + 1}: it has {problem}")
@@ -192,7 +304,8 @@ def _check_names(path: str, row: int, names: list[str]) -> None:
     places: dict[str, int] = {}
     for place, name in enumerate(names, 1):
         if not name:
-            raise ValueError(f"{path!r}, row {row}: column {place} of the header has no name; give it one")
+            index = " (pandas writes its index there, unless index=False)" if place == 1 else ""
+            raise ValueError(f"{path!r}, row {row}: column {place} of the header has no name; give it one{index}")
         if name in places:
             both = f"columns {places[name]} and {place} are both called {quoted(name)}"
             raise ValueError(f"{path!r}, row {row}: {both}; rename one")

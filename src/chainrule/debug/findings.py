@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
+from chainrule.core.arguments import counted
 from chainrule.core.display import shown
 from chainrule.debug.layers import FAR
 
@@ -120,7 +121,7 @@ class Checkup:
         return len(self.findings)
 
     def __str__(self) -> str:
-        seen = f"in {self.passes} backward passes over up to {self.nodes:,} nodes"
+        seen = f"in {counted(self.passes, 'backward pass')} over up to {counted(self.nodes, 'node')}"
         if self.ok:
             return f"nothing wrong {seen}"
         count = "one finding" if len(self) == 1 else f"{len(self)} findings, causes first,"
@@ -196,7 +197,7 @@ def not_finite(record: Record) -> Iterator[Finding]:
 def unreached(record: Record) -> Iterator[Finding]:
     """Parameters that the loss does not depend on."""
     if record.nodes and (names := record.unreached):
-        share = f"The loss does not depend on {len(names)} of {len(record.parameters)} parameters."
+        share = f"The loss does not depend on {len(names)} of {counted(len(record.parameters), 'parameter')}."
         yield _usual("parameters without gradient", share, _some(names))
 
 
@@ -304,7 +305,7 @@ def summary(curve: Sequence[float]) -> str:
     '4 → 3 → 2 → 1 in 4 steps'
     """
     places = sorted({round(k * (len(curve) - 1) / 4) for k in range(5)})
-    return f"{' → '.join(f'{curve[k]:.4g}' for k in places)} in {len(curve)} steps"
+    return f"{' → '.join(f'{curve[k]:.4g}' for k in places)} in {counted(len(curve), 'step')}"
 
 
 def _usual(name: str, summary: str, *evidence: str) -> Finding:

@@ -59,7 +59,16 @@ class Derivative(NamedTuple):
             return False
         scale = max(abs(slope), abs(self.left), abs(self.right))
         slack = tolerance * scale + min(16.0 * self.error, 0.01 * scale + tolerance) + 64 * EPSILON
-        return min(self.left, self.right) - slack <= slope <= max(self.left, self.right) + slack
+        return self.distance(slope) <= slack
+
+    def distance(self, slope: float) -> float:
+        """How far `slope` is from this derivative; at a corner, from the slopes between left and right.
+
+        >>> derivative(abs, 0.0).distance(0.5), derivative(abs, 0.0).distance(3.0)
+        (0.0, 2.0)
+        """
+        low, high = min(self.left, self.right), max(self.left, self.right)
+        return slope if slope != slope else max(low - slope, slope - high, 0.0)
 
 
 def derivative(f: Callable[[float], float], x: float) -> Derivative:

@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from math import inf, isclose, isfinite, nan
 from typing import Any, NamedTuple
 
+from chainrule.core.arguments import counted
 from chainrule.core.code_lines import definition
 from chainrule.core.display import shown
 from chainrule.core.graph import number_of, operands_of, unchanged
@@ -33,15 +34,14 @@ class Row(NamedTuple):
     value: float
     analytic: float
     numerical: float
-    error: float  # estimated, of `numerical`
+    error: float  # how far the two are apart; at a corner, how far `analytic` is from the slopes of the two sides
     ok: bool
     note: str = ""
 
     @property
     def distance(self) -> float:
-        """How far the two derivatives are apart."""
-        difference = abs(self.analytic - self.numerical)
-        return difference if isfinite(difference) else sys.float_info.max
+        """The error as a number that can be compared, whatever the derivatives are."""
+        return self.error if isfinite(self.error) else sys.float_info.max
 
 
 class Report:
@@ -91,7 +91,8 @@ class Report:
 
     def _sentences(self, rows: Sequence[Row]) -> list[str]:
         """What is said below a table of these rows."""
-        agreeing = f"{sum(row.ok for row in self.rows)} of {len(self)} derivatives agree to {self.tolerance:g}."
+        right, agree = sum(row.ok for row in self.rows), "agrees" if len(self) == 1 else "agree"
+        agreeing = f"{right} of {counted(len(self), 'derivative')} {agree} to {self.tolerance:g}."
         return [agreeing, *(f"{row.name}: {row.note}." for row in rows if row.note), *filter(None, [self.diagnosis])]
 
 
@@ -107,8 +108,8 @@ def gradcheck(f: Callable[..., Any], *inputs: Any, tolerance: float = 1e-7) -> R
 
     >>> print(gradcheck(lambda a, b: a * b + a, 2.0, 3.0))
     input  value  analytic  numerical  error
-    a          2         4          4  1e-14  ok
-    b          3         2          2  1e-14  ok
+    a          2         4          4  0e+00  ok
+    b          3         2          2  0e+00  ok
     2 of 2 derivatives agree to 1e-07.
     """
     if not 0.0 < tolerance < 1.0:
@@ -131,7 +132,7 @@ def _row(experiment: Experiment, index: int, analytic: float, tolerance: float) 
         note = f"not differentiable here? The one-sided derivatives differ: {sides}"
     elif not ok and not numerical.settled:
         note = f"the numerical derivative does not settle (error {numerical.error:.1g}); f may jump or be vertical here"
-    return Row(name, x, analytic, numerical.value, numerical.error, ok, note)
+    return Row(name, x, analytic, numerical.value, numerical.distance(analytic), ok, note)
 
 
 # Whose fault a wrong gradient is.

@@ -13,11 +13,11 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-from chainrule.core.arguments import whole_number
+from chainrule.core.arguments import counted, whole_number
 from chainrule.core.graph import graph_below, unchanged
 from chainrule.core.recording import observed
 from chainrule.core.value import Value
-from chainrule.data import Dataset
+from chainrule.data import Dataset, Examples
 from chainrule.debug import findings
 from chainrule.debug.anomalies import AnomalyError, detect_anomaly, names_of
 from chainrule.debug.findings import Checkup, Finding, ends, summary
@@ -37,7 +37,13 @@ T = TypeVar("T")
 
 
 def diagnose(
-    model: Module, loss: Loss, data: Dataset, optimizer: Optimizer | None = None, *, steps: int = 30, examples: int = 50
+    model: Module,
+    loss: Loss,
+    data: Examples,
+    optimizer: Optimizer | None = None,
+    *,
+    steps: int = 30,
+    examples: int = 50,
 ) -> Checkup:
     """Find out why `model` does not learn `data` by `loss`, or that nothing is wrong; nothing is changed.
 
@@ -51,9 +57,9 @@ def diagnose(
     ['learning rate too high']
     """
     steps = whole_number(steps, "steps", 8)
-    check_problem(model, loss, data, optimizer)
+    given = check_problem(model, loss, data, optimizer)
     optimizer = optimizer or Adam(model.parameters(), lr=0.01)
-    sample = _sample(data, whole_number(examples, "examples"))
+    sample = _sample(given, whole_number(examples, "examples"))
     return _Trial(model, loss, sample, optimizer, steps).checkup()
 
 
@@ -97,7 +103,7 @@ class _Trial:
             evidence = [said.format(name, row.analytic, row.numerical) for name, row in wrong[:3]]
             yield Finding(
                 "_backward overwrites" if "overwrites" in report.diagnosis else "_backward is wrong",
-                f"{len(wrong)} of {len(chosen)} derivatives that were measured are wrong.",
+                f"{len(wrong)} of {counted(len(chosen), 'derivative')} that were measured are wrong.",
                 (report.diagnosis, *evidence),
                 "Write `operand.grad += local derivative * out.grad` in it, for every operand.",
             )
@@ -124,7 +130,8 @@ class _Trial:
             _, record = self.supervised(better)
         elif error:
             steps = sum(map(math.isfinite, curve))
-            seen = f"A number became infinite or NaN {f'after {steps} steps' if steps else 'in the first step'}."
+            when = f"after {counted(steps, 'step')}" if steps else "in the first step"
+            seen = f"A number became infinite or NaN {when}."
             advice = "Fix the op that it began in; everything after that is a consequence."
             checkup.add(Finding("number not finite", seen, (str(error),), advice))
         elif sound:
@@ -207,7 +214,7 @@ class _Trial:
         bold = [LARGE_RATE / rate] if 0.0 < 1e4 * rate < LARGE_RATE else []
         best, lower, optimizer = self.best_of(10.0, 100.0, 1e3, 1e4, *bold)
         if lower < start - max(GAIN * abs(start), 10.0 * (start - end)):
-            seen = f"In {len(curve)} steps the loss fell by {(start - end) / abs(start):.1g} of itself."
+            seen = f"In {counted(len(curve), 'step')} the loss fell by {(start - end) / abs(start):.1g} of itself."
             yield self.compared("learning rate too low", seen, curve, best, optimizer)
 
     def best_of(self, *factors: float) -> tuple[list[float], float, Optimizer]:

@@ -13,13 +13,13 @@ import os
 import re
 import sys
 from functools import cached_property
-from threading import Lock
 from typing import Any
 
-from chainrule.core.arguments import whole_number
+from chainrule.core.arguments import counted, whole_number
 from chainrule.core.atomic import write_whole
 from chainrule.core.graph import is_value
 from chainrule.drawing.dot import check_effort, dot
+from chainrule.drawing.graphviz import render
 from chainrule.drawing.networks import picture_of_network
 from chainrule.drawing.parts import LEVELS, picture_of_parts
 from chainrule.drawing.picture import Format, Number, Picture, TooLargeError, formatter
@@ -28,11 +28,16 @@ from chainrule.nn import Module
 
 __all__ = ["Drawing", "TooLargeError", "draw"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 FORMATS = (".svg", ".png", ".pdf", ".dot", ".gv")
 DOTS_PER_INCH = 192  # of a PNG, or fewer if it would exceed MOST_PIXELS, which take most of a second to write
 MOST_PIXELS = 3_000_000
+CELL = 600  # points: about the width of a notebook's cell in a small window
 SIZE = re.compile(r'(?:width|height)="([\d.]+)pt"')
-_graphviz = Lock()  # Graphviz is not thread-safe
 
 
 def draw(
@@ -192,21 +197,17 @@ class Drawing:
         write_whole(name, content)
 
     def _repr_svg_(self) -> str:
-        return self.svg
+        """For notebooks, where a drawing that is wider than most cells gets the width of its cell.
+
+        They show an SVG as an image of the size that it gives itself, and cut off what does not fit.
+        """
+        width, height = map(float, SIZE.findall(self.svg)[:2])
+        size = f'width="{width:.0f}pt" height="{height:.0f}pt"'
+        return self.svg.replace(size, 'width="100%"', 1) if width > CELL else self.svg
 
     def __repr__(self) -> str:
-        nodes, edges = len(self.picture.nodes), len(self.picture.edges)
-        return f'<Drawing: {nodes} nodes, {edges} edges; see .svg, .png and .dot, or .save("drawing.svg")>'
+        nodes, edges = counted(len(self.picture.nodes), "node"), counted(len(self.picture.edges), "edge")
+        return f'<Drawing: {nodes}, {edges}; see .svg, .png and .dot, or .save("drawing.svg")>'
 
     def _render(self, kind: str, settings: str = "") -> bytes:
-        try:
-            import pygraphviz
-        except ImportError as error:
-            raise ImportError(
-                "Graphviz makes the pictures, through pygraphviz, which is not installed: `pip install pygraphviz` "
-                "brings both. Without it a drawing still has its .dot text, which any Graphviz can render"
-            ) from error
-        graph = pygraphviz.AGraph(self.dot)
-        with _graphviz:
-            content: bytes = graph.draw(format=kind, prog="neato" if self.picture.network else "dot", args=settings)
-        return content
+        return render(self.dot, "neato" if self.picture.network else "dot", kind, settings)

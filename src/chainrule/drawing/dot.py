@@ -67,6 +67,8 @@ def check_effort(picture: Picture) -> None:
 def _lines(picture: Picture) -> Iterator[str]:
     font = {"fontname": FONT, "fontsize": "11"}
     graph = {"rankdir": picture.direction, "bgcolor": "transparent", "pad": "0.1", "nodesep": "0.22", "ranksep": "0.4"}
+    if picture.order:
+        graph["newrank"] = "true"  # else the order holds in frames only
     if picture.network:
         graph |= {"layout": "neato", "splines": "line"}
     elif len(picture.edges) > MANY:
@@ -85,6 +87,8 @@ def _lines(picture: Picture) -> Iterator[str]:
     for edge in picture.edges:
         style = _weight(edge) if picture.network else _edge(edge, len(picture.edges) > MANY)
         yield f"{_quoted(edge.source)} -> {_quoted(edge.target)} {_attributes(style)}"
+    for before, after in picture.order:
+        yield f"{_quoted(before)} -> {_quoted(after)} {_attributes({'style': 'invis', 'weight': '8'})}"
 
 
 def _node(node: Node) -> dict[str, str]:

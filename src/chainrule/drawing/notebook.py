@@ -65,7 +65,7 @@ def _svg(*pictures: Callable[[], Picture]) -> str | None:
         with suppress(TooLargeError, ImportError):
             drawn = picture()
             check_effort(drawn)
-            return Drawing(drawn).svg
+            return Drawing(drawn)._repr_svg_()
     return None
 
 

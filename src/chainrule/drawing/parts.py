@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from chainrule import ops
+from chainrule.core.arguments import counted
 from chainrule.core.graph import number_of
 from chainrule.drawing.networks import gradient_norm, is_under, own_parameters
 from chainrule.drawing.picture import Edge, Node, Number, Picture, TooLargeError, largest, strength
@@ -78,7 +79,7 @@ class _Cards:
         edges = []
         for (source, target), (count, flow) in crossings.items():
             if source in known:
-                hint = f"{count:,} edges, sum of |gradients| {self.number(flow)}"
+                hint = f"{counted(count, 'edge')}, sum of |gradients| {self.number(flow)}"
                 edges.append(Edge(source, target, (), strength(flow, widest), hint=hint))
         return Picture(cards, edges)
 
@@ -119,7 +120,8 @@ class _Cards:
     def module(self, path: str, outputs: list[Any]) -> Node:
         module = self.modules[path]
         parameters = [node for node in self.members[path] if not node._operands]
-        hint = f"{module!r}: {len(parameters):,} parameters, {len(self.members[path]) - len(parameters):,} other nodes"
+        others = counted(len(self.members[path]) - len(parameters), "other node")
+        hint = f"{module!r}: {counted(len(parameters), 'parameter')}, {others}"
         rows = [*self.numbers(outputs), ("‖grad‖", self.number(gradient_norm(parameters)))]
         return Node(path or "(model)", "module", as_code(path) or type(module).__name__, rows=rows, hint=hint)
 

@@ -47,8 +47,9 @@ class Group(NamedTuple):
 class Picture(NamedTuple):
     """The whole. Operands come before their results, except in loops.
 
-    It grows in one `direction`: left to right or top to bottom. In a `network`, nodes have places, and edges are
-    straight and coloured by their signs.
+    It grows in one `direction`: left to right or top to bottom. Nodes of which one stands before the other, though no
+    edge says so, are pairs in `order`. In a `network`, nodes have places, and edges are straight and coloured by their
+    signs.
     """
 
     nodes: Sequence[Node]
@@ -56,6 +57,7 @@ class Picture(NamedTuple):
     groups: Sequence[Group] = ()
     direction: str = "LR"
     network: bool = False
+    order: Sequence[tuple[str, str]] = ()
 
 
 class TooLargeError(ValueError):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import NamedTuple
+from itertools import groupby, pairwise
+from typing import Any, NamedTuple
 
 from chainrule.compiler import CompiledFunction, Program
 from chainrule.compiler.passes.naming import names_of_parameters
@@ -14,8 +14,11 @@ from chainrule.nn import Module
 
 LEAVES = {"parameter": "parameter", "input": "leaf", "captured": "leaf", "constant": "constant"}
 
+MOST_BESIDE = 60  # characters of cards beside each other
+BADGE = 6  # characters that a card is wider than its text
 
-def found_by(program: Program | CompiledFunction, model: Module | None) -> ArrayProgram | None:
+
+def found_by(program: Program | CompiledFunction[..., Any], model: Module | None) -> ArrayProgram | None:
     """The array program that the compiler found, with the model's names for its parameters; None if it found none."""
     if isinstance(program, Program):
         found, leaves = program.code.whole, program.leaves
@@ -50,21 +53,38 @@ class _Artist:
                 self.nodes[write.key] = self.card(statement, write.key)
 
     def picture(self) -> Picture:
-        groups: list[Group] = []
-        backward: list[str] = []
-        keys = iter(list(self.nodes))
-        for k, step in enumerate(self.steps):
-            own = list(islice(keys, len(_body(step))))
-            for key, statement in zip(own, _body(step), strict=True):
+        """Runs of statements one below the other, so that the drawing gets long rather than wide."""
+        groups, levels = list[Group](), list[list[str]]()
+        cards = iter(list(self.nodes))
+        for (title, _), run in groupby(enumerate(self.steps), lambda step: _run(*step)):
+            own = [(k, statement, next(cards)) for k, step in run for statement in _body(step)]
+            for k, statement, key in own:
                 self.connect(key, statement, k)
-            if isinstance(step, Repeat):
-                groups.append(Group(f"{step.count:,} times, r = {step.times[0]}, {step.times[1]}, …", own))
-            elif _is_backward(step):
-                backward += own
-        if backward:
-            groups.append(Group("backward", backward))
+            keys = [key for _, _, key in own]
+            if title:
+                groups.append(Group(title, keys))
+            levels += self.levels(keys)
         leaves_first = sorted(self.nodes.values(), key=lambda node: node.kind == "computed")
-        return Picture(leaves_first, list(self.edges.values()), groups, direction="TB")
+        return Picture(leaves_first, list(self.edges.values()), groups, direction="TB", order=_held(levels))
+
+    def levels(self, keys: list[str]) -> list[list[str]]:
+        """The cards from top to bottom, each below what it reads, and beside each other no more than fit."""
+        levels: list[list[str]] = []
+        level_of: dict[str, int] = {}
+        for key in keys:
+            level = 1 + max((level_of[source] for source in level_of if (source, key) in self.edges), default=-1)
+            while level < len(levels) and self.width([key, *levels[level]]) > MOST_BESIDE:
+                level += 1
+            if level == len(levels):
+                levels.append([])
+            levels[level].append(key)
+            level_of[key] = level
+        return levels
+
+    def width(self, keys: list[str]) -> int:
+        """How many characters wide these cards are, beside each other."""
+        cards = [self.nodes[key] for key in keys]
+        return sum(BADGE + max(len(text) for text in [card.title, *(text for _, text in card.rows)]) for card in cards)
 
     def card(self, statement: Statement, key: str) -> Node:
         shape, array = " × ".join(f"{extent:,}" for extent in statement.loops), statement.target.array
@@ -113,6 +133,21 @@ def _reach(access: Access, loops: Shape, step: Statement | Repeat) -> tuple[int,
     moves = [*zip(access.strides, loops, strict=True), (access.repeat, step.count if isinstance(step, Repeat) else 1)]
     ends = [stride * (extent - 1) for stride, extent in moves]
     return access.base + sum(min(0, end) for end in ends), access.base + sum(max(0, end) for end in ends)
+
+
+def _held(levels: list[list[str]]) -> list[tuple[str, str]]:
+    """Pairs that hold cards on their levels: below the first card of the level above, and above that of the next."""
+    pairs = []
+    for upper, lower in pairwise(levels):
+        pairs += [(upper[0], key) for key in lower] + [(key, lower[0]) for key in upper[1:]]
+    return pairs
+
+
+def _run(k: int, step: Statement | Repeat) -> tuple[str, int]:
+    """What consecutive steps have in common that are framed together: a title, and the number of a Repeat."""
+    if isinstance(step, Repeat):
+        return f"{step.count:,} times, r = {step.times[0]}, {step.times[1]}, …", k
+    return ("backward" if _is_backward(step) else ""), -1
 
 
 def _body(step: Statement | Repeat) -> tuple[Statement, ...]:

@@ -14,5 +14,10 @@ from chainrule.training.loop import fit
 
 __all__ = ["EarlyStopping", "History", "Training", "fit"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 for _public in (EarlyStopping, History, Training, fit):
     _public.__module__ = __name__  # where users know them: in tracebacks, pickles and the reference

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from chainrule.core import display
-from chainrule.core.arguments import MOST_OF_A_MESSAGE, shown, whole_number
+from chainrule.core.arguments import MOST_OF_A_MESSAGE, counted, shown, whole_number
 from chainrule.nn import Module
 from chainrule.ops import as_float
 from chainrule.optim import Optimizer
@@ -61,7 +61,7 @@ class History:
     def __repr__(self) -> str:
         ends = [f"{name} {column[0]:.4g} → {column[-1]:.4g}" for name, column in self.columns.items()]
         stopped = [f"stopped: {shown(self.stopped, MOST_OF_A_MESSAGE)}"] if self.stopped else []
-        return f"History({', '.join([f'{len(self)} epochs', *ends, *stopped])})"
+        return f"History({', '.join([counted(len(self), 'epoch'), *ends, *stopped])})"
 
     _repr_html_ = display.shown("html_of_history")
 

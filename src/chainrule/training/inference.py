@@ -11,25 +11,44 @@ from chainrule.core.graph import number_of
 from chainrule.core.value import Value
 
 
+class Answers:
+    """A function of a row, for many rows at a time: compiled when it is first called, if it can be."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+        self._traces: Any = None
+
+    def __call__(self, inputs: Any) -> np.ndarray:
+        """An array of numbers, or with one row for each list that the function returns."""
+        compiled = self.compiled(inputs)
+        if compiled is not None:
+            return compiled
+        return np.array([_numbers(self.function([float(n) for n in x])) for x in inputs], dtype=np.float64)
+
+    def compiled(self, inputs: Any) -> np.ndarray | None:
+        """The same from native code; None if the function cannot be compiled to one program."""
+        try:
+            from chainrule.compiler.run.arguments import Traces
+            from chainrule.compiler.run.calls import results_of_each
+            from chainrule.compiler.run.traced import Source
+
+            self._traces = self._traces or Traces(Source(lambda x: self.function(list(x))))
+            paths, examples = self._traces.on_examples([np.asarray(inputs, dtype=np.float64)])
+            if paths.only is None:  # to compile each path would take longer
+                return None
+            results = results_of_each(paths, examples, None)
+        except Exception:  # tracing may fail in many ways; a mistake in the function shows when it is called
+            return None
+        return np.stack(results, axis=1) if isinstance(results, (list, tuple)) else np.asarray(results)
+
+
 def compiled_answers(function: Callable[[Any], Any], inputs: Any) -> np.ndarray | None:
     """`function(x)` for each row x of `inputs`, from native code; None if it cannot be compiled to one program.
 
     >>> compiled_answers(lambda x: x[0] * x[1], [[1.0, 2.0], [3.0, 4.0]])
     array([ 2., 12.])
     """
-    try:
-        from chainrule.compiler.run.arguments import Traces
-        from chainrule.compiler.run.calls import results_of_each
-        from chainrule.compiler.run.traced import Source
-
-        traces = Traces(Source(lambda x: function(list(x))))
-        paths, examples = traces.on_examples([np.asarray(inputs, dtype=np.float64)])
-        if paths.only is None:  # to compile each path would take longer
-            return None
-        results = results_of_each(paths, examples, None)
-    except Exception:  # tracing may fail in many ways; a mistake in the function shows when it is called
-        return None
-    return np.stack(results, axis=1) if isinstance(results, (list, tuple)) else np.asarray(results)
+    return Answers(function).compiled(inputs)
 
 
 def answers(function: Callable[[Any], Any], inputs: Any) -> np.ndarray:
@@ -39,10 +58,7 @@ def answers(function: Callable[[Any], Any], inputs: Any) -> np.ndarray:
     array([[-1.,  0.],
            [ 3.,  3.]])
     """
-    compiled = compiled_answers(function, inputs)
-    if compiled is not None:
-        return compiled
-    return np.array([_numbers(function([float(n) for n in x])) for x in inputs], dtype=np.float64)
+    return Answers(function)(inputs)
 
 
 def _numbers(result: Any) -> Any:

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
-from importlib.util import find_spec
 from random import Random
 from typing import Any
 
@@ -17,7 +16,7 @@ from chainrule.core.arguments import generator
 from chainrule.core.recording import nodes_are_observed
 from chainrule.core.structure import flatten
 from chainrule.core.value import Value
-from chainrule.data import Dataset
+from chainrule.data import Dataset, Examples
 from chainrule.nn import Module
 from chainrule.optim import Adam, Optimizer
 from chainrule.training import task as given
@@ -25,20 +24,21 @@ from chainrule.training.checkpoints import Saver
 from chainrule.training.history import Callback, History, Training
 from chainrule.training.plan import Epochs
 from chainrule.training.processes import claimed, witnessed
+from chainrule.training.progress import progress_bar
 from chainrule.training.task import Columns, Loss, Metric, Position, Task
 
 
 def fit(
     model: Module,
     loss: Loss,
-    data: Dataset,
+    data: Examples,
     *,
     optimizer: Optimizer | None = None,
     epochs: int = 100,
     batch_size: int | None = None,
     penalty: Callable[[list[Value]], Value] | None = None,
-    metrics: Mapping[str, Metric] | Iterable[Metric] = (),
-    validation: Dataset | None = None,
+    metrics: Mapping[str, Metric] | Iterable[Metric | str] = (),
+    validation: Examples | None = None,
     callbacks: Iterable[Callback] = (),
     progress: bool = True,
     rng: Random | int | None = None,
@@ -51,11 +51,14 @@ def fit(
 ) -> History:
     """Train `model` to make `loss(predictions, targets)` small over `data`; returns the history of the run.
 
+    The data, and those for `validation`, are a Dataset or a pair `(X, y)` of arrays, lists or frames, which
+    `Dataset.from_arrays` reads: targets that are texts, bools or categories become class indices.
+
     One epoch goes once over the data, in batches of `batch_size` (default: all at once), shuffled if `rng` is
     given. `penalty` is added to the loss of every step, as in `penalty=losses.l2(1e-4)`. Metrics are functions
-    of predictions and targets, in a list or by name; with `validation` data, its loss and metrics are recorded
-    too. Callbacks are called with a `Training` after each epoch; their `start` and `finish`, if they have them, are
-    called before the first and after the last.
+    of predictions and targets, or their names in `chainrule.losses`, as in `metrics=["accuracy"]`; a dict gives them
+    other names. With `validation` data, its loss and metrics are recorded too. Callbacks are called with a `Training`
+    after each epoch; their `start` and `finish`, if they have them, are called before the first and after the last.
 
     `compiled=True` runs the steps as one native program: what the model and the loss do must not depend on chance or
     on the numbers, and if there are several batches, the loss must be the mean or the sum of the losses of single
@@ -80,26 +83,27 @@ def fit(
     >>> history.loss[-1] < history.loss[0]
     True
     """
-    given.check_problem(model, loss, data, optimizer)
-    given.check_options(validation, epochs, batch_size, penalty, compiled, dtype, mesh)
+    examples = given.check_problem(model, loss, data, optimizer)
+    held_out = given.checked_validation(validation, examples)
+    given.check_options(epochs, batch_size, penalty, compiled, dtype, mesh)
     interval = given.checked_interval(checkpoint, every, resume)
     calls, measures = given.list_of_functions(callbacks, "callbacks"), given.metrics_by_name(metrics)
     optimizer = optimizer or Adam(model.parameters(), lr=0.01)
-    position, size = Position(generator(rng)), min(batch_size or len(data), len(data))
+    position, size = Position(generator(rng)), min(batch_size or len(examples), len(examples))
     run, path = Training(model, optimizer, History()), None if checkpoint is None else os.fspath(checkpoint)
     with (
         _devices(mesh, compiled, path or "") as devices,
         nullcontext() if path is None or (devices and not devices.leads) else claimed(path),
     ):
-        watched = bool(calls or measures or validation)
-        task = Task(model, loss, penalty, optimizer, data, size, measures, validation, dtype, devices, watched)
+        watched = bool(calls or measures or held_out)
+        task = Task(model, loss, penalty, optimizer, examples, size, measures, held_out, dtype, devices, watched)
         _tell(calls, "start", run)
         saver = None if path is None else Saver(path, interval, task, position, run, calls)
         if saver:
             saver.go_on(resume)
         columns = Epochs(task, position, saver, run.history).run(epochs - len(run.history), compiled)
-        with _progress_bar(epochs, progress and task.leads) as show:
-            _follow(columns, data, run, calls, saver, show)
+        with progress_bar(epochs, progress and task.leads) as show:
+            _follow(columns, examples, run, calls, saver, show)
         if saver:
             saver.save()
         _tell(calls, "finish", run)
@@ -175,21 +179,3 @@ def _devices(mesh: Any, compiled: Any, checkpoint: str) -> Iterator[Any]:
         return
     with witnessed(devices.process, devices.processes, checkpoint):
         yield devices
-
-
-@contextmanager
-def _progress_bar(epochs: int, wanted: bool) -> Iterator[Callable[[Columns], None]]:
-    if not wanted or not find_spec("rich"):  # in a browser there is none
-        yield lambda columns: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = BarColumn(bar_width=12), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
-    with Progress(*columns) as bar:
-        task = bar.add_task("", total=epochs)
-
-        def show(columns: Columns) -> None:
-            text = "  ".join(f"{name} {numbers[-1]:.4g}" for name, numbers in columns.items())
-            bar.update(task, advance=len(columns["loss"]), description=text)
-
-        yield show

@@ -11,18 +11,25 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from chainrule.core.arguments import whole_number
+from chainrule import losses
+from chainrule.core.arguments import listed, quoted, whole_number
 from chainrule.core.value import Value
-from chainrule.data import Dataset, batches
+from chainrule.data import Dataset, batches, dataset
 from chainrule.nn import Module
 from chainrule.optim import Optimizer
 
 Loss = Callable[[list[Any], list[Any]], Value]
-Metric = Callable[[list[Any], list[Any]], float]
+Metric = Callable[[list[Any], list[Any]], float | Value]
 Columns = Mapping[str, Sequence[float]]
 Row = dict[str, float]  # of one batch or epoch: the loss and the metrics
 
 HALF_A_MINUTE = timedelta(seconds=30)
+METRICS: dict[str, Metric] = {  # by the names that `fit` knows
+    name: getattr(losses, name)
+    for name in (
+        "accuracy", "binary_cross_entropy", "cross_entropy", "hinge", "huber", "mean_square", "sum_of_squares",
+    )
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,8 @@ class Task:
         return total + added
 
     def measured(self, predictions: list[Any], targets: list[Any]) -> Row:
-        return {name: float(metric(predictions, targets)) for name, metric in self.metrics.items()}
+        found = {name: metric(predictions, targets) for name, metric in self.metrics.items()}
+        return {name: number._data if isinstance(number, Value) else float(number) for name, number in found.items()}
 
     def columns(self, row: Row, predict: Callable[[list[Any]], list[Any]]) -> Columns:
         """An epoch's row, and that of the validation data, as columns."""
@@ -111,36 +119,36 @@ class Position:
             self.rng.setstate(self.random_at_start)
 
 
-def check_problem(model: Any, loss: Any, data: Any, optimizer: Any) -> None:
-    """Refuse a model, loss, data set or optimizer that cannot be trained."""
+def check_problem(model: Any, loss: Any, data: Any, optimizer: Any) -> Dataset:
+    """Refuse a model, loss, data set or optimizer that cannot be trained; returns the data set."""
     if not isinstance(model, Module) or not callable(model):
         raise TypeError(f"`model` must be an nn.Module that can be called, got {type(model).__name__}")
     if not callable(loss):
         raise TypeError(f"`loss` must be a function of predictions and targets, as losses.hinge is; got {loss!r}")
-    _check_dataset(data, "data", "there is nothing to learn from")
+    examples = dataset(data)
+    if not len(examples):
+        raise ValueError("`data` is empty; there is nothing to learn from")
     if optimizer is None:
-        return
+        return examples
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"`optimizer` must be an optimizer, as optim.Adam(model.parameters()) is; got {optimizer!r}")
     if not set(optimizer.parameters) & set(model.parameters()):
         raise ValueError("`optimizer` holds no parameter of this model: make it with model.parameters()")
+    return examples
 
 
-def _check_dataset(data: Any, argument: str, empty: str) -> None:
-    if not isinstance(data, Dataset):
-        raise TypeError(
-            f"`{argument}` must be a Dataset, got {type(data).__name__}: make one with Dataset(inputs, targets)"
-        )
-    if not len(data):
-        raise ValueError(f"`{argument}` is empty; {empty}")
+def checked_validation(validation: Any, data: Dataset) -> Dataset | None:
+    """The examples to validate on, which must have the columns and classes of `data`."""
+    if validation is None:
+        return None
+    examples = dataset(validation, "validation", data)
+    if not len(examples):
+        raise ValueError("`validation` is empty; leave it out if there is nothing to validate on")
+    return examples
 
 
-def check_options(
-    validation: Any, epochs: Any, batch_size: Any, penalty: Any, compiled: Any, dtype: Any, mesh: Any
-) -> None:
+def check_options(epochs: Any, batch_size: Any, penalty: Any, compiled: Any, dtype: Any, mesh: Any) -> None:
     """Refuse options of `fit` that make no sense by themselves, and float32 for eager steps."""
-    if validation is not None:
-        _check_dataset(validation, "validation", "leave it out if there is nothing to validate on")
     whole_number(epochs, "epochs")
     if batch_size is not None:
         whole_number(batch_size, "batch_size")
@@ -169,21 +177,31 @@ def checked_interval(checkpoint: Any, every: Any, resume: Any) -> int | timedelt
     return every
 
 
-def metrics_by_name(metrics: Mapping[str, Metric] | Iterable[Metric]) -> dict[str, Metric]:
-    """The metrics, each by a name of its own."""
+def metrics_by_name(metrics: Mapping[str, Metric] | Iterable[Metric | str]) -> dict[str, Metric]:
+    """The metrics, each by a name of its own; a text is the name of one in `METRICS`."""
     if isinstance(metrics, Mapping):
-        named = list(metrics.items())
+        named = [(name, _metric(metric)) for name, metric in metrics.items()]
     else:
-        functions = list_of_functions(metrics, "metrics")
-        named = [(getattr(metric, "__name__", type(metric).__name__), metric) for metric in functions]
+        found = [_metric(metric) for metric in list_of_functions(metrics, "metrics")]
+        named = [(getattr(metric, "__name__", type(metric).__name__), metric) for metric in found]
     names = [name for name, _ in named]
     if len(set(names)) < len(names) or "loss" in names:
         raise ValueError(f"`metrics` need names of their own, got {names}: give a dict, as in {{'name': function}}")
     return dict(named)
 
 
+def _metric(metric: Any) -> Metric:
+    if isinstance(metric, str) and metric in METRICS:
+        return METRICS[metric]
+    if not callable(metric):
+        known = f"or the name of one: {listed(list(METRICS))}"
+        raise ValueError(f"`metrics` must be functions of predictions and targets, {known}; got {quoted(metric)}")
+    return metric  # type: ignore[no-any-return]
+
+
 def list_of_functions(things: Any, argument: str) -> list[Any]:
-    """The functions in `things`; a single function is refused."""
-    if callable(things) or not hasattr(things, "__iter__"):
-        raise TypeError(f"`{argument}` must be a list of functions, got {things!r}: write [function] for one")
+    """The functions in `things`; a single function is refused, and so is a text."""
+    if callable(things) or isinstance(things, str) or not hasattr(things, "__iter__"):
+        one = repr(things) if isinstance(things, str) else "function"
+        raise TypeError(f"`{argument}` must be a list of functions, got {things!r}: write [{one}] for one")
     return list(things)

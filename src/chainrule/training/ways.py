@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
+from chainrule.core.arguments import counted
 from chainrule.core.recording import no_grad
 from chainrule.core.structure import ARRAY, build, flatten, made
 from chainrule.core.value import Value
@@ -104,7 +105,7 @@ class Whole(Way):
 
         self.steps = CompiledSteps(loss_of, task.data.inputs, task.optimizer, dtype=task.dtype)
         nodes, statements = self.steps.stats["scalar nodes"], self.steps.stats["array statements"]
-        self.found = f"{nodes:,} scalar nodes in {statements} array statements"
+        self.found = f"{counted(nodes, 'scalar node')} in {counted(statements, 'array statement')}"
 
     def epochs(self, count: int) -> Iterator[Columns]:
         return _epochs_of_one_step(self, self.steps.run, count)
@@ -121,7 +122,7 @@ class ByNumber(Way):
         self.summands = Value(1.0)  # how many examples the batch has
         self.at_once = 1  # steps before returning to Python
         self.steps, self.program = self.made(loss_of_one(self.task, self.summands))
-        self.found = f"{self.steps.traced.scalar_nodes:,} scalar nodes per example"
+        self.found = f"{counted(self.steps.traced.scalar_nodes, 'scalar node')} per example"
 
     def made(self, loss: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
         """The compiled steps, and a program of the model for its predictions."""

@@ -20,6 +20,10 @@ from chainrule.wasm.replay import Graph
 __all__ = ["WasmProgram", "to_wasm"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def to_wasm(
     *results: Value,
     inputs: Sequence[Value] = (),

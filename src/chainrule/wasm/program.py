@@ -19,6 +19,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+from chainrule.core.arguments import counted
 from chainrule.core.atomic import write_whole
 from chainrule.optim import Optimizer
 from chainrule.wasm import encoding as e
@@ -82,7 +83,7 @@ class WasmProgram:
 
     def __repr__(self) -> str:
         exports = ", ".join(function.export for function in self._module.functions if function.export)
-        return f"<WasmProgram: {len(self.graph.rules):,} nodes in {len(self.binary):,} bytes; {exports}>"
+        return f"<WasmProgram: {counted(len(self.graph.rules), 'node')} in {len(self.binary):,} bytes; {exports}>"
 
     # Parts of the module.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -146,6 +147,8 @@ def _rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
         return NUMBER if array.ndim == 1 else (ARRAY, array.shape[1:]), matrix.astype(np.float64, copy=False)
     if not isinstance(array, (list, tuple)):
         raise TypeError(f"{name} of a batch must be a list or an array with an example in each entry")
+    if (quick := _rows_of_floats(array)) is not None:
+        return quick
     rows: list[list[float]] = [[] for _ in array]
     structures = {flatten(x, row, lambda n: as_float(n, name), True) for x, row in zip(array, rows, strict=True)}
     if len(structures) > 1:
@@ -154,6 +157,16 @@ def _rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
     if not rows:
         return NUMBER, np.zeros((0, 1))
     return structures.pop(), np.array(rows, dtype=np.float64)
+
+
+def _rows_of_floats(array: Sequence[Any]) -> tuple[Structure, np.ndarray] | None:
+    """As `_rows_of`, for floats or lists of as many floats each, as large data sets are; None for anything else."""
+    kinds = set(map(type, array))
+    if kinds == {float}:
+        return NUMBER, np.array(array).reshape(-1, 1)
+    if kinds != {list} or len(set(map(len, array))) > 1 or set(map(type, chain.from_iterable(array))) != {float}:
+        return None
+    return (list, (NUMBER,) * len(array[0])), np.array(array)
 
 
 class Examples:

@@ -40,6 +40,7 @@ from chainrule.compiler.trace.symbols import (
     next_serial,
     tracing,
 )
+from chainrule.core.arguments import counted
 from chainrule.core.bulk import read_data, replaced, takes_gradient
 from chainrule.core.code_lines import is_ours
 from chainrule.core.structure import Named, Structure, build, difference, flatten, is_one_number, places
@@ -220,8 +221,8 @@ class Traced:
         """Refuse a gradient of several results."""
         if not is_one_number(self.result):
             raise TypeError(
-                f"`{self.source.name}` returns {self.outputs} numbers in a structure, and a gradient is that of one "
-                "number: return one, or call the program for the results alone (a batch with `reduce=None`)"
+                f"`{self.source.name}` returns {counted(self.outputs, 'number')} in a structure, and a gradient is "
+                "that of one number: return one, or call the program for the results alone (a batch with `reduce=None`)"
             )
 
     # Programs.

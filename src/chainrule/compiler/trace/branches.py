@@ -11,6 +11,7 @@ import linecache
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from chainrule.core.code_lines import full_place
 from chainrule.core.deferred import Part
 from chainrule.core.graph import number_of
 from chainrule.ops import as_float
@@ -95,4 +96,4 @@ def line_at(place: Place | None) -> str:
     if place is None:
         return "the traced function"
     code = linecache.getline(*place).strip()
-    return f"{place[0]}:{place[1]}: `{code}`" if code else f"{place[0]}:{place[1]}:"
+    return f"{full_place(*place)}: `{code}`" if code else f"{full_place(*place)}:"
