@@ -254,8 +254,8 @@ class TestThreads:
 
     def test_code_is_compiled_once(self, monkeypatch):
         compiled = []
-        compile_text = native._compile
-        monkeypatch.setattr(native, "_compile", lambda *given: compiled.append(given) or compile_text(*given))
+        compile_text = native.compiled
+        monkeypatch.setattr(native, "compiled", lambda *given: compiled.append(given) or compile_text(*given))
         program = self.program()
         for threads in (1, 4, 2):
             program.batch(*self.examples(64 * 40), threads=threads)

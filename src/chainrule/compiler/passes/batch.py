@@ -16,37 +16,45 @@ from chainrule.compiler.passes.layout import padded
 from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Number, Statement, Term, dependents
 
 
-def batched(program: ArrayProgram, examples: int, total: bool, masked: bool = False) -> ArrayProgram:
+def batched(
+    program: ArrayProgram, examples: int, total: bool, masked: bool = False, side_by_side: bool = False
+) -> ArrayProgram:
     """`program` for `examples` examples. Its output is the sum of their results if `total`, else one row per example.
 
     If `masked`, there is a leaf "mask" with one number per example, and the sum leaves out the examples where it is 0.
+    If they are `side_by_side`, an array has all examples of its first number, then all of its second, and so on.
     """
-    width = padded(examples)
+    width = examples if side_by_side else padded(examples)
     counts = {array: width if array.kind == "input" else examples for array in _that_vary(program)}
-    rows = {array: Array(array.name, array.size * count, array.kind) for array, count in counts.items()}
+    rows = {
+        array: Array(array.name, array.size * count, array.kind, examples=examples) for array, count in counts.items()
+    }
 
-    result = program.rewritten(lambda statement: for_all(statement, rows, examples), rows)
+    result = program.rewritten(lambda statement: for_all(statement, rows, examples, width, side_by_side), rows)
     if total:
         result.output = Array("total", 1, "value")
         if masked:
-            result.leaves["mask"] = Array("mask", examples, "captured")
-        term = _sum(program.output, rows, examples, result.leaves.get("mask"))
+            result.leaves["mask"] = Array("mask", examples, "captured", examples=examples)
+        step = 1 if side_by_side else program.output.size
+        term = _sum(program.output, rows, examples, result.leaves.get("mask"), step)
         result.steps.append(Statement(Access(result.output, 0, ()), (), [term]))
     return result
 
 
-def for_all(statement: Statement, rows: Mapping[Array, Array], examples: int) -> Statement:
+def for_all(
+    statement: Statement, rows: Mapping[Array, Array], examples: int, width: int = 0, side_by_side: bool = False
+) -> Statement:
     """The statement in one more loop, over examples, if its target is among the arrays that have a row for each.
 
-    In inputs, the examples lie side by side, padded.
+    In inputs, the examples lie side by side, padded to `width`; if it is so, in all arrays.
     """
 
     def change(access: Access) -> Access:
         row = rows.get(access.array)
         if row is None:
             return access.with_strides((0, *access.strides))
-        side_by_side = row.kind == "input"
-        step, scale = (1, padded(examples)) if side_by_side else (access.array.size, 1)  # to the next; inside one
+        inner = side_by_side or row.kind == "input"
+        step, scale = (1, width) if inner else (access.array.size, 1)  # to the next; inside one
         if access.table is None:
             strides = (step, *(scale * stride for stride in access.strides))
             return Access(row, scale * access.base, strides, None, scale * access.repeat)
@@ -60,9 +68,10 @@ def for_all(statement: Statement, rows: Mapping[Array, Array], examples: int) ->
     return result
 
 
-def _sum(output: Array, rows: dict[Array, Array], examples: int, mask: Array | None) -> Term:
+def _sum(output: Array, rows: dict[Array, Array], examples: int, mask: Array | None, step: int) -> Term:
+    """The sum of the results, which are `step` elements apart."""
     varies = output in rows  # otherwise every example has the same result
-    each = Access(rows.get(output, output), 0, (output.size if varies else 0,))  # never an input: results are values
+    each = Access(rows.get(output, output), 0, (step if varies else 0,))  # never an input: results are values
     if mask:
         return Term(Apply(ops.where, (Access(mask, 0, (1,)), each, Number(0.0))), (examples,))
     if varies:

@@ -151,7 +151,7 @@ class _Layout:
 
     def moved(self, array: Array) -> Array:
         """The array in this layout, with its numbers if it is a constant."""
-        result = Array(array.name, self.size, array.kind)
+        result = Array(array.name, self.size, array.kind, examples=array.examples)
         if array.numbers is not None:
             result.numbers = np.zeros(self.size)
             result.numbers[self.places()] = array.numbers

@@ -25,18 +25,22 @@ NOTHING = -0.0  # what a sum starts with: unlike 0.0 it leaves every number unch
 
 
 class Array:
-    """A run of numbers. `kind` is a kind of leaf, "value", "adjoint" or "mask"; constants and masks have `numbers`."""
+    """A run of numbers. `kind` is a kind of leaf, "value", "adjoint" or "mask"; constants and masks have `numbers`.
 
-    def __init__(self, name: str, size: int, kind: str, numbers: Any = None) -> None:
+    In a program for many `examples`, an array has numbers for each of them; if there are none, the same for all.
+    """
+
+    def __init__(self, name: str, size: int, kind: str, numbers: Any = None, examples: int = 0) -> None:
         self.name = name
         self.size = size
         self.kind = kind
         self.numbers = numbers
+        self.examples = examples
         self.names: Sequence[str] = ()  # of its elements, if they have names
 
     def named(self, names: Sequence[str]) -> Array:
         """A copy of this array with names for its elements."""
-        array = Array(self.name, self.size, self.kind, self.numbers)
+        array = Array(self.name, self.size, self.kind, self.numbers, self.examples)
         array.names = names
         return array
 
@@ -389,7 +393,10 @@ def counterparts(
 ) -> dict[Array, Array]:
     """For each array one of its size, named after it with a `letter` in front; no statement writes one of that name."""
     taken = {statement.target.array.name for statement in statements}
-    return {array: Array(unused_name(letter + array.name, taken), array.size, kind) for array in arrays}
+    return {
+        array: Array(unused_name(letter + array.name, taken), array.size, kind, examples=array.examples)
+        for array in arrays
+    }
 
 
 def unused_name(name: str, taken: set[str]) -> str:

@@ -26,7 +26,7 @@ class Native:
         target = target or host()
         module = Module(program, self.element, target)
         self.offsets, self.size, self.tables = module.offsets, module.size, module.tables
-        self.engine = _compile(str(module), target)
+        self.engine = compiled(str(module), target)
         self.entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.engine.get_function_address("run"))
         address, number = ctypes.c_void_p, ctypes.c_int64
         drive = ctypes.CFUNCTYPE(None, address, number, *(address, number, number) * len(MATRICES), number)
@@ -75,18 +75,18 @@ def host() -> Target:
 
 def assembly(program: ArrayProgram, dtype: str, target: Target) -> str:
     """The machine code of a program for any processor, as text."""
-    module, machine = _optimized(str(Module(program, ELEMENTS[dtype], target)), target)
+    module, machine = optimized(str(Module(program, ELEMENTS[dtype], target)), target)
     return str(machine.emit_assembly(module))
 
 
-def _compile(text: str, target: Target) -> Any:
+def compiled(text: str, target: Target) -> Any:
     """Machine code for this processor."""
-    engine = llvm.create_mcjit_compiler(*_optimized(text, target))
+    engine = llvm.create_mcjit_compiler(*optimized(text, target))
     engine.finalize_object()
     return engine
 
 
-def _optimized(text: str, target: Target) -> tuple[Any, Any]:
+def optimized(text: str, target: Target) -> tuple[Any, Any]:
     """The module, and the machine that writes its code."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()

@@ -68,9 +68,13 @@ class Registers:
         registers = [self.register(operand, lanes) for operand in operands]
         if name := self._primitive(op.name, [register.name for register in registers], lanes):
             return Register(self, name, lanes)
-        if kernels.pays(op.name, lanes):
+        if self.has_kernel(op.name, lanes):
             return self._kernel(op.name, registers[0])
         return Register(self, self.text.library(op.name, [register.name for register in registers], lanes), lanes)
+
+    def has_kernel(self, name: str, lanes: int) -> bool:
+        """Whether a function is computed by arithmetic, and not by the mathematical library."""
+        return kernels.pays(name, lanes)
 
     def _primitive(self, name: str, operands: list[str], lanes: int) -> str | None:
         """The result of an instruction of LLVM's own, if it has one."""
@@ -180,16 +184,23 @@ class Registers:
                 step = name if stride == 1 else emit(f"mul nsw i64 {name}, {stride}")
                 index = emit(f"add nsw i64 {step}, {index}")
         if table:
-            self.tables.append(np.ascontiguousarray(access.table, dtype=np.int64))
-            pointer = f"inttoptr (i64 {self.tables[-1].ctypes.data} to ptr)"
-            entry = emit(f"getelementptr inbounds i64, ptr {pointer}, i64 {index}")
+            entry = emit(f"getelementptr inbounds i64, ptr {self.table(access)}, i64 {index}")
             index = emit(f"load i64, ptr {entry}, !invariant.load !0")
             self.text.declarations.add("!0 = !{}")
         if access.repeat:
             index = emit(f"add nsw i64 {index}, {emit(f'mul nsw i64 %time, {access.repeat}')}")
         if table:
             index = emit(f"add nsw i64 {index}, {offset}")
-        return emit(f"getelementptr inbounds {self.element.name}, ptr %memory, i64 {index}")
+        return emit(f"getelementptr inbounds {self.element.name}, ptr {self.memory(access.array)}, i64 {index}")
+
+    def memory(self, array: Array) -> str:
+        """The pointer that the offset of an array is from."""
+        return "%memory"
+
+    def table(self, access: Access) -> str:
+        """A pointer to the positions in a table."""
+        self.tables.append(np.ascontiguousarray(access.table, dtype=np.int64))
+        return f"inttoptr (i64 {self.tables[-1].ctypes.data} to ptr)"
 
     # Loops.
 

@@ -1,0 +1,226 @@
+"""What the threads of a block do, in order, and where they wait for each other.
+
+A *segment* is what a thread does between two barriers: functions of LLVM text, some of them in loops over time. Whoever
+prints the segments decides what a barrier is: an instruction on a GPU, the end of a loop over threads elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from chainrule.compiler.backends.cuda.dealing import (
+    Block,
+    Deal,
+    SumDeal,
+    Touch,
+    deal,
+    deal_sum,
+    touches,
+    touches_of_sum,
+)
+from chainrule.compiler.backends.cuda.parts import Step, is_sum
+from chainrule.compiler.backends.cuda.storage import Place, Storage
+from chainrule.compiler.backends.cuda.threads import Flush, Share, SumShare, ThreadRegisters
+from chainrule.compiler.backends.llvm.fusion import Group, groups
+from chainrule.compiler.backends.llvm.text import Element, Text
+from chainrule.compiler.passes.program import Access, Array, Repeat, Statement, Term, row_major
+
+# What every function is given. `own` are the thread's accumulators; `first` is the first example of the run.
+ARGUMENTS = (
+    *("ptr %shared", "ptr %scratch", "ptr %memory", "ptr %partials", "ptr %inputs", "ptr %results", "ptr %own"),
+    *("i64 %first", "i64 %count", "i64 %time", "i64 %thread"),
+)
+
+
+@dataclass
+class Call:
+    """A function that every thread calls, and what it writes and reads; `waits`: not before all have come here."""
+
+    name: str
+    writes: list[Touch] = field(default_factory=list)
+    reads: list[Touch] = field(default_factory=list)
+    waits: bool = False
+
+
+@dataclass
+class Times:
+    """Calls in a loop over time."""
+
+    times: range
+    body: list[Call]
+
+
+Schedule = list[Call | Times]
+
+
+class Functions:
+    """The functions of a module so far, and the declarations that they need."""
+
+    def __init__(self, element: Element) -> None:
+        self.element = element
+        self.texts: list[str] = []
+        self.declarations: set[str] = set()
+
+    def add(self, storage: Storage, write: Callable[[ThreadRegisters], object]) -> str:
+        """The name of a new function, whose text `write` writes to registers."""
+        name = f"@f{len(self.texts)}"
+        text = Text(self.element, self.declarations)
+        write(ThreadRegisters(text, storage.places))
+        self.texts.append(text.function(f"define internal void {name}({', '.join(ARGUMENTS)}) #1"))
+        return name
+
+
+class Writer:
+    """Writes steps as calls of functions, dealt to the threads of a block."""
+
+    def __init__(self, functions: Functions, storage: Storage, block: Block) -> None:
+        self.functions, self.storage, self.block = functions, storage, block
+        self.size = functions.element.bytes
+        self.accumulators = 0
+        self.sums: list[tuple[Statement, SumDeal, int]] = []
+
+    def schedule(self, steps: Sequence[Step], whole_sums: bool = False) -> Schedule:
+        """The calls of some steps, in order."""
+        found: Schedule = []
+        for part in in_groups(steps):
+            if isinstance(part, Repeat):
+                body = [self._call(group, whole_sums) for group in in_groups(part.body)]  # type: ignore[arg-type]
+                found.append(Times(part.times, body))
+            else:
+                found.append(self._call(part, whole_sums))
+        return found
+
+    def _call(self, group: Group, whole_sums: bool) -> Call:
+        if is_sum(group[0]):
+            return self._sum(group[0], whole_sums)
+        given = deal(group[0], self.block, self.size)
+        threads = self.block.threads
+        name = self.functions.add(self.storage, lambda registers: Share(registers, group, given, threads))
+        call = Call(name)
+        for statement in group:
+            target, *others = touches(statement, given, threads)
+            call.writes += [target] if target.access.array in self.storage.places else []
+            call.reads += [t for t in others if t.access.array in self.storage.places]
+            call.reads += [target] if statement.accumulate else []
+        return call
+
+    def _sum(self, statement: Statement, whole: bool) -> Call:
+        given = deal_sum(statement, self.block, self.size, whole)
+        first, threads = self.accumulators, self.block.threads
+        self.accumulators += given.accumulators
+        self.sums.append((statement, given, first))
+        name = self.functions.add(
+            self.storage, lambda registers: SumShare(registers, statement, given, threads, first)
+        )
+        return Call(name, [], touches_of_sum(statement, given, threads))
+
+    def flush(self) -> Schedule:
+        """The calls that add the accumulators of all threads to the sums, statement by statement."""
+        found: Schedule = []
+        threads = self.block.threads
+        for statement, given, first in self.sums:
+            room, through = exchange(statement, given)
+            places = Storage({**self.storage.places, room: self.storage.places[_EXCHANGE]})
+            target = through.terms[0].expression
+            assert isinstance(target, Access)
+            store = Access(room, 0, (target.strides[-1], *target.strides[:-1]))
+            stored = self.functions.add(
+                places, lambda registers, s=statement, g=given, f=first, t=store: Flush(registers, s, g, threads, f, t)
+            )
+            dealt = deal(through, Block(threads, 0), self.size)
+            added = self.functions.add(
+                places, lambda registers, s=through, d=dealt: Share(registers, (s,), d, threads)
+            )
+            found += [Call(stored, waits=True), Call(added, waits=True)]
+        return found
+
+
+_EXCHANGE = Array("exchange", 0, "value")  # the place of all rows of accumulators, one statement after another
+
+
+def place_for_exchange(storage: Storage, sums: Iterable[tuple[Statement, SumDeal, int]], room: int) -> None:
+    """Find room for the accumulators of all threads, once the examples are done with."""
+    largest = max((exchange(statement, given)[0].size for statement, given, _ in sums), default=0)
+    space = "shared" if largest <= room else "scratch"
+    storage.places[_EXCHANGE] = Place(space, 0)
+    storage.sizes[space] = max(storage.sizes.get(space, 0), largest)
+
+
+def exchange(statement: Statement, given: SumDeal) -> tuple[Array, Statement]:
+    """An array with a row for each group, and the statement that adds its rows up to the sums."""
+    steps = row_major(statement.loops)
+    outputs = prod(statement.loops)
+    room = Array("exchange", given.groups * outputs, "value")
+    term = Term(Access(room, 0, (*steps, outputs)), (given.groups,))
+    return room, Statement(statement.target, statement.loops, [term], accumulate=True)
+
+
+def in_groups(steps: Sequence[Step]) -> list[Group | Repeat]:
+    """The steps in groups that go through memory once; a sum over examples by itself."""
+    found: list[Group | Repeat] = []
+    waiting: list[Step] = []
+    for step in steps:
+        if isinstance(step, Statement) and is_sum(step):
+            found += [*groups(waiting), (step,)]
+            waiting = []
+        else:
+            waiting.append(step)
+    return found + groups(waiting)
+
+
+def stored(steps: Sequence[Step]) -> set[Array]:
+    """The arrays that must be in memory: those that are read from anywhere but a register."""
+    found: set[Array] = set()
+    for group in in_groups(steps):
+        if isinstance(group, Repeat):
+            found |= stored(group.body)
+            continue
+        written: set[Array] = set()
+        for statement in group:
+            found |= {access.array for access in statement.accesses()} - written
+            found |= {statement.target.array} if statement.accumulate else set()
+            written.add(statement.target.array)
+    return found
+
+
+def with_barriers(schedule: Schedule, storage: Storage) -> Schedule:
+    """The schedule, in which calls wait where a thread touches what another one has touched."""
+    hazards = _Hazards(storage)
+    for item in schedule:
+        if isinstance(item, Call):
+            hazards.take(item)
+            continue
+        for _ in range(2):  # the second time finds what one turn leaves to the next
+            for call in item.body:
+                hazards.take(call)
+    return schedule
+
+
+class _Hazards:
+    """What has been written and read since the last barrier."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.writes: list[Touch] = []
+        self.reads: list[Touch] = []
+
+    def take(self, call: Call) -> None:
+        """Make a call wait, if it must, and note what it touches."""
+        if call.waits or self._conflict(call):
+            call.waits = True
+            self.writes, self.reads = [], []
+        self.writes += call.writes
+        self.reads += call.reads
+
+    def _conflict(self, call: Call) -> bool:
+        pairs = [(old, new) for old in self.writes for new in (*call.writes, *call.reads)]
+        pairs += [(old, new) for old in self.reads for new in call.writes]
+        return any(self._clash(*pair) for pair in pairs)
+
+    def _clash(self, old: Touch, new: Touch) -> bool:
+        a, b = old.access.array, new.access.array
+        if a is b:
+            return not old.is_by_same_thread(new)
+        return self.storage.overlap(a, b)

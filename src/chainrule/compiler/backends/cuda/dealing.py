@@ -1,0 +1,234 @@
+"""Dealing: which thread of a block computes which turns of a statement's loops.
+
+A thread takes *tiles*: several turns of some loops, computed side by side, which share what they load. Where the
+threads' numbers go along the examples, and every thread always has the same examples, it reads what it wrote itself,
+and need not wait for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import gcd, prod
+
+import numpy as np
+
+from chainrule.compiler.passes.differentiate import is_injective
+from chainrule.compiler.passes.program import Access, Shape, Statement, Term
+
+TALLEST = 8  # turns of a second loop in a tile
+MOST_SUMS = 64  # accumulators of a thread, in all
+
+
+@dataclass(frozen=True)
+class Block:
+    """Threads of a block, and how many examples each takes side by side where it has examples of its own."""
+
+    threads: int
+    examples: int
+    abreast: int = 1
+
+    @property
+    def owns(self) -> bool:
+        """Whether every thread has examples of its own."""
+        return self.examples == self.threads * self.abreast
+
+
+@dataclass(frozen=True)
+class Deal:
+    """Tiles of `loops`. The loops in `order` are dealt, the last of them fastest; others a thread goes through itself.
+
+    A tile has neighbouring turns of the `fast` loop, so that they are loaded at once, and of others turns far apart.
+    """
+
+    loops: Shape
+    tile: Shape
+    order: Shape
+
+    @property
+    def fast(self) -> int | None:
+        return self.order[-1] if self.order else None
+
+    @property
+    def parts(self) -> Shape:
+        """Tiles along each loop."""
+        return tuple(n // t for n, t in zip(self.loops, self.tile, strict=True))
+
+    @property
+    def count(self) -> int:
+        """Tiles that are dealt."""
+        return prod(self.parts[d] for d in self.order)
+
+    def owner(self, threads: int) -> tuple[int, int] | None:
+        """How the turns of the fast loop belong to threads, if each belongs to one: extent and turns of a tile."""
+        if self.fast is None or self.parts[self.fast] % threads:
+            return None
+        return self.loops[self.fast], self.tile[self.fast]
+
+
+def deal(statement: Statement, block: Block, size: int) -> Deal:
+    """How the turns of a statement, of numbers of `size` bytes, are dealt."""
+    loops, order = statement.loops, list(_dealt(statement))
+    tile = [1] * len(loops)
+    if not order:
+        return Deal(loops, tuple(tile), ())
+    order.sort(key=lambda d: (-abs(statement.target.strides[d]), d))
+    if block.owns and block.examples in loops:
+        own = [d for d in order if loops[d] == block.examples and _is_along_examples(statement, d)]
+        order = [d for d in order if d not in own[:1]] + own[:1] if own else order
+        tile[order[-1]] = block.abreast if own else 1
+    elif loops[order[-1]] % (16 // size) == 0:
+        tile[order[-1]] = 16 // size
+    if other := _sharing(statement, order):
+        tile[other] = max(t for t in range(1, TALLEST + 1) if loops[other] % t == 0)
+    while (found := Deal(loops, tuple(tile), tuple(order))).count < block.threads and not block.owns:
+        widest = max(range(len(tile)), key=lambda d: tile[d])
+        if tile[widest] == 1:
+            break
+        tile[widest] = max(t for t in range(1, tile[widest]) if tile[widest] % t == 0)
+    return found
+
+
+def _is_along_examples(statement: Statement, d: int) -> bool:
+    """Whether a loop goes through the examples, which lie side by side, in all that it moves."""
+    moved = [a for a in (statement.target, *statement.accesses()) if a.strides[d]]
+    return all(access.strides[d] == 1 and access.table is None and access.array.examples for access in moved)
+
+
+def _sharing(statement: Statement, order: Sequence[int]) -> int | None:
+    """A dealt loop other than the fast one along which a sum has an operand that stays, so that turns share it."""
+    sums = [list(term.expression.accesses()) for term in statement.terms if term.loops]
+    for d in reversed(order[:-1]):
+        if any(a.strides[d] == 0 and a.strides[order[-1]] for accesses in sums for a in accesses):
+            return d
+    return None
+
+
+def _dealt(statement: Statement) -> Sequence[int]:
+    """The loops that can be dealt: no two threads may write the same element."""
+    loops = [d for d, extent in enumerate(statement.loops) if extent > 1]
+    if is_injective(statement):
+        return loops
+    places = statement.target.positions(statement.loops).reshape(-1)
+    by_place = np.argsort(places, kind="stable")
+    same = places[by_place][1:] == places[by_place][:-1]
+    index = np.indices(statement.loops).reshape(len(statement.loops), -1)[:, by_place]
+    for count in range(len(loops), 0, -1):
+        for chosen in combinations(loops, count):
+            if not (same & (index[list(chosen), 1:] != index[list(chosen), :-1]).any(axis=0)).any():
+                return chosen
+    return ()
+
+
+@dataclass(frozen=True)
+class SumDeal:
+    """Tiles of sums, dealt to teams of `groups` threads, which share the turns of one loop of the reduction.
+
+    Thread t has tile t % count, and of the reduction's parts those that are t // count more than a multiple of
+    `groups`. A part is `chunk` turns of loop `along` of each term. Several `passes` have more tiles than threads.
+    """
+
+    outputs: Deal
+    groups: int
+    chunk: int
+    along: int
+    passes: int
+
+    @property
+    def accumulators(self) -> int:
+        return self.passes * prod(self.outputs.tile)
+
+
+def deal_sum(statement: Statement, block: Block, size: int, whole: bool) -> SumDeal:
+    """How a sum over examples is dealt. If `whole`, every thread has all sums, of its own examples."""
+    loops = statement.loops
+    along, chunk = _along(statement, block, size)
+    if whole and chunk:
+        outputs = Deal(loops, loops, ())
+        return SumDeal(outputs, _groups(statement, along, chunk, block.threads), chunk, along, 1)
+    order = tuple(d for d, n in enumerate(loops) if n > 1)
+    tile = [1] * len(loops)
+    for d, most in zip(reversed(order), (4, TALLEST), strict=False):
+        tile[d] = max(t for t in range(1, most + 1) if loops[d] % t == 0)
+    outputs = Deal(loops, tuple(tile), order)
+    while outputs.count < 4 and prod(tile) > 4:  # too few teams
+        widest = max(range(len(tile)), key=lambda d: tile[d])
+        tile[widest] = max(t for t in range(1, tile[widest]) if tile[widest] % t == 0)
+        outputs = Deal(loops, tuple(tile), order)
+    passes = -(-outputs.count // block.threads)
+    groups = _groups(statement, along, chunk, block.threads // outputs.count) if chunk and passes == 1 else 1
+    return SumDeal(outputs, groups, chunk if groups > 1 else 0, along, passes)
+
+
+def _along(statement: Statement, block: Block, size: int) -> tuple[int, int]:
+    """The loop of the terms' reductions that is shared by a team, and in what chunks; 0 if there is none."""
+    terms = statement.terms
+    if not all(term.loops and term.loops == terms[0].loops for term in terms):
+        return 0, 0
+    along = max(range(len(terms[0].loops)), key=lambda d: (_smooth(statement, d), terms[0].loops[d]))
+    extent = terms[0].loops[along]
+    if block.owns and extent == block.examples:
+        return along, block.abreast
+    return along, next(chunk for chunk in (16 // size, 2, 1) if extent % chunk == 0)
+
+
+def _smooth(statement: Statement, d: int) -> int:
+    """How many operands lie side by side along a loop of the reduction."""
+    place = len(statement.loops) + d
+    return sum(a.table is None and a.strides[place] in (0, 1) for a in statement.accesses())
+
+
+def _groups(statement: Statement, along: int, chunk: int, most: int) -> int:
+    parts = statement.terms[0].loops[along] // chunk
+    return max(g for g in range(1, max(1, min(most, parts)) + 1) if parts % g == 0)
+
+
+@dataclass(frozen=True)
+class Touch:
+    """An access by threads: in which loops, and who has which turns of the fast one."""
+
+    access: Access
+    loops: Shape
+    fast: int | None
+    owner: tuple[int, int] | None
+
+    def is_by_same_thread(self, other: Touch) -> bool:
+        """Whether an element that both touch is touched by one thread alone.
+
+        It is if both have the same turns of their fast loops, and whatever else moves the access moves it further.
+        """
+        if self.owner is None or self.owner != other.owner or self.fast is None or other.fast is None:
+            return False
+        mine, theirs = self.access, other.access
+        stride = mine.strides[self.fast]
+        if not stride or stride != theirs.strides[other.fast] or mine.table is not None or theirs.table is not None:
+            return False
+        steps = [mine.base - theirs.base, mine.repeat, theirs.repeat]
+        steps += [s for d, s in enumerate(mine.strides) if d != self.fast and self.loops[d] > 1]
+        steps += [s for d, s in enumerate(theirs.strides) if d != other.fast and other.loops[d] > 1]
+        apart = gcd(*steps)
+        return apart == 0 or apart > abs(stride) * (self.owner[0] - 1)
+
+
+def touches(statement: Statement, given: Deal, threads: int) -> list[Touch]:
+    """What a statement touches: its target first."""
+    owner = given.owner(threads)
+    return [Touch(access, loops, given.fast, owner) for access, loops in statement.accesses_in_loops()]
+
+
+def touches_of_sum(statement: Statement, given: SumDeal, threads: int) -> list[Touch]:
+    """What a sum reads."""
+    found = []
+    for term in statement.terms:
+        loops = statement.loops + term.loops
+        fast = len(statement.loops) + given.along
+        alone = given.chunk and not given.outputs.order and given.groups == threads
+        owner = (term.loops[given.along], given.chunk) if alone else None
+        found += [Touch(access, loops, fast, owner) for access in term.expression.accesses()]
+    return found
+
+
+def is_split(term: Term, given: SumDeal) -> bool:
+    """Whether a term is shared by a team."""
+    return bool(given.chunk and term.loops)

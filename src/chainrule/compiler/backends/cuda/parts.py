@@ -1,0 +1,113 @@
+"""The parts of a program for many examples: what comes before them, what is done for each, and what follows their sums.
+
+A program is written for as many examples as a block of threads takes at a time, and a block does its middle part again
+and again. Arrays that have no numbers of their own for each example, but are computed from such, are *sums* over all
+examples: the loss, and the gradients of parameters. Nothing that is done for an example reads a sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chainrule import ops
+from chainrule.compiler.backends.cuda.storage import pitch
+from chainrule.compiler.backends.llvm.fusion import without_zeros
+from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Number, Repeat, Statement, changed, dependents
+
+Step = Statement | Repeat
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A program in three parts. `sums` start at 0, and the statements of `after` may add to them."""
+
+    program: ArrayProgram
+    before: list[Step]
+    each: list[Step]
+    after: list[Step]
+    sums: list[Array]
+
+
+def split(program: ArrayProgram) -> Parts:
+    """The parts of a program; all of it comes before if it is for no examples."""
+    program = in_rows(without_zeros(program))
+    statements = program.statements
+    sums = list(dict.fromkeys(s.target.array for s in statements if is_sum(s)))
+    late = dependents(statements, sums)
+    parts = Parts(program, [], [], [], sums)
+    for step in program.steps:
+        if any(statement.target.array.examples or is_sum(statement) for statement in step.body):
+            _check(step, sums)
+            parts.each.append(step)
+        elif any(statement.target.array in late for statement in step.body):
+            parts.after.extend(_added([step], sums))
+        else:
+            parts.before.append(step)
+    return parts
+
+
+def in_rows(program: ArrayProgram) -> ArrayProgram:
+    """The program with examples, which lie side by side, in rows that begin in different banks of shared memory."""
+    rows = {
+        array: Array(array.name, _moved(array.size, array.examples), array.kind, examples=array.examples)
+        for array in program.arrays()
+        if array.examples
+    }
+
+    def change(access: Access) -> Access:
+        if (row := rows.get(access.array)) is None:
+            return access
+        examples = access.array.examples
+        table = None if access.table is None else _moved(np.asarray(access.table), examples)
+        if table is not None:
+            return Access(row, access.base, access.strides, table, _moved(access.repeat, examples))
+        strides = [_moved(stride, examples) for stride in access.strides]
+        return Access(row, _moved(access.base, examples), strides, None, _moved(access.repeat, examples))
+
+    return program.rewritten(lambda statement: _by_row(statement).map(change), rows)
+
+
+def _moved(position: Any, examples: int) -> Any:
+    """Where the number at a position is when rows lie further apart; or a stride that leads from one to another."""
+    return position // examples * pitch(examples) + position % examples if examples > 1 else position
+
+
+def _by_row(statement: Statement) -> Statement:
+    """The statement; if it sets a whole array to a number, in a loop through each row of examples."""
+    target, examples = statement.target, statement.target.array.examples
+    if not examples or statement.loops != (target.array.size,) or any(True for _ in statement.accesses()):
+        return statement
+    loops = target.array.size // examples, examples
+    return Statement(Access(target.array, 0, (examples, 1)), loops, statement.terms, statement.accumulate)
+
+
+def is_sum(statement: Statement) -> bool:
+    """Whether a statement adds up numbers of all examples."""
+    return not statement.target.array.examples and any(access.array.examples for access in statement.accesses())
+
+
+def _check(step: Step, sums: list[Array]) -> None:
+    for statement in step.body:
+        if is_sum(statement) and statement.join is not ops.add:
+            raise AssertionError(f"{statement} is no sum over examples")
+        if any(access.array in sums for access in statement.accesses()):
+            raise AssertionError(f"{statement} needs a sum over all examples")
+
+
+def _added(steps: list[Step], sums: list[Array]) -> list[Step]:
+    """The steps, of which those that set sums add to them, since these start at 0; without what sets them to 0."""
+
+    def change(statement: Statement) -> Statement:
+        if statement.target.array not in sums:
+            return statement
+        return Statement(statement.target, statement.loops, statement.terms, True, statement.join)
+
+    return [step for step in changed(steps, change) if not all(_adds_nothing(s, sums) for s in step.body)]
+
+
+def _adds_nothing(statement: Statement, sums: list[Array]) -> bool:
+    zeros = all(isinstance(term.expression, Number) and term.expression.value == 0.0 for term in statement.terms)
+    return statement.target.array in sums and zeros

@@ -1,0 +1,242 @@
+"""The work of one thread: its share of a group of statements, or of a sum over examples, as LLVM text.
+
+Loops, terms and arithmetic are written as for a processor (`llvm.nests`, `llvm.registers`), one number at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha1
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.backends.cuda.dealing import Deal, SumDeal
+from chainrule.compiler.backends.cuda.storage import Place
+from chainrule.compiler.backends.llvm import kernels
+from chainrule.compiler.backends.llvm.fusion import Group
+from chainrule.compiler.backends.llvm.nests import Nest, Reduction, Tile
+from chainrule.compiler.backends.llvm.registers import Register, Registers
+from chainrule.compiler.backends.llvm.target import Target
+from chainrule.compiler.backends.llvm.text import Text
+from chainrule.compiler.passes.program import Access, Array, Statement, Term
+
+UNROLLED = 4  # turns of a reduction that are written out
+ONE_LANE = Target("nvptx64-nvidia-cuda", "", "", 64, 8, True)
+
+
+class ThreadRegisters(Registers):
+    """Registers of a thread. Arrays lie in several memories; tables are constants of the module."""
+
+    def __init__(self, text: Text, places: Mapping[Array, Place]) -> None:
+        super().__init__(text, {array: place.offset for array, place in places.items()}, [], ONE_LANE)
+        self.places = places
+
+    def has_kernel(self, name: str, lanes: int) -> bool:
+        return name in kernels.KERNELS
+
+    def memory(self, array: Array) -> str:
+        return f"%{self.places[array].space}"
+
+    def table(self, access: Access) -> str:
+        numbers = np.asarray(access.table)
+        name = f"@table.{sha1(numbers.tobytes()).hexdigest()[:16]}"
+        entries = ", ".join(f"i64 {number}" for number in numbers.tolist())
+        self.text.declarations.add(f"{name} = internal constant [{len(numbers)} x i64] [{entries}], align 16")
+        return name
+
+    def where(self, condition: str, body: Callable[[], None]) -> None:
+        """`body` for the threads for which the condition holds."""
+        text = self.text
+        inside, past = f"inside{text.count}", f"past{text.count}"
+        text.count += 1
+        text.lines += [f"  br i1 {condition}, label %{inside}, label %{past}", f"{inside}:"]
+        text.label = inside
+        body()
+        text.lines += [f"  br label %{past}", f"{past}:"]
+        text.label = past
+
+    def dealt(self, count: int, threads: int, body: Callable[[str], None]) -> None:
+        """`body` for this thread's numbers below `count`."""
+        emit = self.text.emit
+
+        def once(turn: str, carried: list[Register]) -> list[Register]:
+            offset = turn if turn == "0" else emit(f"mul nuw nsw i64 {turn}, {threads}")
+            number = "%thread" if offset == "0" else emit(f"add nuw nsw i64 %thread, {offset}")
+            if count % threads:
+                self.where(emit(f"icmp ult i64 {number}, {count}"), lambda: body(number))
+            else:
+                body(number)
+            return []
+
+        passes = -(-count // threads)
+        if passes == 1:
+            once("0", [])
+        elif passes:
+            self.loop(passes, 1, [], once)
+
+    def split(self, number: str, extents: Sequence[int]) -> list[str]:
+        """The digits of a number in these extents, the last of which is the fastest."""
+        emit, digits = self.text.emit, []
+        rest = emit(f"trunc i64 {number} to i32")
+        for extent in reversed(extents[1:]):
+            digits.append(emit(f"zext i32 {emit(f'urem i32 {rest}, {extent}')} to i64"))
+            rest = emit(f"udiv i32 {rest}, {extent}")
+        digits.append(emit(f"zext i32 {rest} to i64"))
+        return digits[::-1] if extents else []
+
+
+class Share(Nest):
+    """Writes a thread's share of a group of statements."""
+
+    def __init__(self, registers: ThreadRegisters, group: Group, given: Deal, threads: int) -> None:
+        self._prepare(registers, group[0], group[1:])
+        registers.dealt(given.count, threads, lambda number: self._tiles(given, number))
+
+    def _prepare(self, registers: ThreadRegisters, statement: Statement, followers: Sequence[Statement]) -> None:
+        self.registers: ThreadRegisters = registers
+        self.statement, self.followers = statement, tuple(followers)
+        self.reduction = Reduction(registers, statement.join)
+        self.known = []
+        self.axis, self.lanes, self.columns, self.width = 0, 1, 1, 1
+
+    def _tiles(self, given: Deal, number: str) -> None:
+        parts = dict(zip(given.order, self.registers.split(number, [given.parts[d] for d in given.order]), strict=True))
+        self._through(given, parts, 0, [[]])
+
+    def _through(self, given: Deal, parts: Mapping[int, str], depth: int, tile: Tile) -> None:
+        """The loops from `depth` on."""
+        if depth == len(given.loops):
+            self.body(tile)
+            return
+        if depth in parts:
+            turns = self.turns(given, depth, parts[depth])
+            self._through(given, parts, depth + 1, [[*indices, turn] for indices in tile for turn in turns])
+            return
+        self.walk(0, given.loops[depth], 1, lambda turn: self._through(given, parts, depth + 1, [[*i, turn] for i in tile]))
+
+    def turns(self, given: Deal, d: int, part: str) -> list[str]:
+        """The turns of loop d in a tile."""
+        count, emit = given.tile[d], self.registers.text.emit
+        if d == given.fast:
+            first = part if count == 1 else emit(f"mul nuw nsw i64 {part}, {count}")
+            return [self.shifted(first, k) for k in range(count)]
+        return [self.shifted(part, k * given.parts[d]) for k in range(count)]
+
+    def reduce(
+        self, term: Term, tile: Tile, totals: list[Register], axis: int, last: range, depth: int = 0
+    ) -> list[Register]:
+        """As in `Nest`, with several turns of the last loop written out, whose loads become one."""
+        if depth < len(term.loops) - 1 or depth == len(term.loops):
+            return super().reduce(term, tile, totals, axis, last, depth)
+        extent = term.loops[depth]
+        several = next(n for n in (UNROLLED, 3, 2, 1) if extent % n == 0)
+
+        def once(index: str, carried: list[Register]) -> list[Register]:
+            for k in range(several):
+                turn = self.shifted(index, k)
+                carried = super(Share, self).reduce(term, [[*i, turn] for i in tile], carried, axis, last, depth + 1)
+            return carried
+
+        return self.registers.loop(extent, several, totals, once)
+
+
+class SumShare(Share):
+    """Writes a thread's share of a sum over examples: added to accumulators of its own, from number `first` on."""
+
+    def __init__(self, registers: ThreadRegisters, statement: Statement, given: SumDeal, threads: int, first: int) -> None:
+        self._prepare(registers, statement, ())
+        self.given, self.threads, self.first = given, threads, first
+        self.for_each_tile(self._add)
+
+    def for_each_tile(self, body: Callable[[Tile, str, int], None]) -> None:
+        """`body(tile, group, number of its first accumulator)` for the thread's tiles."""
+        registers, given, outputs = self.registers, self.given, self.given.outputs
+        emit, count = registers.text.emit, outputs.count
+        for turn in range(given.passes):
+            number, group = "%thread", "0"
+            if given.groups > 1:
+                group = emit(f"udiv i64 %thread, {count}") if count > 1 else "%thread"
+                number = emit(f"urem i64 %thread, {count}") if count > 1 else "0"
+            elif turn:
+                number = emit(f"add nuw nsw i64 %thread, {turn * self.threads}")
+            first = self.first + turn * prod(outputs.tile)
+            limit = count * given.groups
+            checked = "%thread" if given.groups > 1 else number
+
+            def inside(number: str = number, group: str = group, first: int = first) -> None:
+                body(self._outputs(number), group, first)
+
+            if given.passes * self.threads == limit:
+                inside()
+            else:
+                registers.where(emit(f"icmp ult i64 {checked}, {limit}"), inside)
+
+    def _outputs(self, number: str) -> Tile:
+        given = self.given.outputs
+        digits = self.registers.split(number, [given.parts[d] for d in given.order])
+        parts, tile = dict(zip(given.order, digits, strict=True)), [[]]
+        for d, extent in enumerate(given.loops):
+            turns = self.turns(given, d, parts[d]) if d in parts else [str(k) for k in range(extent)]
+            tile = [[*indices, turn] for indices in tile for turn in turns]
+        return tile
+
+    def _add(self, tile: Tile, group: str, first: int) -> None:
+        registers = self.registers
+        columns = [self._part(term, tile, group) for term in self.statement.terms]
+        for k, values in enumerate(zip(*columns, strict=True)):
+            total = registers.register(self.statement.joined(iter(values), registers.apply), 1)
+            pointer = self.accumulator(first + k)
+            before = registers.load_from(pointer, 1)
+            registers.store_to(pointer, self.reduction.join(before, total))
+
+    def accumulator(self, number: int) -> str:
+        return self.registers.text.emit(f"getelementptr inbounds {self.registers.element.name}, ptr %own, i64 {number}")
+
+    def _part(self, term: Term, tile: Tile, group: str) -> Sequence[Any]:
+        if not (self.given.chunk and term.loops):
+            return self.term(term, tile)
+        return self._shared(term, tile, [self.reduction.start(1)] * len(tile), group, 0)
+
+    def _shared(self, term: Term, tile: Tile, totals: list[Register], group: str, depth: int) -> list[Register]:
+        """`totals` joined by this thread's part of the term's reduction."""
+        given, emit = self.given, self.registers.text.emit
+        if depth == len(term.loops):
+            values = [self.evaluate(term.expression, indices, 1, 0) for indices in tile]
+            joined = [self.reduction.join(*pair) for pair in zip(totals, values, strict=True)]
+            return [self.registers.register(total, 1) for total in joined]
+
+        def inside(turn: str, carried: list[Register]) -> list[Register]:
+            return self._shared(term, [[*indices, turn] for indices in tile], carried, group, depth + 1)
+
+        if depth != given.along:
+            return self.registers.loop(term.loops[depth], 1, totals, inside)
+
+        def chunk(index: str, carried: list[Register]) -> list[Register]:
+            step = index if index == "0" else emit(f"mul nuw nsw i64 {index}, {given.groups}")
+            part = group if step == "0" else emit(f"add nuw nsw i64 {group}, {step}")
+            start = part if given.chunk == 1 else emit(f"mul nuw nsw i64 {part}, {given.chunk}")
+            for k in range(given.chunk):
+                carried = inside(self.shifted(start, k), carried)
+            return carried
+
+        parts = term.loops[depth] // given.chunk // given.groups
+        return chunk("0", totals) if parts == 1 else self.registers.loop(parts, 1, totals, chunk)
+
+
+class Flush(SumShare):
+    """Writes a thread's accumulators to an array with a row for each group, in the order of the statement's turns."""
+
+    def __init__(
+        self, registers: ThreadRegisters, statement: Statement, given: SumDeal, threads: int, first: int, target: Access
+    ) -> None:
+        self._prepare(registers, statement, ())
+        self.given, self.threads, self.first, self.target = given, threads, first, target
+        self.for_each_tile(self._store)
+
+    def _store(self, tile: Tile, group: str, first: int) -> None:
+        for k, indices in enumerate(tile):
+            number = self.registers.load_from(self.accumulator(first + k), 1)
+            self.registers.store(self.target, [group, *indices], number, None)
+
