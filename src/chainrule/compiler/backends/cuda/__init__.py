@@ -1,0 +1,1 @@
+"""The CUDA backend: array programs as PTX, for NVIDIA's GPUs, by their driver alone."""

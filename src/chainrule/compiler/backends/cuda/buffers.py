@@ -1,0 +1,101 @@
+"""Memory of the GPU, and how long it works."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from ctypes import byref, c_uint64, c_void_p
+from typing import TYPE_CHECKING, Any
+
+from chainrule.compiler.backends.cuda import library
+from chainrule.compiler.backends.cuda.library import CudaError, amount
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from chainrule.compiler.backends.cuda.driver import Device
+
+
+class Buffer:
+    """Memory of the device, freed when nobody has this any more."""
+
+    def __init__(self, device: Device, size: int) -> None:
+        self.device, self.bytes, address = device, size, c_uint64()
+        device.bury()
+        with device.current:
+            allocate = device.driver.functions["cuMemAlloc_v2"]
+            code = allocate(byref(address), size or 1)
+            if code == library.OUT_OF_MEMORY and device.dead:
+                device.wait()
+                device.bury()
+                code = allocate(byref(address), size or 1)
+        if code:
+            raise self._error(code)
+        self.address = address.value
+        weakref.finalize(self, device.release, "cuMemFree_v2", self.address).atexit = False
+
+    def __repr__(self) -> str:
+        return f"<Buffer of {amount(self.bytes)} at {self.address:#x}>"
+
+    def write(self, array: NDArray[Any], offset: int = 0) -> None:
+        """Copy an array of the host to here, from the byte `offset` on."""
+        self.device.copy_in(array, self._at(offset, array.nbytes))
+
+    def read(self, array: NDArray[Any], offset: int = 0) -> None:
+        """Fill an array of the host from here, from the byte `offset` on, when the device has done its work."""
+        self.device.copy_out(self._at(offset, array.nbytes), array)
+
+    def clear(self) -> None:
+        """Set all bytes to 0, after what the device was given before."""
+        with self.device.current:
+            self.device.driver("cuMemsetD8_v2", self.address, 0, self.bytes, doing=f"clear {amount(self.bytes)}")
+
+    def copy_from(self, address: int, size: int, offset: int = 0) -> None:
+        """Copy so many bytes of the device's memory to here, after what the device was given before."""
+        with self.device.current:
+            to = self._at(offset, size)
+            self.device.driver("cuMemcpyDtoD_v2", to, address, size, doing=f"copy {amount(size)} within its memory")
+
+    def _at(self, offset: int, size: int) -> int:
+        if offset < 0 or size < 0 or offset + size > self.bytes:
+            raise ValueError(f"`offset` {offset:,} and {size:,} bytes from there do not fit in {self.bytes:,} bytes")
+        return self.address + offset
+
+    def _error(self, code: int) -> CudaError:
+        advice = ""
+        if code == library.OUT_OF_MEMORY:
+            try:
+                free = amount(self.device.free_memory())
+            except CudaError:
+                free = "an unknown amount"
+            advice = f"{free} of {amount(self.device.memory)} is free: use smaller batches, or give the arrays in parts"
+        return self.device.driver.error(code, f"allocate {amount(self.bytes)}", advice)
+
+
+class Timing:
+    """How long the device worked: `milliseconds`, once the block of `Device.timed` is left."""
+
+    def __init__(self, device: Device) -> None:
+        self.device, self.begin, self.end = device, c_void_p(), c_void_p()
+        self._stopped = False
+        with device.current:
+            for event in (self.begin, self.end):
+                device.driver("cuEventCreate", byref(event), 0, doing="make an event")
+                weakref.finalize(self, device.release, "cuEventDestroy_v2", event).atexit = False
+            device.driver("cuEventRecord", self.begin, None, doing="start a clock")
+
+    def stop(self) -> None:
+        with self.device.current:
+            self.device.driver("cuEventRecord", self.end, None, doing="stop a clock")
+        self._stopped = True
+
+    @property
+    def milliseconds(self) -> float:
+        """Of the device, from the block's first call to its last; waits until it is there."""
+        if not self._stopped:
+            raise RuntimeError("`milliseconds` are known once the block of `timed()` is left")
+        found = ctypes.c_float()
+        with self.device.current:
+            self.device.wait_for(self.end)
+            self.device.driver("cuEventElapsedTime", byref(found), self.begin, self.end, doing="read a clock")
+        return found.value
