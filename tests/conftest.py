@@ -51,6 +51,7 @@ ONCE = [
     "layers",
     "learn_server",
     "lessons_page",
+    "library",
     "links",
     "machine_speed_pages",
     "made_up_names",

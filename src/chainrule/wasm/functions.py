@@ -41,8 +41,8 @@ class Library:
     def number(self, name: str) -> int:
         """The number of a function."""
         if name not in self.numbers:
-            tree = _definitions()[name]
-            results = e.F64 * _count_results(tree)
+            tree = definitions()[name]
+            results = e.F64 * count_results(tree)
             translation = _Translation(self, tree)
             body = translation.block(tree.body) + e.UNREACHABLE
             arguments, others = e.F64 * len(tree.args.args), e.F64 * (len(translation.locals) - len(tree.args.args))
@@ -53,7 +53,7 @@ class Library:
         """The number of a function of pairs that calls a function for each of the two."""
         key = f"{name} of pairs"
         if key not in self.numbers:
-            count, called = len(_definitions()[name].args.args), e.call(self.number(name))
+            count, called = len(definitions()[name].args.args), e.call(self.number(name))
             first, second = (b"".join(e.get(k) + e.lane(lane) for k in range(count)) + called for lane in (0, 1))
             body = first + e.TWICE + second + e.SECOND_LANE
             self.numbers[key] = self.module.add(e.Function(e.V128 * count, e.V128, body))
@@ -62,26 +62,27 @@ class Library:
     def table(self, name: str) -> int:
         """The address of a table."""
         if name not in self._tables:
-            numbers: tuple[float, ...] = _constants()[name]
+            numbers: tuple[float, ...] = constants()[name]
             self._tables[name] = self.room(len(numbers))
             self.module.data[self._tables[name]] = struct.pack(f"<{len(numbers)}d", *numbers)
         return self._tables[name]
 
 
 @cache
-def _definitions() -> dict[str, ast.FunctionDef]:
+def definitions() -> dict[str, ast.FunctionDef]:
     """The elementary functions, and those that they call, by name."""
     statements = [node for module in MODULES for node in ast.parse(inspect.getsource(module)).body]
     return {node.name: node for node in statements if isinstance(node, ast.FunctionDef)}
 
 
 @cache
-def _constants() -> dict[str, Any]:
+def constants() -> dict[str, Any]:
     """The numbers and tables that they use, by name."""
     return {name: found for module in MODULES for name, found in vars(module).items() if name.isupper()}
 
 
-def _count_results(tree: ast.FunctionDef) -> int:
+def count_results(tree: ast.FunctionDef) -> int:
+    """How many numbers a function returns."""
     match tree.returns:
         case ast.Subscript(_, ast.Tuple(numbers)):
             return len(numbers)
@@ -136,7 +137,7 @@ class _Translation:
             case ast.Name(name) if name in self.locals:
                 return e.get(self.locals[name])
             case ast.Name(name):
-                return e.f64(_constants()[name])
+                return e.f64(constants()[name])
             case ast.BinOp(left, sign, right) if type(sign) in SIGNS:
                 return self.number(left) + self.number(right) + SIGNS[type(sign)]
             case ast.UnaryOp(ast.USub(), operand):
@@ -147,7 +148,7 @@ class _Translation:
                 place = self.number(index) + e.I32_OF_F64 + e.i32(8) + e.I32_MUL
                 return place + e.load(self.library.table(table))
             case ast.Call(ast.Name("horner"), [x, ast.Name(table)]):
-                return self.horner(x, _constants()[table])
+                return self.horner(x, constants()[table])
             case ast.Call(ast.Name(name), arguments):
                 code = PRIMITIVES.get(name) or e.call(self.library.number(name))
                 return b"".join(map(self.number, arguments)) + code

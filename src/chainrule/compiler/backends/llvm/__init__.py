@@ -5,8 +5,8 @@
                                              └─ registers: rules of the op table, loads and stores, on LLVM's registers
                                                   └─ kernels: exp, tanh, sin, … on all lanes at once, as `vectors`
 
-`target` describes the processor, `formats` the two types of numbers. All of it writes through `text`. Only `native`
-imports llvmlite.
+`target` describes the processor, `formats` the two types of numbers, and `library` has elementary functions for
+processors without C's library. All of it writes through `text`. Only `native` imports llvmlite.
 """
 
 from chainrule.compiler.backends.llvm.native import Native

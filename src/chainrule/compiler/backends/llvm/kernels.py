@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from chainrule.compiler.backends.llvm.text import DOUBLE, PURE, Element, Text
+from chainrule.compiler.backends.llvm.text import DOUBLE, PURE, Element, Functions, Text, libm
 from chainrule.compiler.backends.llvm.vectors import Operand, Vector, absolute, bits, copysign, floats, fma, select
 
 
@@ -233,12 +233,13 @@ def pays(name: str, lanes: int) -> bool:
 
 
 @cache
-def define(name: str, lanes: int, element: Element = DOUBLE) -> frozenset[str]:
+def define(name: str, lanes: int, element: Element = DOUBLE, functions: Functions = libm) -> frozenset[str]:
     """The kernel as an LLVM function called `symbol(name, lanes, element)`, and the declarations it needs.
 
     It is called, not inlined: that costs next to nothing, and the time to compile does not grow with its uses.
+    `functions` are those that the kernel itself may call, as in `Text`.
     """
-    text = Text(element)
+    text = Text(element, functions=functions)
     result = KERNELS[name](Vector(text, "%x", lanes))
     return frozenset(text.declarations | {_function(symbol(name, lanes, element), "#0", result)})
 
@@ -247,7 +248,7 @@ def unless_beyond(limit: float, x: Vector, result: Vector, rare: Callable[[Vecto
     """`result`, but rare(x) in lanes where |x| > limit or x is NaN; if there are none, only a test."""
     text, kind = x.text, x.kind
     name = f"@{rare.__name__}.{x.format.element.suffix(x.lanes)}"
-    text.declarations |= _cold(name, rare, x.lanes, x.format.element)
+    text.declarations |= _cold(name, rare, x.lanes, text.element, text.functions)
     condition = x.emit(f"fcmp ugt {kind} {absolute(x).name}, {x.constant(limit).name}", "i1")
     found = condition
     if x.lanes > 1:
@@ -261,9 +262,11 @@ def unless_beyond(limit: float, x: Vector, result: Vector, rare: Callable[[Vecto
 
 
 @cache
-def _cold(symbol: str, rare: Callable[[Vector], Vector], lanes: int, element: Element) -> frozenset[str]:
+def _cold(
+    symbol: str, rare: Callable[[Vector], Vector], lanes: int, element: Element, functions: Functions
+) -> frozenset[str]:
     """A function that is hardly ever called, and its declarations."""
-    text = Text(element)
+    text = Text(element, functions=functions)
     return frozenset({_function(symbol, "cold noinline", rare(Vector(text, "%x", lanes))), *text.declarations})
 
 

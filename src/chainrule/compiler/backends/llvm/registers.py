@@ -104,7 +104,7 @@ class Registers:
         if x.lanes > self.target.lanes(self.element.bytes) * self.target.vectors:
             half = x.lanes // 2
             return self.joined(*[self._kernel(name, self.lanes_of(x, start, half)) for start in (0, half)])
-        self.text.declarations |= kernels.define(name, x.lanes, self.element)
+        self.text.declarations |= kernels.define(name, x.lanes, self.element, self.text.functions)
         kind = self.element.lanes(x.lanes)
         return self.emit(f"call {kind} {kernels.symbol(name, x.lanes, self.element)}({kind} {x.name})", x.lanes)
 

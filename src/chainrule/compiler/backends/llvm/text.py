@@ -5,7 +5,8 @@ Values are named by their registers or written as constants; `lanes` says how ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -56,12 +57,26 @@ DOUBLE = Element("float64", "double", "f64")
 ELEMENTS = {"float64": DOUBLE, "float32": Element("float32", "float", "f32")}
 
 
-class Text:
-    """The body of a function on numbers of type `element`, and the declarations that it needs."""
+Functions: TypeAlias = "Callable[[str, int], tuple[str, frozenset[str]]]"
 
-    def __init__(self, element: Element = DOUBLE, declarations: set[str] | None = None) -> None:
+
+def libm(name: str, count: int) -> tuple[str, frozenset[str]]:
+    """A function of `count` doubles in C's mathematical library: what it is called, and its declaration."""
+    return f"@{name}", frozenset({f"declare double @{name}({', '.join(['double'] * count)}) {PURE}"})
+
+
+class Text:
+    """The body of a function on numbers of type `element`, and the declarations that it needs.
+
+    `functions` says where elementary functions are found: C's library, or `library.functions` where there is none.
+    """
+
+    def __init__(
+        self, element: Element = DOUBLE, declarations: set[str] | None = None, functions: Functions = libm
+    ) -> None:
         self.element = element
         self.declarations: set[str] = set() if declarations is None else declarations
+        self.functions = functions
         self.lines: list[str] = []
         self.label = "entry"  # of the block under way
         self.count = 0  # of the names so far
@@ -90,20 +105,21 @@ class Text:
 
     def library(self, name: str, operands: Sequence[str], lanes: int) -> str:
         """A function of the mathematical library, which takes doubles, lane by lane."""
-        self.declarations.add(f"declare double @{name}({', '.join(['double'] * len(operands))}) {PURE}")
+        function, needed = self.functions(name, len(operands))
+        self.declarations |= needed
         kind, wide, doubles = self.element.lanes(lanes), DOUBLE.lanes(lanes), operands
         if self.element is not DOUBLE:
             doubles = [self.emit(f"fpext {kind} {operand} to {wide}") for operand in operands]
-        result = self._lane_by_lane(name, doubles, lanes)
+        result = self._lane_by_lane(function, doubles, lanes)
         return result if self.element is DOUBLE else self.emit(f"fptrunc {wide} {result} to {kind}")
 
-    def _lane_by_lane(self, name: str, doubles: Sequence[str], lanes: int) -> str:
+    def _lane_by_lane(self, function: str, doubles: Sequence[str], lanes: int) -> str:
         """Calls of a function on doubles."""
         if lanes == 1:
-            return self.emit(f"call double @{name}({', '.join('double ' + operand for operand in doubles)})")
+            return self.emit(f"call double {function}({', '.join('double ' + operand for operand in doubles)})")
         result, kind = "poison", DOUBLE.lanes(lanes)
         for lane in range(lanes):
             parts = [self.emit(f"extractelement {kind} {operand}, i32 {lane}") for operand in doubles]
-            value = self.emit(f"call double @{name}({', '.join('double ' + part for part in parts)})")
+            value = self.emit(f"call double {function}({', '.join('double ' + part for part in parts)})")
             result = self.emit(f"insertelement {kind} {result}, double {value}, i32 {lane}")
         return result
