@@ -24,6 +24,7 @@ from chainrule.compiler.backends.cuda.parts import Step, is_sum
 from chainrule.compiler.backends.cuda.storage import Place, Storage
 from chainrule.compiler.backends.cuda.threads import Flush, Share, SumShare, ThreadRegisters
 from chainrule.compiler.backends.llvm.fusion import Group, groups
+from chainrule.compiler.backends.llvm.library import functions
 from chainrule.compiler.backends.llvm.text import Element, Text
 from chainrule.compiler.passes.program import Access, Array, Repeat, Statement, Term, row_major
 
@@ -66,7 +67,7 @@ class Functions:
     def add(self, storage: Storage, write: Callable[[ThreadRegisters], object]) -> str:
         """The name of a new function, whose text `write` writes to registers."""
         name = f"@f{len(self.texts)}"
-        text = Text(self.element, self.declarations)
+        text = Text(self.element, self.declarations, functions)
         write(ThreadRegisters(text, storage.places))
         self.texts.append(text.function(f"define internal void {name}({', '.join(ARGUMENTS)}) #1"))
         return name

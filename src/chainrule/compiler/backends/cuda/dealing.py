@@ -7,9 +7,9 @@ and need not wait for others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from math import gcd, prod
 
 import numpy as np
@@ -18,7 +18,7 @@ from chainrule.compiler.passes.differentiate import is_injective
 from chainrule.compiler.passes.program import Access, Shape, Statement, Term
 
 TALLEST = 8  # turns of a second loop in a tile
-MOST_SUMS = 64  # accumulators of a thread, in all
+PRICE = 8  # of an accumulator, in multiplications: it takes a register from everything else
 
 
 @dataclass(frozen=True)
@@ -148,17 +148,28 @@ def deal_sum(statement: Statement, block: Block, size: int, whole: bool) -> SumD
         outputs = Deal(loops, loops, ())
         return SumDeal(outputs, _groups(statement, along, chunk, block.threads), chunk, along, 1)
     order = tuple(d for d, n in enumerate(loops) if n > 1)
-    tile = [1] * len(loops)
-    for d, most in zip(reversed(order), (4, TALLEST), strict=False):
-        tile[d] = max(t for t in range(1, most + 1) if loops[d] % t == 0)
-    outputs = Deal(loops, tuple(tile), order)
-    while outputs.count < 4 and prod(tile) > 4:  # too few teams
-        widest = max(range(len(tile)), key=lambda d: tile[d])
-        tile[widest] = max(t for t in range(1, tile[widest]) if tile[widest] % t == 0)
-        outputs = Deal(loops, tuple(tile), order)
-    passes = -(-outputs.count // block.threads)
-    groups = _groups(statement, along, chunk, block.threads // outputs.count) if chunk and passes == 1 else 1
-    return SumDeal(outputs, groups, chunk if groups > 1 else 0, along, passes)
+    turns = prod(statement.terms[0].loops) if statement.terms[0].loops else 1
+    best, least = None, 0.0
+    for tile in _tiles(loops, order[-2:]):
+        outputs = Deal(loops, tile, order)
+        passes = -(-outputs.count // block.threads)
+        groups = _groups(statement, along, chunk, block.threads // outputs.count) if chunk and passes == 1 else 1
+        loads = sum(tile[d] for d in order[-2:])
+        cost = passes * (turns / groups * (prod(tile) + 2 * loads) + PRICE * prod(tile))
+        if best is None or cost < least:
+            best, least = SumDeal(outputs, groups, chunk if groups > 1 else 0, along, passes), cost
+    assert best is not None
+    return best
+
+
+def _tiles(loops: Shape, chosen: Sequence[int]) -> Iterator[Shape]:
+    """Tiles of the chosen loops, small ones first."""
+    sizes = [[t for t in range(1, TALLEST + 1) if loops[d] % t == 0] for d in chosen]
+    for turns in product(*sizes):
+        tile = [1] * len(loops)
+        for d, count in zip(chosen, turns, strict=True):
+            tile[d] = count
+        yield tuple(tile)
 
 
 def _along(statement: Statement, block: Block, size: int) -> tuple[int, int]:

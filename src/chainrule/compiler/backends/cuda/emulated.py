@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.backends.cuda.module import Module, Printer
+from chainrule.compiler.backends.cuda.kernels import Kernels, Printer
 from chainrule.compiler.backends.llvm.native import compiled, host
 
 
 class Emulated:
     """Kernels of a module. Buffers are NumPy arrays; threads run in ascending `order`, or descending (-1)."""
 
-    def __init__(self, module: Module, order: int = 1) -> None:
+    def __init__(self, module: Kernels, order: int = 1) -> None:
         self.module = module
         self.engine: Any = compiled(Printer(module, False, order).text(), host())
         sizes, dtype = module.storage.sizes, module.element.dtype

@@ -27,17 +27,61 @@ ONE_LANE = Target("nvptx64-nvidia-cuda", "", "", 64, 8, True)
 
 
 class ThreadRegisters(Registers):
-    """Registers of a thread. Arrays lie in several memories; tables are constants of the module."""
+    """Registers of a thread. Arrays lie in several memories; tables are constants of the module.
+
+    In a `chunk`, numbers that lie side by side are loaded at once: see `neighbour`.
+    """
 
     def __init__(self, text: Text, places: Mapping[Array, Place]) -> None:
         super().__init__(text, {array: place.offset for array, place in places.items()}, [], ONE_LANE)
         self.places = places
+        self.wide = 16 // text.element.bytes  # numbers that a thread loads at once
+        self.chunk: tuple[int, str, dict[str, int]] = (-1, "", {})  # loop, its first turn, and its turns by name
+        self.loaded: dict[Any, Register] = {}
 
     def has_kernel(self, name: str, lanes: int) -> bool:
         return name in kernels.KERNELS
 
     def memory(self, array: Array) -> str:
         return f"%{self.places[array].space}"
+
+    def load(self, access: Access, indices: Sequence[str], lanes: int, axis: int | None) -> Register:
+        """As in `Registers`; a number that has neighbours in the chunk is loaded with them."""
+        d, first, turns = self.chunk
+        moves = lanes > 1 and axis is not None and access.strides[axis]
+        alone = len(turns) != self.wide or d >= len(indices) or indices[d] not in turns
+        if moves or alone or access.strides[d] != 1 or not self.is_aligned(access, d):
+            return super().load(access, indices, lanes, axis)
+        others = [first if k == d else index for k, index in enumerate(indices)]
+        key = access.array, access.base, access.strides, access.repeat, tuple(others)
+        if key not in self.loaded:
+            self.loaded[key] = self.load_from(self.address(access, others), self.wide)
+        kind, vector = self.element.lanes(self.wide), self.loaded[key].name
+        return self.emit(f"extractelement {kind} {vector}, i32 {turns[indices[d]]}", 1)
+
+    def is_aligned(self, access: Access, d: int) -> bool:
+        """Whether an access is at a multiple of what is loaded at once, wherever it moves, but for loop d."""
+        steps = [access.base, access.repeat, *(stride for k, stride in enumerate(access.strides) if k != d)]
+        return access.table is None and not any(step % self.wide for step in steps)
+
+    def _kernel(self, name: str, x: Register) -> Register:
+        """A function of each lane: a thread has no vectors to compute with."""
+        return self.side_by_side((super(ThreadRegisters, self)._kernel(name, lane) for lane in self.apart(x)), x.lanes)
+
+    def load_from(self, pointer: str, lanes: int) -> Register:
+        return self.emit(f"load {self.element.lanes(lanes)}, ptr {pointer}, align {self.element.bytes * lanes}", lanes)
+
+    def store_to(self, pointer: str, value: Register) -> None:
+        kind, size = self.element.lanes(value.lanes), self.element.bytes * value.lanes
+        self.text.lines.append(f"  store {kind} {value.name}, ptr {pointer}, align {size}")
+
+    def in_chunk(self, loop: int, first: str, turns: Sequence[str], body: Callable[[str], None]) -> None:
+        """`body` for the turns of a chunk of a loop, which begins at a multiple of what is loaded at once."""
+        before, loaded = self.chunk, self.loaded
+        self.chunk, self.loaded = (loop, first, {turn: k for k, turn in enumerate(turns)}), {}
+        for turn in turns:
+            body(turn)
+        self.chunk, self.loaded = before, loaded
 
     def table(self, access: Access) -> str:
         numbers = np.asarray(access.table)
@@ -92,6 +136,7 @@ class Share(Nest):
 
     def __init__(self, registers: ThreadRegisters, group: Group, given: Deal, threads: int) -> None:
         self._prepare(registers, group[0], group[1:])
+        self._choose_lanes(given)
         registers.dealt(given.count, threads, lambda number: self._tiles(given, number))
 
     def _prepare(self, registers: ThreadRegisters, statement: Statement, followers: Sequence[Statement]) -> None:
@@ -100,6 +145,21 @@ class Share(Nest):
         self.reduction = Reduction(registers, statement.join)
         self.known = []
         self.axis, self.lanes, self.columns, self.width = 0, 1, 1, 1
+
+    def _choose_lanes(self, given: Deal) -> None:
+        """Take the neighbouring turns of a tile as lanes, if whatever they touch lies side by side or stays."""
+        fast = given.fast
+        if fast is None or given.tile[fast] == 1:
+            return
+        touched = [a for s in (self.statement, *self.followers) for a in (s.target, *s.accesses())]
+        together = given.tile[fast] * self.registers.element.bytes <= 16 and given.tile[fast] & (given.tile[fast] - 1) == 0
+        if together and all(self._is_side_by_side(access, fast, given.tile[fast]) for access in touched):
+            self.axis, self.lanes = fast, given.tile[fast]
+
+    def _is_side_by_side(self, access: Access, d: int, count: int) -> bool:
+        steps = [access.base, access.repeat, *(stride for k, stride in enumerate(access.strides) if k != d)]
+        aligned = not any(step % count for step in steps)
+        return access.table is None and (access.strides[d] == 0 or (access.strides[d] == 1 and aligned))
 
     def _tiles(self, given: Deal, number: str) -> None:
         parts = dict(zip(given.order, self.registers.split(number, [given.parts[d] for d in given.order]), strict=True))
@@ -121,7 +181,7 @@ class Share(Nest):
         count, emit = given.tile[d], self.registers.text.emit
         if d == given.fast:
             first = part if count == 1 else emit(f"mul nuw nsw i64 {part}, {count}")
-            return [self.shifted(first, k) for k in range(count)]
+            return [self.shifted(first, k) for k in range(0, count, self.lanes)]
         return [self.shifted(part, k * given.parts[d]) for k in range(count)]
 
     def reduce(
@@ -134,9 +194,13 @@ class Share(Nest):
         several = next(n for n in (UNROLLED, 3, 2, 1) if extent % n == 0)
 
         def once(index: str, carried: list[Register]) -> list[Register]:
-            for k in range(several):
-                turn = self.shifted(index, k)
-                carried = super(Share, self).reduce(term, [[*i, turn] for i in tile], carried, axis, last, depth + 1)
+            def one(turn: str) -> None:
+                nonlocal carried
+                inner = [[*indices, turn] for indices in tile]
+                carried = super(Share, self).reduce(term, inner, carried, axis, last, depth + 1)
+
+            turns = [self.shifted(index, k) for k in range(several)]
+            self.registers.in_chunk(len(self.statement.loops) + depth, index, turns, one)
             return carried
 
         return self.registers.loop(extent, several, totals, once)
@@ -201,7 +265,7 @@ class SumShare(Share):
 
     def _shared(self, term: Term, tile: Tile, totals: list[Register], group: str, depth: int) -> list[Register]:
         """`totals` joined by this thread's part of the term's reduction."""
-        given, emit = self.given, self.registers.text.emit
+        given, registers, emit = self.given, self.registers, self.registers.text.emit
         if depth == len(term.loops):
             values = [self.evaluate(term.expression, indices, 1, 0) for indices in tile]
             joined = [self.reduction.join(*pair) for pair in zip(totals, values, strict=True)]
@@ -217,8 +281,13 @@ class SumShare(Share):
             step = index if index == "0" else emit(f"mul nuw nsw i64 {index}, {given.groups}")
             part = group if step == "0" else emit(f"add nuw nsw i64 {group}, {step}")
             start = part if given.chunk == 1 else emit(f"mul nuw nsw i64 {part}, {given.chunk}")
-            for k in range(given.chunk):
-                carried = inside(self.shifted(start, k), carried)
+
+            def one(turn: str) -> None:
+                nonlocal carried
+                carried = inside(turn, carried)
+
+            turns = [self.shifted(start, k) for k in range(given.chunk)]
+            registers.in_chunk(len(self.statement.loops) + depth, start, turns, one)
             return carried
 
         parts = term.loops[depth] // given.chunk // given.groups

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from string import Template
+from typing import Any
 
 from chainrule.compiler.backends.cuda.blocks import (
     ARGUMENTS,
@@ -25,10 +26,11 @@ from chainrule.compiler.backends.cuda.blocks import (
     with_barriers,
 )
 from chainrule.compiler.backends.cuda.dealing import Block, Deal, Touch
+from chainrule.compiler.backends.cuda.packing import packed
 from chainrule.compiler.backends.cuda.parts import Step, split
 from chainrule.compiler.backends.cuda.storage import Storage, lives, pitch
 from chainrule.compiler.backends.cuda.threads import ThreadRegisters
-from chainrule.compiler.backends.llvm.text import Element
+from chainrule.compiler.backends.llvm.text import DOUBLE, Element
 from chainrule.compiler.passes.differentiate import zero
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Statement, Term, changed
 
@@ -38,7 +40,7 @@ FEW_SUMS = 24  # that every thread keeps for its own examples
 NAMES = [argument.split()[1] for argument in ARGUMENTS]
 
 
-class Module:
+class Kernels:
     """The kernels of a laid-out program, for blocks with `room` bytes of shared memory."""
 
     def __init__(self, program: ArrayProgram, element: Element, block: Block, room: int) -> None:
@@ -81,6 +83,9 @@ class Module:
         storage.add("partials", parts.sums)
         first = with_arrays(parts.before, staged)
         each = with_arrays(parts.each, staged)
+        if staged:
+            each, copies = packed(each, 16 // self.element.bytes)
+            first = [*first, *copies]
         storage.add("shared", _written(first))
         inputs = [leaf for leaf in self.program.leaves.values() if leaf.examples]
         output = self.program.output
@@ -88,9 +93,9 @@ class Module:
         together = [group.body if isinstance(group, Repeat) else group for group in in_groups(each)]
         storage.fit(lives(together, rows, set(inputs), {output}), room)
         writer = Writer(self.functions, storage, block)
-        copies = [_copy(array, here) for array, here in staged.items()]
+        here = [_copy(array, here) for array, here in staged.items()]
         zeros = [zero(array) for array in parts.sums]
-        self.before = with_barriers(writer.schedule([*copies, *zeros, *first]), storage)
+        self.before = with_barriers(writer.schedule([*here, *zeros, *first]), storage)
         whole = block.owns and sum(array.size for array in parts.sums) <= FEW_SUMS
         middle = writer.schedule(each, whole)
         ends = [self._store(output)] if output.examples else []
@@ -207,8 +212,8 @@ def with_arrays(steps: Sequence[Step], arrays: dict[Array, Array]) -> list[Step]
 
 # Printing.
 
+HEAD = 'target triple = "nvptx64-nvidia-cuda"'
 GPU = Template("""
-target triple = "nvptx64-nvidia-cuda"
 @room = external addrspace(3) global [0 x $number], align 16
 declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
@@ -239,9 +244,57 @@ entry:
 $end
   ret void
 }
+@parts = internal addrspace(3) global [$teams x [32 x double]] undef, align 16
+define ptx_kernel void @gather(ptr noalias align 16 %memory, ptr noalias align 16 %rows, i64 %blocks)
+    "nvvm.maxntid"="$gathering" {
+entry:
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %lane = and i32 %tid, 31
+  %team = lshr i32 %tid, 5
+  %ctaid = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+  %offset = mul i32 %ctaid, 32
+  %sum = add i32 %offset, %lane
+  %column = zext nneg i32 %sum to i64
+  %inside = icmp slt i64 %column, $sums
+  %first = zext nneg i32 %team to i64
+  br label %test
+test:
+  %row = phi i64 [ %first, %entry ], [ %next, %turn ]
+  %total = phi double [ 0.0, %entry ], [ %more, %turn ]
+  %is.row = icmp slt i64 %row, %blocks
+  %go = and i1 %inside, %is.row
+  br i1 %go, label %turn, label %past
+turn:
+  %at = mul i64 %row, $sums
+  %place = add i64 %at, %column
+  %from = getelementptr $number, ptr %rows, i64 %place
+  %given = load $number, ptr %from
+  $wide
+  %more = fadd double %total, %number
+  %next = add i64 %row, $teams
+  br label %test, !llvm.loop !10
+past:
+  %mine = getelementptr [$teams x [32 x double]], ptr addrspace(3) @parts, i32 0, i32 %team, i32 %lane
+  store double %total, ptr addrspace(3) %mine
+  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)
+  %is.first = icmp eq i32 %team, 0
+  %last = and i1 %inside, %is.first
+  br i1 %last, label %add, label %end
+add:
+$adding
+  %to.at = add i64 %column, $sums_at
+  %to = getelementptr $number, ptr %memory, i64 %to.at
+  store $number %rounded, ptr %to
+  br label %end
+end:
+  ret void
+}
+!10 = !{!10, !11}
+!11 = !{!"llvm.loop.unroll.count", i32 8}
 attributes #0 = { nounwind alwaysinline }
 attributes #1 = { nounwind alwaysinline }
 """)
+TEAMS = 8  # of threads, which add up every eighth row
 CPU = Template("""
 define void @main(ptr %shared, ptr %owns, ptr %memory, ptr %scratches, ptr %rows, ptr %inputs, ptr %results,
     i64 %begin, i64 %count, i64 %block, i64 %blocks) {
@@ -314,7 +367,7 @@ BARRIER = "  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
 class Printer:
     """Prints schedules as calls: between barriers on a GPU, else in loops over threads, which run in `order`."""
 
-    def __init__(self, module: Module, on_gpu: bool, order: int = 1) -> None:
+    def __init__(self, module: Kernels, on_gpu: bool, order: int = 1) -> None:
         self.module, self.on_gpu, self.order = module, on_gpu, order
         self.labels = 0
 
@@ -338,8 +391,29 @@ class Printer:
         )
         nothing = {"first": "0", "count": "0", "scratch": "null", "partials": "null", "inputs": "null", "results": "null"}
         end = self.print(module.finish, {**nothing, "own": "null"})
-        frame = (GPU if self.on_gpu else CPU).substitute(known, zeros="\n".join(zeros), body=body, end=end)
-        return "\n".join([*module.functions.texts, frame, *sorted(module.functions.declarations)])
+        frame = (GPU if self.on_gpu else CPU).substitute(
+            known | self._gathering(), zeros="\n".join(zeros), body=body, end=end
+        )
+        head = [HEAD] if self.on_gpu else []
+        return "\n".join([*head, *module.functions.texts, frame, *sorted(module.functions.declarations)])
+
+    def _gathering(self) -> dict[str, Any]:
+        """What `gather` is made with."""
+        kind, wide = self.module.element.name, self.module.element is DOUBLE
+        lines = ["  %s0 = fadd double 0.0, %total"]
+        for k in range(1, TEAMS):
+            place = f"getelementptr [{TEAMS} x [32 x double]], ptr addrspace(3) @parts, i32 0, i32 {k}, i32 %lane"
+            lines += [f"  %p{k} = {place}", f"  %v{k} = load double, ptr addrspace(3) %p{k}"]
+            lines += [f"  %s{k} = fadd double %s{k - 1}, %v{k}"]
+        rounded = f"fadd double 0.0, %s{TEAMS - 1}" if wide else f"fptrunc double %s{TEAMS - 1} to {kind}"
+        return {
+            "teams": TEAMS,
+            "gathering": 32 * TEAMS,
+            "sums": self.module.sums_size,
+            "sums_at": self.module.sums_at,
+            "wide": "%number = fadd double -0.0, %given" if wide else f"%number = fpext {kind} %given to double",
+            "adding": "\n".join([*lines, f"  %rounded = {rounded}"]),
+        }
 
     def print(self, schedule: Schedule, values: dict[str, str], waits: bool = False) -> str:
         """The calls of a schedule, before which all threads wait if so."""
