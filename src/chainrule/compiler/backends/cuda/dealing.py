@@ -17,6 +17,7 @@ import numpy as np
 from chainrule.compiler.passes.differentiate import is_injective
 from chainrule.compiler.passes.program import Access, Shape, Statement, Term
 
+BUSY = 0.7  # share of the threads that should have something to do
 TALLEST = 8  # turns of a second loop in a tile
 PRICE = 8  # of an accumulator, in multiplications: it takes a register from everything else
 
@@ -80,14 +81,16 @@ def deal(statement: Statement, block: Block, size: int) -> Deal:
         tile[order[-1]] = block.abreast if own else 1
     elif loops[order[-1]] % (16 // size) == 0:
         tile[order[-1]] = 16 // size
-    if other := _sharing(statement, order):
+    if (other := _sharing(statement, order)) is not None:
         tile[other] = max(t for t in range(1, TALLEST + 1) if loops[other] % t == 0)
-    while (found := Deal(loops, tuple(tile), tuple(order))).count < block.threads and not block.owns:
-        widest = max(range(len(tile)), key=lambda d: tile[d])
-        if tile[widest] == 1:
-            break
-        tile[widest] = max(t for t in range(1, tile[widest]) if tile[widest] % t == 0)
-    return found
+    for d in (other, order[-1]):  # smaller tiles, if many threads would have none
+        while d is not None and not block.owns and tile[d] > 1 and _idle(loops, tile, order, block):
+            tile[d] = max(t for t in range(1, tile[d]) if loops[d] % t == 0)
+    return Deal(loops, tuple(tile), tuple(order))
+
+
+def _idle(loops: Shape, tile: Sequence[int], order: Sequence[int], block: Block) -> bool:
+    return BUSY * block.threads > Deal(loops, tuple(tile), tuple(order)).count
 
 
 def _is_along_examples(statement: Statement, d: int) -> bool:

@@ -30,12 +30,14 @@ from chainrule.compiler.backends.cuda.packing import packed
 from chainrule.compiler.backends.cuda.parts import Step, split
 from chainrule.compiler.backends.cuda.storage import Storage, lives, pitch
 from chainrule.compiler.backends.cuda.threads import ThreadRegisters
+from chainrule.compiler.backends.llvm.lanes import with_turned_terms
 from chainrule.compiler.backends.llvm.text import DOUBLE, Element
 from chainrule.compiler.passes.differentiate import zero
+from chainrule.compiler.passes.masks import by_results
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Statement, Term, changed
 
 WORDS = 3  # of an input's description: address, distance of examples, bytes of a number
-STAGED = 2**15  # bytes of parameters and constants that are copied to shared memory
+STAGED = 2**16  # bytes of parameters and constants that are copied to shared memory
 FEW_SUMS = 24  # that every thread keeps for its own examples
 NAMES = [argument.split()[1] for argument in ARGUMENTS]
 
@@ -44,7 +46,7 @@ class Kernels:
     """The kernels of a laid-out program, for blocks with `room` bytes of shared memory."""
 
     def __init__(self, program: ArrayProgram, element: Element, block: Block, room: int) -> None:
-        parts = split(program)
+        parts = split(by_results(program))
         self.program = program = parts.program
         self.element, self.block, self.functions = element, block, Functions(element)
         self.parts, self.has_examples = parts, bool(parts.each)
@@ -75,17 +77,17 @@ class Kernels:
 
     def _main(self, room: int, given: Sequence[Array]) -> None:
         parts, storage, block = self.parts, self.storage, self.block
-        read = {a.array for step in (*parts.before, *parts.each) for s in step.body for a in s.accesses()}
+        smooth = changed(parts.each, with_turned_terms)
+        each, copies = packed(smooth, 16 // self.element.bytes)
+        if sum(copy.target.array.size for copy in copies) * self.element.bytes > STAGED:
+            each, copies = smooth, []
+        read = {a.array for step in each for s in step.body for a in s.accesses()}
         staged = {array: Array(f"{array.name}.here", array.size, "value") for array in given if array in read}
         if sum(array.size for array in staged) * self.element.bytes > STAGED:
             staged = {}
         storage.add("shared", staged.values())
         storage.add("partials", parts.sums)
-        first = with_arrays(parts.before, staged)
-        each = with_arrays(parts.each, staged)
-        if staged:
-            each, copies = packed(each, 16 // self.element.bytes)
-            first = [*first, *copies]
+        first, each = [*parts.before, *copies], with_arrays(each, staged)
         storage.add("shared", _written(first))
         inputs = [leaf for leaf in self.program.leaves.values() if leaf.examples]
         output = self.program.output
@@ -226,8 +228,6 @@ entry:
   %own = alloca [$accumulators x $number], align 16
 $zeros
   %shared = addrspacecast ptr addrspace(3) @room to ptr
-  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
-  %thread = zext nneg i32 %tid to i64
   %ctaid = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
   %block = zext nneg i32 %ctaid to i64
   %nctaid = call i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
@@ -238,8 +238,6 @@ $body
 
 define ptx_kernel void @finish(ptr noalias align 16 %memory) "nvvm.maxntid"="$threads" {
 entry:
-  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
-  %thread = zext nneg i32 %tid to i64
   %shared = addrspacecast ptr addrspace(3) @room to ptr
 $end
   ret void
@@ -361,6 +359,10 @@ all$k.end:
   %over$k = icmp eq i64 %thread$k, $last
   br i1 %over$k, label %past$k, label %all$k
 past$k:""")
+# The thread's number, asked for in every function anew: else what follows from it, for all functions, would be
+# computed before the runs begin, and kept in registers.
+THREAD = Template("""  %tid$k = call i32 asm sideeffect "mov.u32 $$0, %tid.x;", "=r"()
+  %thread$k = zext nneg i32 %tid$k to i64""")
 BARRIER = "  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
 
 
@@ -473,6 +475,10 @@ class Printer:
         for item in items:
             if isinstance(item, Call):
                 named = {**values, "time": time}
+                if self.on_gpu:
+                    k = self.label()
+                    found.append(THREAD.substitute(k=k))
+                    named["thread"] = f"%thread{k}"
                 arguments = [f"{argument.split()[0]} {named.get(name[1:], name)}" for argument, name in zip(ARGUMENTS, NAMES, strict=True)]
                 found.append(f"  call void {item.name}({', '.join(arguments)})")
             else:

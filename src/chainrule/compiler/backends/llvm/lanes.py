@@ -40,13 +40,13 @@ def choose_lanes(statement: Statement) -> tuple[int | None, Statement]:
 
     A reduction has its lanes along its last loop. In the statement returned with it, that is the best of its loops.
     """
-    turned = statement.with_terms([_turned(term, statement) for term in statement.terms])
+    smooth = with_turned_terms(statement)
     if statement.accumulate and not is_injective(statement):
-        return None, turned
-    costs: dict[int | None, float] = {None: _cost(turned, None)}  # of equals, the first is the best
+        return None, smooth
+    costs: dict[int | None, float] = {None: _cost(smooth, None)}  # of equals, the first is the best
     costs |= {axis: _cost(statement, axis) for axis, extent in enumerate(statement.loops) if extent > 1}
     best = min(costs, key=costs.__getitem__)
-    return best, turned if best is None else statement
+    return best, smooth if best is None else statement
 
 
 def in_blocks(statement: Statement, target: Target, size: int) -> Statement:
@@ -73,6 +73,11 @@ def in_blocks(statement: Statement, target: Target, size: int) -> Statement:
     result = split.map(change)
     result.loops = tuple(split.loops[d] for d in order)
     return result
+
+
+def with_turned_terms(statement: Statement) -> Statement:
+    """The statement whose reductions have that loop last along which most operands lie side by side."""
+    return statement.with_terms([_turned(term, statement) for term in statement.terms])
 
 
 def _turned(term: Term, statement: Statement) -> Term:
