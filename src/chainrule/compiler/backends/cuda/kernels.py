@@ -287,6 +287,11 @@ $adding
 end:
   ret void
 }
+; Within 2 ulp for all numbers. The exact quotient has a slow way for zeros, of which masks make many.
+define internal float @quotient(float %a, float %b) #1 {
+  %q = call float asm "div.full.f32 $$0, $$1, $$2;", "=f,f,f"(float %a, float %b)
+  ret float %q
+}
 !10 = !{!10, !11}
 !11 = !{!"llvm.loop.unroll.count", i32 8}
 attributes #0 = { nounwind alwaysinline }
@@ -305,6 +310,10 @@ define void @finish(ptr %shared, ptr %owns, ptr %memory) {
 entry:
 $end
   ret void
+}
+define internal float @quotient(float %a, float %b) #1 {
+  %q = fdiv float %a, %b
+  ret float %q
 }
 attributes #0 = { nounwind }
 attributes #1 = { nounwind }

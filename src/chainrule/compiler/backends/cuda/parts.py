@@ -8,14 +8,11 @@ examples: the loss, and the gradients of parameters. Nothing that is done for an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from chainrule import ops
-from chainrule.compiler.backends.cuda.storage import pitch
+from chainrule.compiler.backends.cuda.rows import in_rows
 from chainrule.compiler.backends.llvm.fusion import without_zeros
-from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Number, Repeat, Statement, changed, dependents
+from chainrule.compiler.passes.program import Array, ArrayProgram, Number, Repeat, Statement, changed, dependents
 
 Step = Statement | Repeat
 
@@ -47,41 +44,6 @@ def split(program: ArrayProgram) -> Parts:
         else:
             parts.before.append(step)
     return parts
-
-
-def in_rows(program: ArrayProgram) -> ArrayProgram:
-    """The program with examples, which lie side by side, in rows that begin in different banks of shared memory."""
-    rows = {
-        array: Array(array.name, _moved(array.size, array.examples), array.kind, examples=array.examples)
-        for array in program.arrays()
-        if array.examples
-    }
-
-    def change(access: Access) -> Access:
-        if (row := rows.get(access.array)) is None:
-            return access
-        examples = access.array.examples
-        table = None if access.table is None else _moved(np.asarray(access.table), examples)
-        if table is not None:
-            return Access(row, access.base, access.strides, table, _moved(access.repeat, examples))
-        strides = [_moved(stride, examples) for stride in access.strides]
-        return Access(row, _moved(access.base, examples), strides, None, _moved(access.repeat, examples))
-
-    return program.rewritten(lambda statement: _by_row(statement).map(change), rows)
-
-
-def _moved(position: Any, examples: int) -> Any:
-    """Where the number at a position is when rows lie further apart; or a stride that leads from one to another."""
-    return position // examples * pitch(examples) + position % examples if examples > 1 else position
-
-
-def _by_row(statement: Statement) -> Statement:
-    """The statement; if it sets a whole array to a number, in a loop through each row of examples."""
-    target, examples = statement.target, statement.target.array.examples
-    if not examples or statement.loops != (target.array.size,) or any(True for _ in statement.accesses()):
-        return statement
-    loops = target.array.size // examples, examples
-    return Statement(Access(target.array, 0, (examples, 1)), loops, statement.terms, statement.accumulate)
 
 
 def is_sum(statement: Statement) -> bool:

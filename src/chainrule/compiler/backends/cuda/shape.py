@@ -1,4 +1,9 @@
-"""How many threads a block has, and how many examples it takes at a time."""
+"""How many threads a block has, and how many examples it takes at a time.
+
+Where an example's numbers are few, each thread has examples of its own, and takes them through the whole program: one,
+or, if there are products of matrices, several side by side, which then share the weights that it loads. Where they are
+many, the threads of a block share a few examples.
+"""
 
 from __future__ import annotations
 
@@ -9,52 +14,56 @@ from chainrule.compiler.backends.llvm.text import ELEMENTS, Element
 from chainrule.compiler.passes.batch import size_of_an_example
 from chainrule.compiler.passes.program import ArrayProgram, Statement
 
-THREADS = 128  # of a block whose threads share examples, or have one each
-FEW = 64  # of a block whose threads have several examples each
+THREADS = 128  # of a block whose threads have one example each
+OWNING = (128, 64, 32)  # of a block whose threads have several
+SHARING = 256  # of a block whose threads share examples
 ABREAST = 16  # bytes of neighbouring examples that a thread takes side by side
-KEPT = 2**16  # bytes of shared memory that a block's examples should not exceed by much
+LIVE = 0.8  # numbers that a gradient keeps at a time, for each one that the result is computed from
+HALF, WHOLE = 100_000, 190_000  # bytes of shared memory for a block's examples: two blocks on a processor, or one
 RESIDENT = 2048  # threads that a processor runs at once, at most
 OTHERS = 1024  # bytes of shared memory that the system keeps of each block
 
 
 class Limits(Protocol):
+    """What a GPU has."""
+
     shared_per_block: int
     shared_per_processor: int
 
 
 def examples_at_once(program: ArrayProgram, dtype: str) -> int:
-    """How many examples a block takes at a time, given the program of one.
-
-    Each thread has one, or several if there are products of matrices, whose weights they then share. Where that many do
-    not fit the block's memory, its threads share one example.
-    """
-    element = ELEMENTS[dtype]
+    """How many examples a block takes at a time, given the program of one."""
     if not any(map(_is_product, program.statements)):
         return THREADS
-    each = 2 * size_of_an_example(program) * element.bytes
-    abreast = ABREAST // element.bytes
-    while FEW * abreast * each > 3 * KEPT and abreast > 1:
-        abreast //= 2
-    return FEW * abreast if FEW * abreast * each <= 3 * KEPT else 1
+    size = ELEMENTS[dtype].bytes
+    abreast, each = ABREAST // size, LIVE * size_of_an_example(program) * size
+    several = (threads * abreast for threads in OWNING if threads * abreast * each <= HALF)
+    return next(several, abreast if abreast * each <= WHOLE else 1)
 
 
 def block_for(program: ArrayProgram, element: Element) -> Block:
     """The block for a program of so many examples."""
     examples = max((array.examples for array in program.arrays()), default=0)
-    if examples >= FEW and examples != THREADS or examples == THREADS and any(map(_is_product, program.statements)):
-        return Block(FEW, examples, examples // FEW)
-    return Block(THREADS, examples)
+    products = any(_is_product(s) for s in program.statements if s.target.array.examples)
+    abreast = ABREAST // element.bytes
+    if examples == THREADS and not products:
+        return Block(THREADS, examples)
+    if examples >= min(OWNING) * abreast:
+        return Block(examples // abreast, examples, abreast)
+    return Block(SHARING if products else THREADS, examples)
 
 
 def room_for(limits: Limits, block: Block) -> int:
-    """Bytes of shared memory for a block: so that several fit a processor."""
-    most = limits.shared_per_block
-    if block.owns and block.abreast == 1:  # an example's numbers are next to each other for all threads, wherever
+    """Bytes of shared memory for a block."""
+    if block.owns and block.abreast == 1:  # neighbouring threads load neighbouring numbers, from whatever memory
         return limits.shared_per_processor // (RESIDENT // block.threads) - OTHERS
-    return min(most, limits.shared_per_processor // 2 - OTHERS) if block.examples else most
+    if block.owns:
+        return min(limits.shared_per_block, limits.shared_per_processor // 2 - OTHERS)
+    return limits.shared_per_block
 
 
 def _is_product(statement: Statement) -> bool:
     """Whether turns of a loop share an operand of a sum."""
     sums = [list(term.expression.accesses()) for term in statement.terms if term.loops]
-    return any(len(a) > 1 and any(access.strides[d] == 0 for access in a) for a in sums for d in range(len(statement.loops)))
+    loops = range(len(statement.loops))
+    return any(len(read) > 1 and any(not access.strides[d] for access in read) for read in sums for d in loops)

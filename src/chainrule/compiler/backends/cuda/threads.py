@@ -22,7 +22,7 @@ from chainrule.compiler.backends.llvm.target import Target
 from chainrule.compiler.backends.llvm.text import Text
 from chainrule.compiler.passes.program import Access, Array, Statement, Term
 
-UNROLLED = 4  # turns of a reduction that are written out
+UNROLLED = (16, 8, 4)  # turns of a reduction that are written out
 ONE_LANE = Target("nvptx64-nvidia-cuda", "", "", 64, 8, True)
 
 
@@ -63,6 +63,14 @@ class ThreadRegisters(Registers):
         """Whether an access is at a multiple of what is loaded at once, wherever it moves, but for loop d."""
         steps = [access.base, access.repeat, *(stride for k, stride in enumerate(access.strides) if k != d)]
         return access.table is None and not any(step % self.wide for step in steps)
+
+    def _primitive(self, name: str, operands: list[str], lanes: int) -> str | None:
+        """As in `Registers`; a quotient of floats by a function of the module, which GPUs have a quick one for."""
+        if name != "div" or self.element.name != "float":
+            return super()._primitive(name, operands, lanes)
+        pairs = zip(*[self.apart(Register(self, operand, lanes)) for operand in operands], strict=True)
+        quotients = [self.emit(f"call float @quotient(float {a.name}, float {b.name})", 1) for a, b in pairs]
+        return self.side_by_side(quotients, lanes).name
 
     def _kernel(self, name: str, x: Register) -> Register:
         """A function of each lane: a thread has no vectors to compute with."""
@@ -191,7 +199,7 @@ class Share(Nest):
         if depth < len(term.loops) - 1 or depth == len(term.loops):
             return super().reduce(term, tile, totals, axis, last, depth)
         extent = term.loops[depth]
-        several = next(n for n in (UNROLLED, 3, 2, 1) if extent % n == 0)
+        several = next(n for n in (*UNROLLED, 3, 2, 1) if extent % n == 0)
 
         def once(index: str, carried: list[Register]) -> list[Register]:
             def one(turn: str) -> None:
@@ -200,7 +208,8 @@ class Share(Nest):
                 carried = super(Share, self).reduce(term, inner, carried, axis, last, depth + 1)
 
             turns = [self.shifted(index, k) for k in range(several)]
-            self.registers.in_chunk(len(self.statement.loops) + depth, index, turns, one)
+            for chunk in pieces(turns, self.registers.wide):
+                self.registers.in_chunk(len(self.statement.loops) + depth, chunk[0], chunk, one)
             return carried
 
         return self.registers.loop(extent, several, totals, once)
@@ -309,3 +318,8 @@ class Flush(SumShare):
             number = self.registers.load_from(self.accumulator(first + k), 1)
             self.registers.store(self.target, [group, *indices], number, None)
 
+
+
+def pieces(turns: Sequence[str], length: int) -> list[Sequence[str]]:
+    """The turns in pieces of that length."""
+    return [turns[k : k + length] for k in range(0, len(turns), length)]
