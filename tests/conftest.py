@@ -29,6 +29,8 @@ ONCE = [
     "completion",
     "course",
     "csv",
+    "cuda_arrays",
+    "cuda_driver",
     "data",
     "demonstrations",
     "drawing",

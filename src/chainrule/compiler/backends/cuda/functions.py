@@ -39,7 +39,7 @@ class Module:
         if code:
             raise self._error(code, "compile the program", log.value.decode(errors="replace"))
         self.handle = handle
-        weakref.finalize(self, device.release, "cuModuleUnload", handle).atexit = False
+        weakref.finalize(self, device.release, device.driver.functions["cuModuleUnload"], handle).atexit = False
 
     def function(self, name: str) -> Function:
         """The function of this name, to be launched."""
@@ -75,7 +75,7 @@ class Module:
 
 def _directive(name: str, ptx: str) -> str:
     """What follows `.name` at the head of a program."""
-    match = re.search(rf"^\s*\.{name}\s+(\S+)", ptx, re.MULTILINE)
+    match = re.search(rf"^\s*\.{name}\s+([\w.]+)", ptx, re.MULTILINE)
     return match[1] if match else "unknown"
 
 

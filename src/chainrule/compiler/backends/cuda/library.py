@@ -94,6 +94,7 @@ ADVICE = {
     " (containers need NVIDIA_DRIVER_CAPABILITIES=compute,utility)",
     222: "update the NVIDIA driver",
     223: "unset CUDA_DISABLE_PTX_JIT",
+    500: "it has no such name, which is a mistake in chainrule: please report it",
     701: "use fewer threads per block, or less shared memory",
     802: "wait until the machine has started all its services, the fabric manager among them",
     803: "the driver was updated while its old part was running: restart the machine",
