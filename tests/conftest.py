@@ -31,6 +31,7 @@ ONCE = [
     "csv",
     "cuda_arrays",
     "cuda_driver",
+    "cuda_processes",
     "data",
     "demonstrations",
     "drawing",

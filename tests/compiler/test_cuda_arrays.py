@@ -173,18 +173,18 @@ class TestInterface:
                 r"has strides \(12, 4\) of bytes, between its numbers: make it contiguous",
             ),
             ({"mask": object()}, TypeError, "has a mask: fill in what is missing"),
-            ({"data": (4096, False)}, CudaError, "is at an address that the NVIDIA driver does not know"),
+            ({"data": (4096, False)}, CudaError, "is at an address that the driver does not know"),
         ],
     )
     def test_is_refused(self, fake, changes, error, sentence):
-        with pytest.raises(error, match="^`x`, a Interface, " + sentence):
+        with pytest.raises(error, match=r"^`x` \(Interface\) " + sentence):
             device_array(Interface(device().allocate(100), **changes), "x")
 
     def test_elsewhere_is_refused(self, fake):
         device()
         address = fake.fake_allocate_on(1, 100)
         said = (
-            "`array`, a Interface, is on GPU 1, and this process uses GPU 0: move it there, or set CHAINRULE_CUDA_DEV"
+            r"`array` \(Interface\) is on GPU 1, and this process uses GPU 0: move it there, or set CHAINRULE_CUDA_DEV"
         )
         with pytest.raises(CudaError, match=said):
             device_array(Interface(device().allocate(100), data=(address, False)))
@@ -283,7 +283,7 @@ class TestDLPack:
         ],
     )
     def test_is_refused(self, fake, lender, error, sentence):
-        with pytest.raises(error, match="^`x`, a Lender, " + sentence):
+        with pytest.raises(error, match=r"^`x` \(Lender\) " + sentence):
             device_array(lender, "x")
 
     def test_is_taken_once(self, fake):

@@ -6,7 +6,6 @@ machine that has one.
 
 import ctypes
 import gc
-import signal
 import subprocess
 import sys
 import threading
@@ -16,7 +15,7 @@ import pytest
 
 from chainrule.compiler.backends.cuda import library
 from chainrule.compiler.backends.cuda.driver import CudaError, Device, device, is_available
-from fake_cuda import PTX, build, needs_a_compiler, printed, start
+from fake_cuda import PTX, build, needs_a_compiler
 
 pytestmark = needs_a_compiler
 
@@ -387,6 +386,16 @@ class TestFunctions:
         ):
             module.function("greedy").launch(3, 64, 10 << 10)
 
+    @pytest.mark.parametrize(("blocks", "threads"), [(0, 32), (1, 0), (1, 1025)])
+    def test_have_blocks_and_threads(self, module, blocks, threads):
+        said = (
+            f"could not launch 'tile' in {blocks} blocks of {threads} threads: the driver says CUDA_ERROR_INVALID_VALUE"
+        )
+        with pytest.raises(
+            CudaError, match=said + r" .*: a launch has at least 1 block, and blocks of 1 to 1024 threads"
+        ):
+            module.function("tile").launch(blocks, threads, 0)
+
     def test_of_other_names_are_not_found(self, module):
         with pytest.raises(CudaError, match=r"could not find the function 'other' in the program: .*NOT_FOUND"):
             module.function("other")
@@ -459,91 +468,3 @@ class TestFunctions:
             thread.join()
         assert not failures
         assert numbers_in(buffer, np.zeros(count)).tolist() == [400.0] * count
-
-
-class TestProcesses:
-    @pytest.mark.parametrize(
-        "wait",
-        [
-            "device().synchronize()",
-            "buffer.read(np.empty(2))",
-            "large.write(np.empty(100_000))",
-            "print(timing.milliseconds)",
-            "keep = device().allocate(600 << 20); del keep; device().allocate(700 << 20)",
-        ],
-    )
-    def test_ctrl_c_ends_a_wait(self, built, wait):
-        process = start(
-            f"""
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            buffer, large = device().allocate(16), device().allocate(800_000)
-            with device().timed() as timing:
-                device().load(PTX).function("forever").launch(1, 1, 0)
-            buffer.write(np.zeros(2))  # is not waited for
-            print("waiting", flush=True)
-            try:
-                {wait}
-            except KeyboardInterrupt:
-                print("interrupted")
-            del buffer, large, timing
-            gc.collect()
-            print("freed", fake.fake_waits())
-            """,
-            built,
-        )
-        assert process.stdout.readline() == "waiting\n"
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(0.3)
-        process.send_signal(signal.SIGINT)
-        out, errors = process.communicate(timeout=120)
-        assert (out.split("\n")[:2], errors, process.returncode) == (["interrupted", "freed 0"], "", 0)
-
-    def test_what_is_alive_at_exit_is_no_trouble(self, built):
-        program = """
-        buffer, module = device().allocate(100), device().load(PTX)
-        cycle = [buffer]; cycle.append(cycle)
-        class Late:
-            def __init__(self): self.buffer = device().allocate(8)
-            def __del__(self): self.buffer = None
-        late = Late()
-        sys.late = Late()
-        function = module.function("forever")
-        function.launch(1, 1, 0)
-        print("end")
-        """
-        assert printed(program, built) == ["end"]
-
-    def test_a_forked_process_cannot_use_it(self, built):
-        program = """
-        buffer, module = device().allocate(100), device().load(PTX)
-        if not (child := os.fork()):
-            print(is_available(), fake.fake_contexts())
-            for call in (device, lambda: buffer.write(np.zeros(1)), lambda: buffer.read(np.zeros(1)),
-                         module.device.synchronize, lambda: module.function("tile"), lambda: module.device.allocate(8)):
-                try:
-                    call()
-                except CudaError as error:
-                    print(error)
-            del buffer, module
-            gc.collect()
-            sys.exit(0)
-        os.waitpid(child, 0)
-        buffer.write(np.zeros(1))
-        device().synchronize()
-        print("parent")
-        """
-        said = (
-            "the GPU cannot be used here: this process was forked from one that used it, and NVIDIA's driver does not"
-            " survive that: start processes by multiprocessing's 'spawn' instead"
-        )
-        assert printed(program, built) == ["False 1", *[said] * 6, "parent"]
-
-    def test_a_process_forked_before_may_use_it(self, built):
-        program = """
-        if not (child := os.fork()):
-            print(is_available(), device().name)
-            sys.exit(0)
-        os.waitpid(child, 0)
-        print(device().name)
-        """
-        assert printed(program, built) == ["True Fake 0", "Fake 0"]

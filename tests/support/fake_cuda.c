@@ -368,7 +368,7 @@ int cuMemFree_v2(address given) {
     while (i < MOST && (!memory[i].at || memory[i].at != (char *)(uintptr_t)given)) i++;
     if (i < MOST) {
         taken -= memory[i].size;
-        memset(memory[i].at, 0xff, memory[i].size);
+        memset(memory[i].at, 0xff, memory[i].size < 4096 ? memory[i].size : 4096);
         free(memory[i].at);
         memory[i].at = NULL;
     }

@@ -123,7 +123,7 @@ def device_array(thing: Any, argument: str = "array") -> DeviceArray | None:
 
 
 def _by_dlpack(thing: Any, argument: str) -> DeviceArray | None:
-    where, what = None, f"`{argument}`, a {type(thing).__name__},"
+    where, what = None, f"`{argument}` ({type(thing).__name__})"
     try:
         where, number = thing.__dlpack_device__()
         if where in (dlpack.CPU, dlpack.CUDA_HOST):
@@ -144,7 +144,7 @@ def _by_dlpack(thing: Any, argument: str) -> DeviceArray | None:
 
 
 def _by_interface(thing: Any, interface: dict[str, Any], argument: str) -> DeviceArray:
-    what, ours = f"`{argument}`, a {type(thing).__name__},", device()
+    what, ours = f"`{argument}` ({type(thing).__name__})", device()
     if interface.get("mask") is not None:
         raise TypeError(f"{what} has a mask: fill in what is missing")
     shape, dtype = tuple(map(int, interface["shape"])), np.dtype(interface["typestr"])
@@ -172,7 +172,9 @@ def _let_go(_: object) -> None:
 
 def _must_be_ours(number: int | None, ours: Device, what: str) -> None:
     if number is None:
-        raise CudaError(f"{what} is at an address that the NVIDIA driver does not know: give an array that still is")
+        raise CudaError(
+            f"{what} is at an address that the driver does not know: give an array of the GPU or of the host"
+        )
     if number != ours.number:
         choice = f"move it there, or set {DEVICE_VARIABLE}={number} before the first use"
         raise CudaError(f"{what} is on GPU {number}, and this process uses GPU {ours.number}: {choice}")

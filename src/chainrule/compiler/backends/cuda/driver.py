@@ -195,7 +195,7 @@ class Device:
             event = self._events.pop()
         except IndexError:
             event = c_void_p()
-            self.driver("cuEventCreate", byref(event), NO_TIMING, doing="make an event")
+            self.driver("cuEventCreate", byref(event), NO_TIMING, doing="be waited for")
         try:
             yield event
         finally:

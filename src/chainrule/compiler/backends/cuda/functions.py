@@ -123,7 +123,8 @@ class Function:
             doing = f"launch {quoted(self.name)} in {blocks} blocks of {threads} threads"
             if shared:
                 doing += f" with {amount(shared)} of shared memory each"
-            raise self.device.driver.error(code, doing)
+            most = f"a launch has at least 1 block, and blocks of 1 to {self.most_threads} threads"
+            raise self.device.driver.error(code, doing, most if code == library.INVALID_VALUE else "")
 
     def _attribute(self, attribute: int) -> int:
         found = c_int()
