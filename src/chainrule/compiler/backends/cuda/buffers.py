@@ -47,13 +47,17 @@ class Buffer:
 
     def clear(self) -> None:
         """Set all bytes to 0, after what the device was given before."""
+        if not self.bytes:
+            return
         with self.device.current:
             self.device.driver("cuMemsetD8_v2", self.address, 0, self.bytes, doing=f"clear {amount(self.bytes)}")
 
     def copy_from(self, address: int, size: int, offset: int = 0) -> None:
         """Copy so many bytes of the device's memory to here, after what the device was given before."""
+        to = self.at(offset, size)
+        if not size:
+            return
         with self.device.current:
-            to = self.at(offset, size)
             self.device.driver("cuMemcpyDtoD_v2", to, address, size, doing=f"copy {amount(size)} within its memory")
 
     def at(self, offset: int, size: int) -> int:

@@ -152,9 +152,11 @@ class Device:
     def copy_in(self, array: NDArray[Any], address: int) -> None:
         """Copy the bytes of an array of the host to an address of the device."""
         array = np.ascontiguousarray(array)
+        if not array.nbytes:
+            return  # here and below: whether a driver takes 0 bytes is not written anywhere
         with self.current:
             if array.nbytes > COPIED_AT_ONCE:
-                self.wait()  # as the copy would, but deaf to Ctrl-C
+                self.wait()  # the copy would wait too, but deaf to Ctrl-C
             doing = f"copy {amount(array.nbytes)} from the host"
             self.driver("cuMemcpyHtoD_v2", address, array.ctypes.data, array.nbytes, doing=doing)
 
@@ -164,8 +166,9 @@ class Device:
             raise ValueError("`array` must be contiguous and writeable: give a new one, such as np.empty makes")
         with self.current:
             self.wait()
-            doing = f"copy {amount(array.nbytes)} to the host"
-            self.driver("cuMemcpyDtoH_v2", array.ctypes.data, address, array.nbytes, doing=doing)
+            if array.nbytes:
+                doing = f"copy {amount(array.nbytes)} to the host"
+                self.driver("cuMemcpyDtoH_v2", array.ctypes.data, address, array.nbytes, doing=doing)
         self.bury()
 
     def wait_for_stream(self, stream: int) -> None:
