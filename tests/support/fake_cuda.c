@@ -368,7 +368,7 @@ int cuMemFree_v2(address given) {
     while (i < MOST && (!memory[i].at || memory[i].at != (char *)(uintptr_t)given)) i++;
     if (i < MOST) {
         taken -= memory[i].size;
-        memset(memory[i].at, 0xff, memory[i].size);
+        memset(memory[i].at, 0xff, memory[i].size < 4096 ? memory[i].size : 4096);
         free(memory[i].at);
         memory[i].at = NULL;
     }
@@ -378,22 +378,26 @@ int cuMemFree_v2(address given) {
 int cuMemcpyHtoD_v2(address to, const void *from, size_t size) {
     ENTER(1);
     if (size > INLINE_COPY) wait_while_busy();
+    if (!size) return 1;
     memcpy((void *)(uintptr_t)to, from, size);
     return 0;
 }
 int cuMemcpyDtoH_v2(void *to, address from, size_t size) {
     ENTER(1);
     wait_while_busy();
+    if (!size) return 1;
     memcpy(to, (void *)(uintptr_t)from, size);
     return 0;
 }
 int cuMemcpyDtoD_v2(address to, address from, size_t size) {
     ENTER(1);
+    if (!size) return 1;
     memmove((void *)(uintptr_t)to, (void *)(uintptr_t)from, size);
     return 0;
 }
 int cuMemsetD8_v2(address to, unsigned char value, size_t size) {
     ENTER(1);
+    if (!size) return 1;
     memset((void *)(uintptr_t)to, value, size);
     return 0;
 }

@@ -32,31 +32,36 @@ class Buffer:
         if code:
             raise self._error(code)
         self.address = address.value
-        weakref.finalize(self, device.release, "cuMemFree_v2", self.address).atexit = False
+        weakref.finalize(self, device.release, device.driver.functions["cuMemFree_v2"], self.address).atexit = False
 
     def __repr__(self) -> str:
         return f"<Buffer of {amount(self.bytes)} at {self.address:#x}>"
 
     def write(self, array: NDArray[Any], offset: int = 0) -> None:
         """Copy an array of the host to here, from the byte `offset` on."""
-        self.device.copy_in(array, self._at(offset, array.nbytes))
+        self.device.copy_in(array, self.at(offset, array.nbytes))
 
     def read(self, array: NDArray[Any], offset: int = 0) -> None:
         """Fill an array of the host from here, from the byte `offset` on, when the device has done its work."""
-        self.device.copy_out(self._at(offset, array.nbytes), array)
+        self.device.copy_out(self.at(offset, array.nbytes), array)
 
     def clear(self) -> None:
         """Set all bytes to 0, after what the device was given before."""
+        if not self.bytes:
+            return
         with self.device.current:
             self.device.driver("cuMemsetD8_v2", self.address, 0, self.bytes, doing=f"clear {amount(self.bytes)}")
 
     def copy_from(self, address: int, size: int, offset: int = 0) -> None:
         """Copy so many bytes of the device's memory to here, after what the device was given before."""
+        to = self.at(offset, size)
+        if not size:
+            return
         with self.device.current:
-            to = self._at(offset, size)
             self.device.driver("cuMemcpyDtoD_v2", to, address, size, doing=f"copy {amount(size)} within its memory")
 
-    def _at(self, offset: int, size: int) -> int:
+    def at(self, offset: int, size: int) -> int:
+        """The address of the byte `offset`, if so many bytes are there."""
         if offset < 0 or size < 0 or offset + size > self.bytes:
             raise ValueError(f"`offset` {offset:,} and {size:,} bytes from there do not fit in {self.bytes:,} bytes")
         return self.address + offset
@@ -81,7 +86,9 @@ class Timing:
         with device.current:
             for event in (self.begin, self.end):
                 device.driver("cuEventCreate", byref(event), 0, doing="make an event")
-                weakref.finalize(self, device.release, "cuEventDestroy_v2", event).atexit = False
+                weakref.finalize(
+                    self, device.release, device.driver.functions["cuEventDestroy_v2"], event
+                ).atexit = False
             device.driver("cuEventRecord", self.begin, None, doing="start a clock")
 
     def stop(self) -> None:

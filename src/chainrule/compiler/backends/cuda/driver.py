@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from ctypes import byref, c_int, c_size_t, c_void_p
 from threading import Lock
 from time import perf_counter, sleep
@@ -116,7 +116,7 @@ class Device:
         driver("cuDevicePrimaryCtxRetain", byref(context), handle, doing="be opened")
         self.current = Current(driver, context)
         self._events: list[c_void_p] = []  # to wait by; taken and given back
-        self.dead: list[tuple[str, Any]] = []  # what to free when the device is idle
+        self.dead: list[tuple[Callable[[Any], object], Any]] = []  # what to free when the device is idle, and how
 
     def __repr__(self) -> str:
         return f"<Device {self.number}: {self.name}, {self.target}, {amount(self.memory)}>"
@@ -152,9 +152,11 @@ class Device:
     def copy_in(self, array: NDArray[Any], address: int) -> None:
         """Copy the bytes of an array of the host to an address of the device."""
         array = np.ascontiguousarray(array)
+        if not array.nbytes:
+            return  # here and below: whether a driver takes 0 bytes is not written anywhere
         with self.current:
             if array.nbytes > COPIED_AT_ONCE:
-                self.wait()  # as the copy would, but deaf to Ctrl-C
+                self.wait()  # the copy would wait too, but deaf to Ctrl-C
             doing = f"copy {amount(array.nbytes)} from the host"
             self.driver("cuMemcpyHtoD_v2", address, array.ctypes.data, array.nbytes, doing=doing)
 
@@ -164,8 +166,10 @@ class Device:
             raise ValueError("`array` must be contiguous and writeable: give a new one, such as np.empty makes")
         with self.current:
             self.wait()
-            doing = f"copy {amount(array.nbytes)} to the host"
-            self.driver("cuMemcpyDtoH_v2", array.ctypes.data, address, array.nbytes, doing=doing)
+            if array.nbytes:
+                doing = f"copy {amount(array.nbytes)} to the host"
+                self.driver("cuMemcpyDtoH_v2", array.ctypes.data, address, array.nbytes, doing=doing)
+        self.bury()
 
     def wait_for_stream(self, stream: int) -> None:
         """Let all that this device is given from now on wait for what another stream of it was given."""
@@ -194,7 +198,7 @@ class Device:
             event = self._events.pop()
         except IndexError:
             event = c_void_p()
-            self.driver("cuEventCreate", byref(event), NO_TIMING, doing="make an event")
+            self.driver("cuEventCreate", byref(event), NO_TIMING, doing="be waited for")
         try:
             yield event
         finally:
@@ -215,23 +219,21 @@ class Device:
         if code:
             raise self.driver.error(code, "finish its work")
 
-    def release(self, function: str, handle: Any) -> None:
-        """Free a thing by the driver's function, now or when the device is idle. Never fails; for finalizers."""
-        self.dead.append((function, handle))
+    def release(self, free: Callable[[Any], object], handle: Any) -> None:
+        """Free a thing by a function, now or when the device is idle. Never fails; for finalizers, in any thread."""
+        self.dead.append((free, handle))
         self.bury()
 
     def bury(self) -> None:
         """Free what is dead, unless the device is at work: the driver would wait for it, and not hear Ctrl-C."""
         if not self.dead or self.driver.forked:
             return
-        try:
-            with self.current:
-                if self.driver.functions["cuStreamQuery"](None) != library.NOT_READY:
-                    while True:
-                        function, handle = self.dead.pop()
-                        self.driver.functions[function](handle)  # whose failure leaves nothing to do
-        except (CudaError, IndexError):  # the driver is gone; or another thread was first
-            pass
+        with suppress(CudaError, IndexError), self.current:  # the driver is gone; or another thread was first
+            if self.driver.functions["cuStreamQuery"](None) != library.NOT_READY:
+                while True:
+                    free, handle = self.dead.pop()
+                    with suppress(Exception):  # which leaves nothing to do
+                        free(handle)
 
 
 class Current:

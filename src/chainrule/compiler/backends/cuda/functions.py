@@ -39,7 +39,7 @@ class Module:
         if code:
             raise self._error(code, "compile the program", log.value.decode(errors="replace"))
         self.handle = handle
-        weakref.finalize(self, device.release, "cuModuleUnload", handle).atexit = False
+        weakref.finalize(self, device.release, device.driver.functions["cuModuleUnload"], handle).atexit = False
 
     def function(self, name: str) -> Function:
         """The function of this name, to be launched."""
@@ -75,7 +75,7 @@ class Module:
 
 def _directive(name: str, ptx: str) -> str:
     """What follows `.name` at the head of a program."""
-    match = re.search(rf"^\s*\.{name}\s+(\S+)", ptx, re.MULTILINE)
+    match = re.search(rf"^\s*\.{name}\s+([\w.]+)", ptx, re.MULTILINE)
     return match[1] if match else "unknown"
 
 
@@ -123,7 +123,8 @@ class Function:
             doing = f"launch {quoted(self.name)} in {blocks} blocks of {threads} threads"
             if shared:
                 doing += f" with {amount(shared)} of shared memory each"
-            raise self.device.driver.error(code, doing)
+            most = f"a launch has at least 1 block, and blocks of 1 to {self.most_threads} threads"
+            raise self.device.driver.error(code, doing, most if code == library.INVALID_VALUE else "")
 
     def _attribute(self, attribute: int) -> int:
         found = c_int()

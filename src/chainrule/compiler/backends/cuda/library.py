@@ -18,7 +18,8 @@ from chainrule.core.arguments import MOST_OF_A_MESSAGE, quoted, shown
 LIBRARY_VARIABLE = "CHAINRULE_CUDA_LIBRARY"
 ON_LINUX = ("libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1")  # the second is Windows' own, seen from its Linux
 
-OUT_OF_MEMORY, NOT_INITIALIZED, NO_DEVICE, NO_BINARY, UNSUPPORTED_PTX, NOT_READY = 2, 3, 100, 209, 222, 600
+INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, NO_DEVICE, NO_BINARY, UNSUPPORTED_PTX = 1, 2, 3, 100, 209, 222
+NOT_READY = 600
 
 SIGNATURES: dict[str, tuple[type, ...]] = {
     "cuInit": (c_uint,),
@@ -94,6 +95,7 @@ ADVICE = {
     " (containers need NVIDIA_DRIVER_CAPABILITIES=compute,utility)",
     222: "update the NVIDIA driver",
     223: "unset CUDA_DISABLE_PTX_JIT",
+    500: "it has no such name, which is a mistake in chainrule: please report it",
     701: "use fewer threads per block, or less shared memory",
     802: "wait until the machine has started all its services, the fabric manager among them",
     803: "the driver was updated while its old part was running: restart the machine",
