@@ -59,7 +59,7 @@ class Code(Pool[Machine]):
         self.whole = whole = then(clock("differentiate", lambda: differentiate(forward)) if gradient else forward)
         self.laid_out: ArrayProgram = whole
         places: dict[Array, Any] = {}
-        if backend != "jax":  # XLA chooses layouts itself
+        if backend not in ("jax", "cuda"):  # which choose layouts themselves
             self.laid_out, places = clock("lay out", lambda: lay_out(whole))
         if len(self.laid_out.statements) > MOST_STATEMENTS:
             raise IrregularityError.of_so_many(len(self.laid_out.statements))

@@ -8,7 +8,7 @@ from typing import Any
 from chainrule.compiler.backends.protocol import ArrayBackend
 from chainrule.compiler.passes.program import ArrayProgram
 
-BACKENDS = ("llvm", "jax", "interpreter")
+BACKENDS = ("llvm", "jax", "cuda", "interpreter")
 DTYPES = ("float64", "float32")
 
 
@@ -35,6 +35,10 @@ def compiled_by(backend: str, program: ArrayProgram, dtype: str) -> ArrayBackend
         return Native(program, dtype)
     if backend == "jax":
         return load_xla().Xla(program, dtype)  # type: ignore[no-any-return]
+    if backend == "cuda":
+        from chainrule.compiler.backends.cuda.runner import Cuda
+
+        return Cuda(program, dtype)
     from chainrule.compiler.backends.interpret import Interpreted
 
     return Interpreted(program, dtype)

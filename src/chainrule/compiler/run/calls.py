@@ -14,6 +14,7 @@ import numpy as np
 from chainrule.compiler.backends.strict import StrictCode
 from chainrule.compiler.backends.strict_paths import total_along_paths
 from chainrule.compiler.pipeline import Code
+from chainrule.compiler.run import on_device
 from chainrule.compiler.run.arguments import Examples
 from chainrule.compiler.run.machine import Machine
 from chainrule.compiler.run.paths import Paths
@@ -100,6 +101,8 @@ def _sum_and_grad(
     traced: Traced, examples: Examples, divisor: int, threads: int | None, moment: Moment = None
 ) -> tuple[float, np.ndarray]:
     """The same for examples that take one path."""
+    if traced.source.backend == "cuda" and (code := on_device.code_for(traced, examples, True)):
+        return on_device.sum_and_grad(code, traced, examples, divisor, moment)
     plan = _plan(traced, examples, True)
     if isinstance(plan, StrictCode):
         strict = plan.take()
@@ -144,6 +147,8 @@ def results_of_each(paths: Paths, examples: Examples, threads: int | None) -> An
 
 def _rows(traced: Traced, examples: Examples, threads: int | None, moment: Moment = None) -> np.ndarray:
     """A row of results for each of the examples, which take one path."""
+    if traced.source.backend == "cuda" and (code := on_device.code_for(traced, examples, False)):
+        return on_device.results_of_each(code, traced, examples, moment)
     plan = _plan(traced, examples, False)
     if isinstance(plan, StrictCode):
         strict = plan.take()

@@ -27,7 +27,7 @@ class Machine:
         self.views = runner.views
         self.output = self.views[program.output]
         self.gradient = np.zeros(0) if program.gradient is None else self.views[program.gradient]
-        self._places, self._runner, self._room = places, runner, np.zeros(0)
+        self._places, self.runner, self._room = places, runner, np.zeros(0)
         wide = self.output.dtype == np.float64
         self._plain = {  # leaves that lie in memory as they are given
             kind: self.views[array] for kind, array in program.leaves.items() if wide and array not in places
@@ -41,7 +41,7 @@ class Machine:
 
     def twin(self) -> Machine:
         """The same code with new memory."""
-        return Machine(self.program, self._places, self._runner.twin())
+        return Machine(self.program, self._places, self.runner.twin())
 
     def load(self, kind: str, numbers: Sequence[float] | np.ndarray) -> None:
         """Set the leaves of one kind, given in the order of the lifted program."""
@@ -68,7 +68,7 @@ class Machine:
         count = len(next(iter(rows.values())))
         given = {leaves[kind]: self._laid_out(leaves[kind], part) for kind, part in rows.items() if kind in leaves}
         summed = self.program.gradient if section else None
-        return self._runner.run_many(count, given, self.program.output, summed, section or max(count, 1))
+        return self.runner.run_many(count, given, self.program.output, summed, section or max(count, 1))
 
     def run_on(self, inputs: np.ndarray) -> None:
         """Run on these inputs, which may be in place already (see `room`)."""

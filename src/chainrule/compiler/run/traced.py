@@ -272,12 +272,22 @@ class Traced:
                 numbers = len(self.graph)
             itemsize = np.dtype(self.source.dtype).itemsize
             bytes_each = itemsize * (2 * numbers + 1)
-            if self.source.backend == "jax":
+            if self.source.backend == "cuda":
+                self._most_examples = self._examples_of_a_block()
+            elif self.source.backend == "jax":
                 self._most_examples = max(64, int(load_xla().largest_batch()) // bytes_each // 64 * 64)
             else:
                 room = max(CACHE, min(LARGE_CACHE, 4 * itemsize * len(self.captured["parameter"])))
                 self._most_examples = max(16, min(4096, room // bytes_each // 16 * 16))
         return self._most_examples
+
+    def _examples_of_a_block(self) -> int:
+        from chainrule.compiler.backends.cuda.shape import examples_at_once
+
+        try:
+            return examples_at_once(self.lifted, self.source.dtype)
+        except IrregularityError:
+            return 1
 
     # Code, and the data it runs on.
 
@@ -309,11 +319,16 @@ class Traced:
         self._count(examples)
         try:
             one, gradient = self.lifted, total and bool(self.wrt)
-            program = one if examples is None else self.clock("batch", lambda: batched(one, examples, total))
+            program = one if examples is None else self.clock("batch", lambda: self.batched(examples, total))
             return Code(program, gradient, self.source.backend, self.clock, dtype=self.source.dtype)
         except IrregularityError as error:
             self._irregular[kind] = error.why(self.source.dtype)
             return None
+
+    def batched(self, examples: int, total: bool) -> ArrayProgram:
+        """The program for so many examples: on a GPU, of a block, whose last ones may be missing."""
+        on_device = self.source.backend == "cuda"
+        return batched(self.lifted, examples, total, masked=on_device and total, side_by_side=on_device)
 
     def _count(self, examples: int | None) -> None:
         """Note that a program is being compiled; of a function that branches, the first for each structure."""

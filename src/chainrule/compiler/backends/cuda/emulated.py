@@ -22,7 +22,7 @@ class Emulated:
         self.owns = np.zeros((module.block.threads, max(1, module.accumulators)), dtype)
         address, number = ctypes.c_void_p, ctypes.c_int64
         self.main = ctypes.CFUNCTYPE(None, *[address] * 7, *[number] * 4)(self.engine.get_function_address("main"))
-        self.end = ctypes.CFUNCTYPE(None, *[address] * 3)(self.engine.get_function_address("finish"))
+        self.end = ctypes.CFUNCTYPE(None, *[address] * 5, number)(self.engine.get_function_address("finish"))
 
     def run(self, memory: np.ndarray, inputs: np.ndarray, results: np.ndarray, begin: int, count: int, blocks: int) -> None:
         module, dtype = self.module, self.module.element.dtype

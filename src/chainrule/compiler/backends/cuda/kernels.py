@@ -73,7 +73,30 @@ class Kernels:
         if self.has_examples and not any(a.array in _written(self.parts.before) for a in needed):
             steps = self.parts.after
         writer = Writer(self.functions, self.memory, Block(self.block.threads, 0))
-        return with_barriers(writer.schedule(steps), self.memory)
+        scalars, output = self.program.leaves.get("scalars"), self.program.output
+        begin = [self._row(scalars, into=True)] if scalars else []
+        end = [] if output.examples else [self._row(output, into=False)]
+        return with_barriers([*begin, *writer.schedule(steps), *end], self.memory)
+
+    def _row(self, array: Array, into: bool) -> Call:
+        """A row of a matrix, which has one for each step, into an array, or out of it; nothing if there is no step."""
+
+        def write(registers: ThreadRegisters) -> None:
+            emit, kind = registers.text.emit, self.element.name
+
+            def one(number: str) -> None:
+                place = emit(f"add nsw i64 {emit(f'mul nsw i64 %first, {array.size}')}, {number}")
+                here = registers.address(Access(array, 0, (1,)), [number])
+                there = emit(f"getelementptr {kind}, ptr {'%inputs' if into else '%results'}, i64 {place}")
+                source, target = (there, here) if into else (here, there)
+                registers.store_to(target, registers.load_from(source, 1))
+
+            is_step = emit("icmp sge i64 %first, 0")
+            registers.where(is_step, lambda: registers.dealt(array.size, self.block.threads, one))
+
+        name = self.functions.add(self.memory, write)
+        touch = [Touch(Access(array, 0, (1,)), (array.size,), None, None)]
+        return Call(name, touch, []) if into else Call(name, [], touch)
 
     def _main(self, room: int, given: Sequence[Array]) -> None:
         parts, storage, block = self.parts, self.storage, self.block
@@ -236,7 +259,8 @@ $body
   ret void
 }
 
-define ptx_kernel void @finish(ptr noalias align 16 %memory) "nvvm.maxntid"="$threads" {
+define ptx_kernel void @finish(ptr noalias align 16 %memory, ptr noalias align 16 %inputs,
+    ptr noalias align 16 %results, i64 %first) "nvvm.maxntid"="$threads" {
 entry:
   %shared = addrspacecast ptr addrspace(3) @room to ptr
 $end
@@ -306,7 +330,7 @@ $body
   ret void
 }
 
-define void @finish(ptr %shared, ptr %owns, ptr %memory) {
+define void @finish(ptr %shared, ptr %owns, ptr %memory, ptr %inputs, ptr %results, i64 %first) {
 entry:
 $end
   ret void
@@ -400,8 +424,7 @@ class Printer:
             runs=self.print(module.runs, {}, waits=True),
             after=self.print(module.after, {"first": "0"}, waits=True),
         )
-        nothing = {"first": "0", "count": "0", "scratch": "null", "partials": "null", "inputs": "null", "results": "null"}
-        end = self.print(module.finish, {**nothing, "own": "null"})
+        end = self.print(module.finish, {"count": "0", "scratch": "null", "partials": "null", "own": "null"})
         frame = (GPU if self.on_gpu else CPU).substitute(
             known | self._gathering(), zeros="\n".join(zeros), body=body, end=end
         )

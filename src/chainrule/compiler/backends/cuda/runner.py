@@ -18,6 +18,7 @@ from chainrule.compiler.backends.llvm.text import ELEMENTS
 from chainrule.compiler.backends.protocol import Results, Rows
 from chainrule.compiler.passes.program import Array, ArrayProgram
 
+NO_STEP = -1
 Column = tuple[int, int, int]  # of an input: the address of its first number, how far apart they are, and their bytes
 
 
@@ -117,7 +118,9 @@ class Cuda:
     def _allocate(self) -> None:
         kernels = self.kernels
         self.mirror = np.zeros(self.size, self.dtype)
-        self.views: Mapping[Array, np.ndarray] = {a: self.mirror[o : o + a.size] for a, o in self.places.items()}
+        away = {array: np.zeros(0, self.dtype) for array in (self.program.output, *self.program.leaves.values())}
+        here = {a: self.mirror[o : o + a.size] for a, o in self.places.items()}
+        self.views: Mapping[Array, np.ndarray] = {**away, **here}  # examples are elsewhere
         self.memory = self.machinery.allocate(max(1, self.size) * self.itemsize)
         sizes, blocks = kernels.storage.sizes, self.launches.blocks if kernels.has_examples else 0
         self.scratch = self.machinery.allocate(max(4, sizes.get("scratch", 0) * blocks) * self.itemsize)
@@ -131,7 +134,7 @@ class Cuda:
 
     def run(self) -> None:
         self.memory.write(self.mirror)
-        self.launches.finish(self.memory)
+        self.launches.finish(self.memory, self.rows, self.rows, NO_STEP)
         self.memory.read(self.mirror)
 
     def run_many(self, count: int, rows: Rows, output: Array, summed: Array | None, section: int) -> Results:
@@ -152,8 +155,18 @@ class Cuda:
         """Bring the leaves to the device."""
         self.memory.write(self.mirror[: self.kernels.sums_at])
 
-    def launch(self, columns: Sequence[Column], begin: int, count: int, results: Memory | None = None) -> None:
-        """Start a run over the examples from `begin` to `count`; nothing is waited for."""
+    def launch(
+        self,
+        columns: Sequence[Column],
+        begin: int,
+        count: int,
+        step: tuple[Memory, Memory, int] | None = None,
+        results: Memory | None = None,
+    ) -> None:
+        """Start a run over the examples from `begin` to `count`; nothing is waited for.
+
+        A `step` has rows of scalars, rows for the outputs, and the number of the row that this run takes and gives.
+        """
         if columns != self._columns:
             self.table.write(np.array(columns, dtype=np.int64))
             self._columns = list(columns)
@@ -163,7 +176,11 @@ class Cuda:
         launches.main(blocks, self.memory, self.scratch, self.rows, self.table, results or self.rows, begin, count)
         if kernels.sums_size:
             launches.gather(blocks, self.memory, self.rows)
-        launches.finish(self.memory)
+        launches.finish(self.memory, *(step or (self.rows, self.rows, NO_STEP)))
+
+    def wait(self) -> None:
+        """Wait until the device has done its work."""
+        self.memory.read(self.mirror[:0])
 
     def fetch(self) -> None:
         """Bring the results to the host, and all else that the program may have written."""

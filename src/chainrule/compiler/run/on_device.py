@@ -1,0 +1,132 @@
+"""Batches and training steps on a GPU: all examples of a batch in one launch, from arrays that stay on the device.
+
+Arrays of PyTorch, CuPy or JAX that lie there are read where they are; those of NumPy are copied there once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.backends.cuda.device_arrays import DeviceArray
+from chainrule.compiler.backends.cuda.runner import Column, Cuda
+from chainrule.compiler.pipeline import Code
+from chainrule.compiler.run.arguments import Examples
+from chainrule.compiler.run.machine import Machine, narrowed
+from chainrule.compiler.run.traced import Traced
+from chainrule.core.structure import ARRAY, is_one_number
+
+TYPES = (np.dtype("float32"), np.dtype("float64"))
+
+
+def code_for(traced: Traced, examples: Examples, total: bool) -> Code | None:
+    """Code for batches on the GPU; None if this function does not run there, or only node by node."""
+    if traced.source.backend != "cuda" or traced.is_node_by_node:
+        return None
+    found = traced.code(traced.most_examples, total, lambda: examples.matrix()[0])
+    return found if isinstance(found, Code) else None
+
+
+def sum_and_grad(
+    code: Code, traced: Traced, examples: Examples, divisor: int, moment: np.ndarray | None
+) -> tuple[float, np.ndarray]:
+    """The sum of the results over all examples, divided by `divisor`, and its gradient."""
+    machine, runner = _ready(code, traced, moment)
+    runner.launch(_columns(examples, runner), 0, examples.count)
+    runner.fetch()
+    value, gradient = float(machine.output[0]) / divisor, traced.order(machine.gradient, divisor)
+    code.give_back(machine)
+    return value, gradient
+
+
+def rows(code: Code, traced: Traced, examples: Examples, moment: np.ndarray | None) -> tuple[Any, Cuda]:
+    """The results of each example, a row for each, in memory of the device; and what computed them."""
+    machine, runner = _ready(code, traced, moment)
+    results = runner.machinery.allocate(max(1, examples.count * traced.outputs) * runner.itemsize)
+    runner.launch(_columns(examples, runner), 0, examples.count, results=results)
+    runner.wait()
+    code.give_back(machine)
+    return results, runner
+
+
+def results_of_each(code: Code, traced: Traced, examples: Examples, moment: np.ndarray | None) -> Any:
+    """The same as a NumPy matrix; as an array on the device, if that is where the examples are."""
+    found, runner = rows(code, traced, examples, moment)
+    shape = _shape(traced, examples.count)
+    if shape is not None and any(isinstance(matrix, DeviceArray) for matrix, *_ in examples.pieces):
+        return DeviceArray.over(found, shape, runner.dtype)
+    host = np.empty((examples.count, traced.outputs), runner.dtype)
+    found.read(host)
+    return host.astype(np.float64, copy=False)
+
+
+def _shape(traced: Traced, count: int) -> tuple[int, ...] | None:
+    """The shape of the results of all examples, if they are one array."""
+    if is_one_number(traced.result):
+        return (count,)
+    kind, parts = traced.result
+    return (count, *parts) if kind is ARRAY else None
+
+
+def take_steps(examples: Examples, firsts: range) -> Callable[[Machine, np.ndarray], np.ndarray]:
+    """Takes a step on each batch, which begins at one of `firsts`, given a machine and the optimizer's scalars."""
+
+    def run(machine: Machine, scalars: np.ndarray) -> np.ndarray:
+        runner = _of(machine)
+        columns, losses = _columns(examples, runner), np.empty((len(firsts), 1), runner.dtype)
+        given = np.ascontiguousarray(narrowed(scalars, runner.dtype))
+        rows_in, rows_out = (runner.machinery.allocate(array.nbytes) for array in (given, losses))
+        rows_in.write(given)
+        runner.load()
+        for step, first in enumerate(firsts):
+            runner.launch(columns, first, min(first + firsts.step, examples.count), (rows_in, rows_out, step))
+        runner.fetch()
+        rows_out.read(losses)
+        return losses
+
+    return run
+
+
+def _ready(code: Code, traced: Traced, moment: np.ndarray | None) -> tuple[Machine, Cuda]:
+    machine = code.take()
+    traced.load(machine, moment=moment)
+    runner = _of(machine)
+    runner.load()
+    return machine, runner
+
+
+def _of(machine: Machine) -> Cuda:
+    runner = machine.runner
+    assert isinstance(runner, Cuda)
+    return runner
+
+
+def _columns(examples: Examples, runner: Cuda) -> list[Column]:
+    """Where the numbers of the examples are on the device; they are brought there when first asked for."""
+    key = type(runner.machinery), runner.dtype
+    if key not in examples.resident:
+        buffers, columns = [], {}
+        for matrix, own, targets in examples.pieces:
+            place = _resident(matrix, runner)
+            buffers.append(place)
+            width = int(np.prod(matrix.shape[1:], dtype=np.int64))
+            size = place.dtype.itemsize if isinstance(place, DeviceArray) else runner.itemsize
+            chosen = zip(np.arange(len(examples.used))[targets], np.arange(width)[own], strict=True)
+            columns |= {int(t): (place.address + int(c) * size, width, size) for t, c in chosen}
+        examples.resident[key] = buffers, [columns[k] for k in range(len(columns))]
+    found: list[Column] = examples.resident[key][1]
+    return found
+
+
+def _resident(matrix: Any, runner: Cuda) -> Any:
+    """A matrix on the device: itself if it is there, in a type that kernels read, else a copy."""
+    if isinstance(matrix, DeviceArray):
+        if matrix.contiguous and matrix.dtype in TYPES:
+            return matrix
+        matrix = matrix.numpy().reshape(len(matrix), -1)
+    numbers = np.ascontiguousarray(narrowed(matrix, runner.dtype))
+    buffer = runner.machinery.allocate(max(1, numbers.nbytes))
+    buffer.write(numbers)
+    return buffer
