@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -85,7 +86,7 @@ class Traces:
             raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
         called = names or [f"argument {k}" for k in range(len(arrays))]
         structure, matrices = zip(*map(_rows_of, arrays, called), strict=True)
-        lengths = [len(rows) for rows in matrices]
+        lengths = [rows.shape[0] for rows in matrices]
         if len(set(lengths)) != 1:
             raise ValueError(f"the arguments of a batch must have as many examples each, got {lengths}")
         if not lengths[0]:
@@ -93,7 +94,7 @@ class Traces:
         self.bring_up_to_date()
         paths = self.by_structure.get(structure)
         if paths is None:
-            paths = self._begin(structure, [number for rows in matrices for number in rows[0].tolist()])
+            paths = self._begin(structure, [number for rows in matrices for number in first_row(rows).tolist()])
         first = paths.known.paths[0]
         examples = Examples(matrices, first)
         if paths.only is not None:
@@ -139,6 +140,12 @@ def number(k: int, given: Any) -> float:
 
 def _rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
     """The structure of one example of a batched argument, and a matrix with one row per example."""
+    if (there := _on_device(array, name)) is not None:
+        width = int(np.prod(there.shape[1:], dtype=np.int64))
+        matrix = replace(there, shape=(there.shape[0], width), strides=(width, 1)) if there.contiguous else there
+        if not there.contiguous or there.dtype.kind != "f":
+            matrix = there.numpy().reshape(there.shape[0], width).astype(np.float64, copy=False)
+        return NUMBER if len(there.shape) == 1 else (ARRAY, there.shape[1:]), matrix
     if isinstance(array, np.ndarray) and array.ndim:
         check_plain(array)
         matrix = array.reshape(len(array), -1) if array.size else np.zeros((len(array), 0))
@@ -159,6 +166,18 @@ def _rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
     return structures.pop(), np.array(rows, dtype=np.float64)
 
 
+def _on_device(array: Any, name: str) -> Any:
+    """The array as one that lies on the GPU; None if it does not."""
+    if isinstance(array, (np.ndarray, list, tuple)):
+        return None
+    if not (hasattr(array, "__cuda_array_interface__") or hasattr(array, "__dlpack_device__")):
+        return None
+    from chainrule.compiler.backends.cuda.device_arrays import device_array
+
+    found = device_array(array, name)
+    return found if found is not None and found.shape else None
+
+
 def _rows_of_floats(array: Sequence[Any]) -> tuple[Structure, np.ndarray] | None:
     """As `_rows_of`, for floats or lists of as many floats each, as large data sets are; None for anything else."""
     kinds = set(map(type, array))
@@ -173,7 +192,8 @@ class Examples:
     """The arguments of a batch: matrices with one row per example."""
 
     def __init__(self, matrices: Sequence[np.ndarray], traced: Traced) -> None:
-        self.count, self.used = len(matrices[0]), traced.used
+        self.count, self.used = matrices[0].shape[0], traced.used
+        self.resident: dict[Any, Any] = {}  # where the numbers are on a device, once they are there
         if traced.spans is None:
             widths = [matrix.shape[1] for matrix in matrices]
             traced.class_spans = _spans(widths, np.array(sorted(traced.classes), dtype=np.int64))
@@ -183,26 +203,28 @@ class Examples:
     def chosen(self, numbers: Sequence[int]) -> Examples:
         """The examples with these numbers; a view of the same memory if they are consecutive."""
         other, which = copy(self), _span(np.array(numbers))
-        other.pieces = [(matrix[which], *span) for matrix, *span in self.pieces]
-        other.count = len(other.pieces[0][0])
+        if isinstance(which, slice) and (which.start, which.stop) == (0, self.count):
+            return self
+        other.pieces = [(on_host(matrix)[which], *span) for matrix, *span in self.pieces]
+        other.count, other.resident = len(other.pieces[0][0]), {}
         return other
 
     def on(self, traced: Traced, numbers: np.ndarray) -> Examples:
         """The examples with these numbers, all of which take this path."""
         which = _span(numbers)
-        examples = Examples([matrix[which] for matrix, *_ in self.pieces], traced)
+        examples = Examples([on_host(matrix)[which] for matrix, *_ in self.pieces], traced)
         examples.check_classes(traced)
         return examples
 
     def arguments(self) -> np.ndarray:
         """One row per example, of all numbers in the arguments."""
-        return np.concatenate([matrix for matrix, *_ in self.pieces], axis=1)
+        return np.concatenate([on_host(matrix) for matrix, *_ in self.pieces], axis=1)
 
     def check_classes(self, traced: Traced) -> None:
         """Refuse examples that have no class index where this path needs one."""
         if traced.classes:
             pieces = zip(self.pieces, traced.class_spans, strict=True)
-            traced.check_classes(np.hstack([matrix[:, own] for (matrix, *_), (own, _) in pieces]))
+            traced.check_classes(np.hstack([on_host(matrix)[:, own] for (matrix, *_), (own, _) in pieces]))
 
     def matrix(self) -> np.ndarray:
         """One row per example, of the numbers that the program uses."""
@@ -215,9 +237,21 @@ class Examples:
         by_number = rows.reshape(runs, len(self.used), padded(step))
         with np.errstate(over="ignore"):
             for matrix, columns, targets in self.pieces:
-                by_run = matrix[firsts.start : firsts.stop].reshape(runs, step, matrix.shape[1])
+                by_run = on_host(matrix)[firsts.start : firsts.stop].reshape(runs, step, matrix.shape[1])
                 by_number[:, targets, :step] = by_run[:, :, columns].transpose(0, 2, 1)
         return rows
+
+
+def first_row(matrix: Any) -> np.ndarray:
+    """The first row of a matrix, wherever it lies."""
+    if isinstance(matrix, np.ndarray):
+        return matrix[0]  # type: ignore[no-any-return]
+    return replace(matrix, shape=(1, matrix.shape[1])).numpy()[0]  # type: ignore[no-any-return]
+
+
+def on_host(matrix: Any) -> np.ndarray:
+    """A matrix in the host's memory."""
+    return matrix if isinstance(matrix, np.ndarray) else matrix.numpy()  # type: ignore[no-any-return]
 
 
 def _spans(widths: list[int], used: np.ndarray) -> list[tuple[Any, Any]]:

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from chainrule import ops
-from chainrule.compiler.passes.batch import batched
 from chainrule.compiler.passes.lift import IrregularityError
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Expression, Number, Statement, Term
 from chainrule.compiler.pipeline import Code
 from chainrule.compiler.run.arguments import Examples, Traces
 from chainrule.compiler.run.calls import sum_and_grad
 from chainrule.compiler.run.machine import Machine, Order, places
+from chainrule.compiler.run.on_device import take_steps
 from chainrule.compiler.run.paths import Paths
 from chainrule.compiler.run.threads import AT_ONCE, pieces
 from chainrule.compiler.run.traced import Source, Traced
@@ -60,11 +60,12 @@ def _compiled(traced: Traced, optimizer: Optimizer, size: int) -> Steps | None:
     trained = tuple([parameter.requires_grad for parameter in optimizer.parameters])
     key = optimizer, repr(optimizer.settings), trained, size  # all that is part of the program
     if key not in traced.steps:
-        if source.strict or size > traced.most_examples or not _trains_what_is_used(optimizer, traced):
+        fits = size <= traced.most_examples or source.backend == "cuda"
+        if source.strict or not fits or not _trains_what_is_used(optimizer, traced):
             return None
         with compiling(source):
             try:
-                traced.steps[key] = Steps(traced, optimizer, size if size > 1 else None)
+                traced.steps[key] = Steps(traced, optimizer, size if size > 1 or source.backend == "cuda" else None)
             except IrregularityError:
                 if source.dtype != "float64":
                     raise
@@ -116,28 +117,33 @@ class Steps:
         self.order = places(self.parameters, optimizer.parameters)
         self.names = list(optimizer.scalars())
         source, clock = traced.source, traced.clock
-        program = traced.lifted if examples is None else batched(traced.lifted, examples, total=True)
+        if examples is None:
+            program = traced.lifted
+        else:  # on a GPU, those that a block takes at a time
+            program = traced.batched(traced.most_examples if source.backend == "cuda" else examples, total=True)
         self.code = Code(program, True, source.backend, clock, then=self._with_update, dtype=source.dtype)
         self.stats = self.code.stats(traced.scalar_nodes, clock.seconds)
         self._run = traced.structure, traced.number, self.code
 
     def run_through(self, examples: Examples, firsts: range) -> list[float]:
         """Take a step on each batch, which begins at one of `firsts`; the losses before the updates."""
+        if self.traced.source.backend == "cuda":
+            return self.take(len(firsts), take_steps(examples, firsts))
         if firsts.step == 1:
             rows = examples.matrix()[firsts.start :]
-            return self.take(len(firsts), lambda machine: {"input": rows})
+            return self.take(len(firsts), lambda machine, scalars: _run(machine, scalars, {"input": rows}))
 
-        def rows_of(part: range) -> Callable[[Machine], dict[str, np.ndarray]]:
-            return lambda machine: {"input": examples.rows(part, machine)}
+        def rows_of(part: range) -> Callable[[Machine, np.ndarray], np.ndarray]:
+            return lambda machine, scalars: _run(machine, scalars, {"input": examples.rows(part, machine)})
 
         parts = pieces(firsts, AT_ONCE)  # the rows are a copy
         return [loss for part in parts for loss in self.take(len(part), rows_of(part))]
 
-    def take(self, count: int, load: Callable[[Machine], dict[str, np.ndarray]]) -> list[float]:
+    def take(self, count: int, run: Callable[[Machine, np.ndarray], np.ndarray]) -> list[float]:
         """Take `count` steps; the losses before the updates.
 
-        `load` gives the machine its inputs, or returns a row of them for each step. The caller must see to it that no
-        other thread trains these parameters.
+        `run` is given a machine and a row of the optimizer's scalars for each step, and returns a row with the loss of
+        each. The caller must see to it that no other thread trains these parameters.
         """
         optimizer, steps = self.optimizer, self.optimizer.steps
         self.traced.source.ran(self._run)
@@ -146,7 +152,7 @@ class Steps:
         for slot in optimizer.slots:
             machine.load(slot, np.array(optimizer.buffers[slot])[self.order])
         try:
-            losses, _ = machine.run_many({"scalars": self._scalars(count), **load(machine)})
+            losses = run(machine, self._scalars(count))
         except BaseException:
             optimizer.steps = steps  # none was taken
             raise
@@ -184,6 +190,11 @@ class Steps:
         whole = ArrayProgram([*program.steps, *steps], {**program.leaves, **slots, "scalars": scalars}, program.output)
         whole.gradient = gradient
         return whole
+
+
+def _run(machine: Machine, scalars: np.ndarray, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """The losses of steps with these scalars, and with a row of inputs each, if there are any."""
+    return machine.run_many({"scalars": scalars, **inputs})[0]
 
 
 def _assignments(after: dict[Array, Any]) -> list[Statement]:
@@ -225,18 +236,25 @@ class CompiledSteps(Steps):
         if not all(parameter.requires_grad for parameter in self.parameters):
             raise ValueError("a parameter was frozen after its steps were compiled: compile the function again")
         with training(self.optimizer.parameters):
-            return self.take(count, self._load)
+            return self.take(count, self._run)
 
-    def _load(self, machine: Machine) -> dict[str, np.ndarray]:
+    def _run(self, machine: Machine, scalars: np.ndarray) -> np.ndarray:
         machine.load("input", self.inputs)
-        return {}
+        return _run(machine, scalars, {})
 
 
 class BatchSteps:
     """Steps on the mean over a batch of `loss`, a function of one example; batches are given by their numbers."""
 
-    def __init__(self, loss: Callable[..., Any], arrays: Sequence[Any], optimizer: Optimizer, dtype: str) -> None:
-        traces = Traces(Source(loss, optimizer.parameters, dtype=dtype))
+    def __init__(
+        self,
+        loss: Callable[..., Any],
+        arrays: Sequence[Any],
+        optimizer: Optimizer,
+        dtype: str,
+        backend: str = "llvm",
+    ) -> None:
+        traces = Traces(Source(loss, optimizer.parameters, backend, dtype))
         self.optimizer = optimizer
         self.paths, self.examples = traces.on_examples(arrays, ("data.inputs", "data.targets"))
         self.traced = self.paths.known.paths[0]

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from chainrule.compiler.backends.cuda.kernels import TEAMS, WORDS, Kernels
+from chainrule.compiler.backends.cuda.kernels import WORDS, Kernels
+from chainrule.compiler.backends.cuda.printing import TEAMS
 from chainrule.compiler.backends.cuda.shape import block_for, room_for
 from chainrule.compiler.backends.llvm.text import ELEMENTS
 from chainrule.compiler.backends.protocol import Results, Rows
