@@ -236,9 +236,9 @@ class CompiledSteps(Steps):
         if not all(parameter.requires_grad for parameter in self.parameters):
             raise ValueError("a parameter was frozen after its steps were compiled: compile the function again")
         with training(self.optimizer.parameters):
-            return self.take(count, self._run)
+            return self.take(count, self._on_inputs)
 
-    def _run(self, machine: Machine, scalars: np.ndarray) -> np.ndarray:
+    def _on_inputs(self, machine: Machine, scalars: np.ndarray) -> np.ndarray:
         machine.load("input", self.inputs)
         return _run(machine, scalars, {})
 

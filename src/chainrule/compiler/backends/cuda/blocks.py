@@ -12,7 +12,6 @@ from math import prod
 
 from chainrule.compiler.backends.cuda.dealing import (
     Block,
-    Deal,
     SumDeal,
     Touch,
     deal,
@@ -112,30 +111,27 @@ class Writer:
         first, threads = self.accumulators, self.block.threads
         self.accumulators += given.accumulators
         self.sums.append((statement, given, first))
-        name = self.functions.add(
-            self.storage, lambda registers: SumShare(registers, statement, given, threads, first)
-        )
+        name = self.functions.add(self.storage, lambda registers: SumShare(registers, statement, given, threads, first))
         return Call(name, [], touches_of_sum(statement, given, threads))
 
     def flush(self) -> Schedule:
         """The calls that add the accumulators of all threads to the sums, statement by statement."""
         found: Schedule = []
-        threads = self.block.threads
-        for statement, given, first in self.sums:
-            room, through = exchange(statement, given)
-            places = Storage({**self.storage.places, room: self.storage.places[_EXCHANGE]})
-            target = through.terms[0].expression
-            assert isinstance(target, Access)
-            store = Access(room, 0, (target.strides[-1], *target.strides[:-1]))
-            stored = self.functions.add(
-                places, lambda registers, s=statement, g=given, f=first, t=store: Flush(registers, s, g, threads, f, t)
-            )
-            dealt = deal(through, Block(threads, 0), self.size)
-            added = self.functions.add(
-                places, lambda registers, s=through, d=dealt: Share(registers, (s,), d, threads)
-            )
-            found += [Call(stored, waits=True), Call(added, waits=True)]
+        for sum_ in self.sums:
+            found += self._flush(*sum_)
         return found
+
+    def _flush(self, statement: Statement, given: SumDeal, first: int) -> list[Call]:
+        """The calls for one of them: every group of threads has a row, and then the rows are added up."""
+        threads, (room, through) = self.block.threads, exchange(statement, given)
+        places = Storage({**self.storage.places, room: self.storage.places[_EXCHANGE]})
+        rows = Access(room, 0, (prod(statement.loops), *row_major(statement.loops)))
+        dealt = deal(through, Block(threads, 0), self.size)
+        names = [
+            self.functions.add(places, lambda to: Flush(to, statement, given, threads, first, rows)),
+            self.functions.add(places, lambda to: Share(to, (through,), dealt, threads)),
+        ]
+        return [Call(name, waits=True) for name in names]
 
 
 _EXCHANGE = Array("exchange", 0, "value")  # the place of all rows of accumulators, one statement after another

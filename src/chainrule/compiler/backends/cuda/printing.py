@@ -10,7 +10,6 @@ from chainrule.compiler.backends.cuda.blocks import ARGUMENTS, Call, Schedule, T
 from chainrule.compiler.backends.cuda.kernels import Kernels
 from chainrule.compiler.backends.llvm.text import DOUBLE
 
-
 HEAD = 'target triple = "nvptx64-nvidia-cuda"'
 FRAME = Template("""
 @room = external addrspace(3) global [0 x $number], align 16
@@ -193,10 +192,7 @@ class Printer:
         """The calls of a schedule, before which all threads wait if so."""
         lines, segment = [self.barrier] if waits else [], list[Call | Times]()
         for item in schedule:
-            calls = [item] if isinstance(item, Call) else item.body
-            if isinstance(item, Call) and not item.waits:
-                segment.append(item)
-            elif isinstance(item, Times) and not any(call.waits for call in calls):
+            if not any(call.waits for call in ([item] if isinstance(item, Call) else item.body)):
                 segment.append(item)
             else:
                 lines += self.segment(segment, values, "0")

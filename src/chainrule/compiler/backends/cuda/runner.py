@@ -63,7 +63,10 @@ class OnDevice:
         from chainrule.compiler.backends.cuda.driver import device
 
         self.device = device()
-        self.shared_per_block, self.shared_per_processor = self.device.shared_per_block, self.device.shared_per_processor
+        self.shared_per_block, self.shared_per_processor = (
+            self.device.shared_per_block,
+            self.device.shared_per_processor,
+        )
 
     def allocate(self, size: int) -> Memory:
         return self.device.allocate(size)

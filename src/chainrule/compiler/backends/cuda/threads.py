@@ -160,8 +160,9 @@ class Share(Nest):
         if fast is None or given.tile[fast] == 1:
             return
         touched = [a for s in (self.statement, *self.followers) for a in (s.target, *s.accesses())]
-        together = given.tile[fast] * self.registers.element.bytes <= 16 and given.tile[fast] & (given.tile[fast] - 1) == 0
-        if together and all(self._is_side_by_side(access, fast, given.tile[fast]) for access in touched):
+        if given.tile[fast] in (2, self.registers.wide) and all(
+            self._is_side_by_side(access, fast, given.tile[fast]) for access in touched
+        ):
             self.axis, self.lanes = fast, given.tile[fast]
 
     def _is_side_by_side(self, access: Access, d: int, count: int) -> bool:
@@ -182,7 +183,9 @@ class Share(Nest):
             turns = self.turns(given, depth, parts[depth])
             self._through(given, parts, depth + 1, [[*indices, turn] for indices in tile for turn in turns])
             return
-        self.walk(0, given.loops[depth], 1, lambda turn: self._through(given, parts, depth + 1, [[*i, turn] for i in tile]))
+        self.walk(
+            0, given.loops[depth], 1, lambda turn: self._through(given, parts, depth + 1, [[*i, turn] for i in tile])
+        )
 
     def turns(self, given: Deal, d: int, part: str) -> list[str]:
         """The turns of loop d in a tile."""
@@ -218,7 +221,9 @@ class Share(Nest):
 class SumShare(Share):
     """Writes a thread's share of a sum over examples: added to accumulators of its own, from number `first` on."""
 
-    def __init__(self, registers: ThreadRegisters, statement: Statement, given: SumDeal, threads: int, first: int) -> None:
+    def __init__(
+        self, registers: ThreadRegisters, statement: Statement, given: SumDeal, threads: int, first: int
+    ) -> None:
         self._prepare(registers, statement, ())
         self.given, self.threads, self.first = given, threads, first
         self.for_each_tile(self._add)
@@ -249,7 +254,8 @@ class SumShare(Share):
     def _outputs(self, number: str) -> Tile:
         given = self.given.outputs
         digits = self.registers.split(number, [given.parts[d] for d in given.order])
-        parts, tile = dict(zip(given.order, digits, strict=True)), [[]]
+        parts = dict(zip(given.order, digits, strict=True))
+        tile: Tile = [[]]
         for d, extent in enumerate(given.loops):
             turns = self.turns(given, d, parts[d]) if d in parts else [str(k) for k in range(extent)]
             tile = [[*indices, turn] for indices in tile for turn in turns]
@@ -317,7 +323,6 @@ class Flush(SumShare):
         for k, indices in enumerate(tile):
             number = self.registers.load_from(self.accumulator(first + k), 1)
             self.registers.store(self.target, [group, *indices], number, None)
-
 
 
 def pieces(turns: Sequence[str], length: int) -> list[Sequence[str]]:
