@@ -124,6 +124,7 @@ class Launches:
 class Machinery:
     """Memory and kernels of the host."""
 
+    name = "an emulated GPU"
     shared_per_block, shared_per_processor = 227 << 10, 228 << 10  # as an H100 has
 
     def __init__(self, order=1):

@@ -31,6 +31,8 @@ METRICS: dict[str, Metric] = {  # by the names that `fit` knows
     )
 }  # fmt: skip
 
+FITTING = ("llvm", "cuda")  # what compiled steps can run on without a mesh
+
 
 @dataclass(frozen=True)
 class Task:
@@ -45,6 +47,7 @@ class Task:
     metrics: Mapping[str, Metric]
     validation: Dataset | None
     dtype: str
+    backend: str  # of compiled steps
     devices: Any  # of the mesh; None without one
     watched: bool  # whether something looks at the model or its predictions after every epoch
 
@@ -147,7 +150,9 @@ def checked_validation(validation: Any, data: Dataset) -> Dataset | None:
     return examples
 
 
-def check_options(epochs: Any, batch_size: Any, penalty: Any, compiled: Any, dtype: Any, mesh: Any) -> None:
+def check_options(
+    epochs: Any, batch_size: Any, penalty: Any, compiled: Any, dtype: Any, backend: Any, mesh: Any
+) -> None:
     """Refuse options of `fit` that make no sense by themselves, and float32 for eager steps."""
     whole_number(epochs, "epochs")
     if batch_size is not None:
@@ -158,7 +163,11 @@ def check_options(epochs: Any, batch_size: Any, penalty: Any, compiled: Any, dty
         raise ValueError(f"`compiled` must be True, False or 'auto', got {compiled!r}")
     if dtype not in ("float64", "float32"):
         raise ValueError(f"`dtype` must be 'float64' or 'float32', got {dtype!r}")
-    if dtype == "float32" and compiled is not True and mesh is None:
+    if backend not in FITTING:
+        raise ValueError(f"`backend` must be one of {', '.join(FITTING)}, got {backend!r}")
+    if backend == "cuda" and (compiled is False or mesh is not None):
+        raise ValueError("steps on a GPU are compiled, and on one GPU: leave `compiled` and `mesh` out")
+    if dtype == "float32" and compiled is not True and mesh is None and backend != "cuda":
         raise ValueError("`dtype` 'float32' is for compiled steps, and eager ones are float64: say compiled=True too")
 
 

@@ -49,6 +49,7 @@ class Launches(Protocol):
 class Machinery(Protocol):
     """What kernels run on: a GPU, or a processor that plays one."""
 
+    name: str
     shared_per_block: int
     shared_per_processor: int
 
@@ -63,6 +64,7 @@ class OnDevice:
         from chainrule.compiler.backends.cuda.driver import device
 
         self.device = device()
+        self.name: str = self.device.name
         self.shared_per_block, self.shared_per_processor = (
             self.device.shared_per_block,
             self.device.shared_per_processor,
