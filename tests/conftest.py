@@ -68,6 +68,7 @@ ONCE = [
     "readme",
     "recurrence",
     "sharding",
+    "single_kernels",
     "site",
     "site_pages",
     "stepper",
