@@ -201,6 +201,11 @@ class TestKernels:
         assert "reassoc" not in "".join(kernels.define(name, 8, FLOAT.element))
 
 
+@pytest.mark.parametrize("name", kernels.SINGLE)
+def test_no_kernel_computes_in_doubles(name):
+    assert "double" not in "".join(kernels.define(name, 1, FLOAT.element))
+
+
 @pytest.mark.parametrize("name", ["sin", "cos", "tan"])
 def test_angles_closest_to_quarters_of_the_turn(name):
     """NumPy's reduction of large angles is right too."""
