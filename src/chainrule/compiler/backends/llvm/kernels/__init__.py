@@ -5,7 +5,7 @@ stand for any number of lanes in LLVM's text; `define` runs it once and returns 
 come from the format of the numbers (see `formats`). Exp, expm1, tanh, log, log1p, sin and cos are written once for both
 formats; the others are for floats, where doubles are slow or the library would need them.
 
-Of 20,000 random doubles, or of every sixteenth float, none has an error over 1.1 ulp in those seven; of every sixteenth
+Of 20,000 random doubles, or of every sixteenth float, none has an error over 1.2 ulp in those seven; of every sixteenth
 float, or of 50 million pairs, none has one over 1.7 ulp in the others. Zeros, infinities and NaN are as in the library.
 That rests on the order of operations, so nothing here carries the flag `reassoc`, and on `fma`, which x86 processors
 have had since 2013 (others compute it slowly).
