@@ -71,6 +71,7 @@ ONCE = [
     "readme",
     "recurrence",
     "sharding",
+    "single_kernels",
     "site",
     "site_pages",
     "stepper",

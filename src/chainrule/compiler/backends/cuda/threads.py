@@ -14,7 +14,6 @@ import numpy as np
 
 from chainrule.compiler.backends.cuda.dealing import Deal, SumDeal
 from chainrule.compiler.backends.cuda.storage import Place
-from chainrule.compiler.backends.llvm import kernels
 from chainrule.compiler.backends.llvm.fusion import Group
 from chainrule.compiler.backends.llvm.nests import Nest, Reduction, Tile
 from chainrule.compiler.backends.llvm.registers import Register, Registers
@@ -38,9 +37,6 @@ class ThreadRegisters(Registers):
         self.wide = 16 // text.element.bytes  # numbers that a thread loads at once
         self.chunk: tuple[int, str, dict[str, int]] = (-1, "", {})  # loop, its first turn, and its turns by name
         self.loaded: dict[Any, Register] = {}
-
-    def has_kernel(self, name: str, lanes: int) -> bool:
-        return name in kernels.KERNELS
 
     def memory(self, array: Array) -> str:
         return f"%{self.places[array].space}"
@@ -72,9 +68,11 @@ class ThreadRegisters(Registers):
         quotients = [self.emit(f"call float @quotient(float {a.name}, float {b.name})", 1) for a, b in pairs]
         return self.side_by_side(quotients, lanes).name
 
-    def _kernel(self, name: str, x: Register) -> Register:
+    def _kernel(self, name: str, operands: Sequence[Register]) -> Register:
         """A function of each lane: a thread has no vectors to compute with."""
-        return self.side_by_side((super(ThreadRegisters, self)._kernel(name, lane) for lane in self.apart(x)), x.lanes)
+        lanes = zip(*map(self.apart, operands), strict=True)
+        one = super()._kernel
+        return self.side_by_side([one(name, lane) for lane in lanes], operands[0].lanes)
 
     def load_from(self, pointer: str, lanes: int) -> Register:
         return self.emit(f"load {self.element.lanes(lanes)}, ptr {pointer}, align {self.element.bytes * lanes}", lanes)
