@@ -209,7 +209,8 @@ def all_numbers(cells: Sequence[Any]) -> list[float] | None:
         numbers = list(map(float, cells))
     except (TypeError, ValueError, OverflowError):
         return None
-    grouped = "_" in "".join(map(str, cells))  # as Python groups digits, and no file does
+    texts = cells if set(map(type, cells)) == {str} else map(str, cells)
+    grouped = "_" in "".join(texts)  # as Python groups digits, and no file does
     return numbers if all(map(math.isfinite, numbers)) and not grouped else None
 
 

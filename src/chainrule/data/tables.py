@@ -46,6 +46,7 @@ class Table:
         self.path, self.names, self.rows = path, names, rows
         self.header = header  # whether the names are those of the file, rather than x0, x1, …
         self._places = {name: place for place, name in enumerate(names)}
+        self._columns: list[tuple[str, ...]] = []  # the cells, turned when they are first asked for
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -69,10 +70,11 @@ class Table:
             raise ValueError(f"{self.path!r} has no column {quoted(column)}: {hint}")
         return self._places[column]
 
-    def cells(self, column: str | int) -> list[str]:
+    def cells(self, column: str | int) -> Sequence[str]:
         """The texts of a column."""
-        place = self.place(column)
-        return [cells[place] for _, cells in self.rows]
+        if not self._columns:
+            self._columns = list(zip(*(cells for _, cells in self.rows), strict=True)) or [()] * len(self.names)
+        return self._columns[self.place(column)]
 
     def texts(self, column: str | int) -> list[str]:
         """The texts of a column, none of them empty."""
