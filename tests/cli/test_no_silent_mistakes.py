@@ -1,6 +1,7 @@
 """Tables and habits of people that would give a wrong number, or lose a row, without a word."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -156,6 +157,15 @@ def test_too_few_rows_for_a_part(refused, options, rows):
     name, share = options
     examples = "1 example" if rows == 1 else f"{rows} examples"
     assert f"`{name}` {share} of {examples} leaves a part empty: give more" in refused("train", "f.csv", *options)
+
+
+def test_options_for_files_are_not_ignored(refused):
+    assert "`--missing` is for CSV files; moons has no columns" in refused("train", "moons", "--missing", "mean")
+
+
+def test_a_pipe_is_read_as_standard_input(refused, folder):
+    os.mkfifo(folder / "pipe.csv")
+    assert "is not a plain file; give the name of a CSV file, or - for" in refused("train", "pipe.csv")
 
 
 def test_one_row_that_is_learned_is_not_called_a_failure(run):

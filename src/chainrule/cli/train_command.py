@@ -211,7 +211,8 @@ def load(options: dict[str, Any]) -> data.Dataset:
     """The data set of that name, or the file at that path."""
     source = options["source"]
     if source in SETS:
-        if given := [name for name in ("target", "inputs", "drop") if options[name]]:
+        filled = ["missing"] if options["missing"] != "error" else []
+        if given := [name for name in ("target", "inputs", "drop") if options[name]] + filled:
             raise BadInput(f"`--{given[0]}` is for CSV files; {source} has no columns to choose from")
         if source in FIXED:
             return FIXED[source]()

@@ -214,7 +214,7 @@ def _opened(name: str) -> Iterator[IO[bytes]]:
             yield kept
         return
     if not stat.S_ISREG(os.stat(name).st_mode):  # a pipe or a device would be read without end
-        raise ValueError(f"{name!r} is not a plain file; give the name of a CSV file")
+        raise ValueError(f"{name!r} is not a plain file; give the name of a CSV file, or - for standard input")
     with open(name, "rb") as file:
         yield file
 
