@@ -70,6 +70,16 @@ def watch(page, problems):
     page.on("request", lambda request: is_local(request.url) or problems.append(f"request: {request.url}"))
 
 
+def noted(context, problems):
+    """The problems of pages that are still open. Each of them answers first, so that none of its messages is under way.
+
+    What a page says as it is taken away is about requests that were cut off, and who is heard then is a matter of luck.
+    """
+    for page in context.pages:
+        page.evaluate("0")
+    return [*problems]
+
+
 def stop_the_clock(page):
     """From here on the page's time moves only by `page.clock.run_for(milliseconds)`."""
     page.clock.install(time=0)
