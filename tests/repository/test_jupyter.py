@@ -154,7 +154,7 @@ def open_notebook(lab, chromium, problems):
         return page
 
     yield open_one
-    found = noted(context, problems)
+    found = noted([context], problems)
     context.close()
     assert found == [], "\n".join(found)
 
@@ -228,7 +228,8 @@ def test_everything_fits_its_cell(page, cells, theme, tmp_path):
 def test_the_stepper_is_alive(page, cells):
     frame = cells["stepper"].frame_locator("iframe")
     frame.get_by_role("button", name="Last step").click()
-    expect(frame.locator("g[data-node]").last).to_have_attribute("aria-label", re.compile("grad 1"))
+    last = frame.locator("g[data-node]").last
+    expect(last).to_have_attribute("aria-label", re.compile("grad 1"), timeout=PATIENCE * 1000)
     cells["stepper"].locator(".chainrule-static").wait_for(state="hidden")
 
 

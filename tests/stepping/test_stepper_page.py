@@ -10,7 +10,7 @@ import pytest
 from test_stepper import cube, final_grads, overwriting, worked_expression
 
 import chainrule
-from browser import stop_the_clock, watch
+from browser import PATIENCE, stop_the_clock, watch
 from chainrule import nn, stepper
 from chainrule.stepping.page import page as make_page
 from chainrule.stepping.steps import describe
@@ -117,7 +117,7 @@ def at_every_step(page, check):
 
 def until(condition):
     """Wait for something that takes its time. (The page's policy forbids playwright's own way, which is `eval`.)"""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + PATIENCE / 1000
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -652,7 +652,7 @@ def test_a_planted_fault_is_noticed(chromium, script):
     watch(page, problems)
     page.set_content("<p>")
     page.evaluate("code => setTimeout(code)", script)
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + PATIENCE / 1000
     while not problems and time.monotonic() < deadline:
         page.wait_for_timeout(50)
     context.close()
