@@ -19,7 +19,7 @@ os.environ.setdefault("MPLBACKEND", "agg")  # pictures without a screen
 
 @pytest.fixture(autouse=True, scope="module")
 def what_is_loaded_stays() -> None:
-    """The many garbage collections in tests need not traverse, every time, the packages and caches of all tests before."""
+    """The many garbage collections in tests need not traverse the packages and caches of all modules before."""
     gc.collect()
     gc.freeze()
 
