@@ -302,7 +302,7 @@ def test_the_site_can_be_hosted_under_any_path(serve, open_page, tmp_path):
     for place in ("", "12-tensors", "built", "about"):
         page.evaluate("place => (location.hash = `#/${place}`)", place)
         page.wait_for_timeout(700)
-    assert page.locator(".licences details").count() > 5
+    page.locator(".licences details").nth(5).wait_for(state="attached")
     assert missing == []
     page.close()  # before its server goes
 
@@ -317,7 +317,7 @@ def test_back_returns_to_the_same_place(page, site):
     page.wait_for_timeout(400)
     page.locator(".ways .after").evaluate("link => link.click()")
     page.get_by_role("heading", name="The diamond").wait_for()
-    assert page.evaluate("scrollY") == 0
+    until(page, "scrollY === 0")
     page.go_back()
     page.locator("[data-exercise=backward]").wait_for()
     until(page, "Math.abs(scrollY - 1500) < 60")
