@@ -13,6 +13,7 @@ from typing import Any
 
 from chainrule import losses
 from chainrule.core.arguments import listed, quoted, whole_number
+from chainrule.core.structure import build, flatten
 from chainrule.core.value import Value
 from chainrule.data import Dataset, batches, dataset
 from chainrule.nn import Module
@@ -90,10 +91,18 @@ class Task:
     def columns(self, row: Row, predict: Callable[[list[Any]], list[Any]]) -> Columns:
         """An epoch's row, and that of the validation data, as columns."""
         if self.validation is not None:
-            predictions, targets = predict(self.validation.inputs), self.validation.targets
+            predictions, targets = _apart(predict(self.validation.inputs)), self.validation.targets
             row["validation_loss"] = self.loss(predictions, targets)._data
             row |= {f"validation_{name}": number for name, number in self.measured(predictions, targets).items()}
         return {name: [number] for name, number in row.items()}
+
+
+def _apart(predictions: list[Any]) -> list[Any]:
+    """The same numbers, made of nothing: to compare them is no look at the parameters, which may be compiled later."""
+    leaves: list[Any] = []
+    structure = flatten(predictions, leaves, lambda leaf: Value(leaf._data) if isinstance(leaf, Value) else leaf)
+    found: list[Any] = build(structure, iter(leaves))
+    return found
 
 
 class Position:
