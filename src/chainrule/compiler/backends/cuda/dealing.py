@@ -184,21 +184,20 @@ def _tiles(loops: Shape, chosen: Sequence[int]) -> Iterator[Shape]:
 
 
 def _along(statement: Statement, block: Block, size: int) -> tuple[int, int]:
-    """The loop of the terms' reductions that is shared by a team, and in what chunks; 0 if there is none."""
-    terms = statement.terms
-    if not all(term.loops and term.loops == terms[0].loops for term in terms):
+    """The loop of the terms' reductions that a team shares, the one with the most parts, and the turns of a part.
+
+    A part is what a thread loads at once, where it can; there are no turns if the terms have no loop in common.
+    """
+    loops = statement.terms[0].loops
+    if not all(term.loops and term.loops == loops for term in statement.terms):
         return 0, 0
-    along = max(range(len(terms[0].loops)), key=lambda d: (_smooth(statement, d), terms[0].loops[d]))
-    extent = terms[0].loops[along]
-    if block.owns and extent == block.examples:
+    if block.owns and block.examples in loops:
+        along = max(d for d, extent in enumerate(loops) if extent == block.examples)
         return along, block.abreast
-    return along, next(chunk for chunk in (16 // size, 2, 1) if extent % chunk == 0)
-
-
-def _smooth(statement: Statement, d: int) -> int:
-    """How many operands lie side by side along a loop of the reduction."""
-    place = len(statement.loops) + d
-    return sum(a.table is None and a.strides[place] in (0, 1) for a in statement.accesses())
+    chunks = [1] * len(loops)
+    chunks[-1] = next(chunk for chunk in (16 // size, 2, 1) if loops[-1] % chunk == 0)
+    along = max(range(len(loops)), key=lambda d: (loops[d] // chunks[d], d))
+    return along, chunks[along]
 
 
 def _groups(statement: Statement, along: int, chunk: int, most: int) -> int:

@@ -288,7 +288,7 @@ class SumShare(Share):
             return self._shared(term, [[*indices, turn] for indices in tile], carried, group, depth + 1)
 
         if depth != given.along:
-            return self.registers.loop(term.loops[depth], 1, totals, inside)
+            return self._through_chunks(depth, term.loops[depth], totals, inside)
 
         def chunk(index: str, carried: list[Register]) -> list[Register]:
             step = index if index == "0" else emit(f"mul nuw nsw i64 {index}, {given.groups}")
@@ -305,6 +305,28 @@ class SumShare(Share):
 
         parts = term.loops[depth] // given.chunk // given.groups
         return chunk("0", totals) if parts == 1 else self.registers.loop(parts, 1, totals, chunk)
+
+
+    def _through_chunks(
+        self,
+        depth: int,
+        extent: int,
+        totals: list[Register],
+        body: Callable[[str, list[Register]], list[Register]],
+    ) -> list[Register]:
+        """A loop of a reduction, of which the turns that are loaded at once are written out."""
+        several = self.registers.wide if extent % self.registers.wide == 0 else 1
+
+        def once(index: str, carried: list[Register]) -> list[Register]:
+            def one(turn: str) -> None:
+                nonlocal carried
+                carried = body(turn, carried)
+
+            turns = [self.shifted(index, k) for k in range(several)]
+            self.registers.in_chunk(len(self.statement.loops) + depth, index, turns, one)
+            return carried
+
+        return once("0", totals) if extent == several else self.registers.loop(extent, several, totals, once)
 
 
 class Flush(SumShare):
