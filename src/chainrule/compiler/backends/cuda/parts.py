@@ -38,7 +38,7 @@ def split(program: ArrayProgram) -> Parts:
     for step in program.steps:
         if any(statement.target.array.examples or is_sum(statement) for statement in step.body):
             _check(step, sums)
-            parts.each.append(step)
+            parts.each.extend(_added([step], sums))
         elif any(statement.target.array in late for statement in step.body):
             parts.after.extend(_added([step], sums))
         else:
@@ -49,6 +49,11 @@ def split(program: ArrayProgram) -> Parts:
 def is_sum(statement: Statement) -> bool:
     """Whether a statement adds up numbers of all examples."""
     return not statement.target.array.examples and any(access.array.examples for access in statement.accesses())
+
+
+def is_kept(statement: Statement) -> bool:
+    """Whether a sum over all examples is of the same elements at all times, and so can be kept in registers."""
+    return is_sum(statement) and not statement.target.repeat
 
 
 def _check(step: Step, sums: list[Array]) -> None:
