@@ -1,10 +1,12 @@
 """A GPU played by a processor: the same functions, thread after thread, from one barrier to the next.
 
-Threads run in ascending order or in descending order; if a barrier is missing, one of the two reads what is not there
-yet. Memory that nobody has written is NaN.
+Threads run in ascending order or in descending order. Memory that nobody has written is NaN. Every load and store is
+watched: between two barriers, no thread may touch what another one writes; addresses must lie in memory of the kernel,
+at multiples of what is loaded at once.
 """
 
 import ctypes
+import re
 from string import Template
 
 import numpy as np
@@ -14,6 +16,9 @@ from chainrule.compiler.backends.cuda.printing import Printer
 from chainrule.compiler.backends.llvm.native import compiled, host
 
 FRAME = Template("""
+@epoch = global i64 0
+@faults = global [3 x i64] zeroinitializer
+@regions = global [8 x [3 x i64]] zeroinitializer
 define void @main(ptr %shared, ptr %owns, ptr %memory, ptr %scratches, ptr %rows, ptr %inputs, ptr %results,
     i64 %begin, i64 %count, i64 %block, i64 %blocks) {
 entry:
@@ -35,6 +40,9 @@ attributes #1 = { nounwind }
 """)
 EVERYONE = Template("""  br label %all$k.begin
 all$k.begin:
+  %epoch$k = load i64, ptr @epoch
+  %later$k = add i64 %epoch$k, 1
+  store i64 %later$k, ptr @epoch
   br label %all$k
 all$k:
   %thread$k = phi i64 [ $first, %all$k.begin ], [ %other$k, %all$k.end ]
@@ -47,6 +55,108 @@ all$k.end:
   %over$k = icmp eq i64 %thread$k, $last
   br i1 %over$k, label %past$k, label %all$k
 past$k:""")
+
+# Regions are an address, a size and the address of a shadow. A shadow has two numbers for every four bytes: who wrote
+# there last, and who read there, each as 65536 times the epoch plus the thread; 65535 stands for several threads.
+WATCH = """
+define internal void @watch(ptr %p, i64 %thread, i64 %bytes, i1 %writes) noinline nounwind {
+entry:
+  %a = ptrtoint ptr %p to i64
+  %over = urem i64 %a, %bytes
+  %straight = icmp eq i64 %over, 0
+  br i1 %straight, label %seek, label %crooked
+crooked:
+  call void @fault(i64 0)
+  br label %seek
+seek:
+  %k = phi i64 [ 0, %entry ], [ 0, %crooked ], [ %k1, %other ]
+  %known = icmp slt i64 %k, 8
+  br i1 %known, label %look, label %outside
+outside:
+  call void @fault(i64 1)
+  ret void
+look:
+  %region = getelementptr [8 x [3 x i64]], ptr @regions, i64 0, i64 %k
+  %base = load i64, ptr %region
+  %size.at = getelementptr i64, ptr %region, i64 1
+  %size = load i64, ptr %size.at
+  %offset = sub i64 %a, %base
+  %end = add i64 %offset, %bytes
+  %above = icmp sge i64 %offset, 0
+  %below = icmp sle i64 %end, %size
+  %in = and i1 %above, %below
+  br i1 %in, label %found, label %other
+other:
+  %k1 = add i64 %k, 1
+  br label %seek
+found:
+  %shadow.at = getelementptr i64, ptr %region, i64 2
+  %shadow = load ptr, ptr %shadow.at
+  %none = icmp eq ptr %shadow, null
+  br i1 %none, label %done, label %words
+words:
+  %epoch = load i64, ptr @epoch
+  %begin = mul i64 %epoch, 65536
+  %me = add i64 %begin, %thread
+  br label %word
+word:
+  %w = phi i64 [ %offset, %words ], [ %w1, %next ]
+  %quarter = udiv i64 %w, 4
+  %twice = mul i64 %quarter, 2
+  %wrote.at = getelementptr i64, ptr %shadow, i64 %twice
+  %read.at = getelementptr i64, ptr %wrote.at, i64 1
+  %wrote = load i64, ptr %wrote.at
+  %read = load i64, ptr %read.at
+  %wrote.now = icmp sge i64 %wrote, %begin
+  %read.now = icmp sge i64 %read, %begin
+  %wrote.else = icmp ne i64 %wrote, %me
+  %read.else = icmp ne i64 %read, %me
+  %w.clash = and i1 %wrote.now, %wrote.else
+  %r.clash = and i1 %read.now, %read.else
+  %r.bad = and i1 %r.clash, %writes
+  %bad = or i1 %w.clash, %r.bad
+  br i1 %bad, label %race, label %note
+race:
+  call void @fault(i64 2)
+  br label %note
+note:
+  %several = add i64 %begin, 65535
+  %readers = select i1 %r.clash, i64 %several, i64 %me
+  %to.write = select i1 %writes, i64 %me, i64 %wrote
+  %to.read = select i1 %writes, i64 %read, i64 %readers
+  store i64 %to.write, ptr %wrote.at
+  store i64 %to.read, ptr %read.at
+  br label %next
+next:
+  %w1 = add i64 %w, 4
+  %more = icmp slt i64 %w1, %end
+  br i1 %more, label %word, label %done
+done:
+  ret void
+}
+define internal void @fault(i64 %kind) noinline nounwind {
+  %at = getelementptr i64, ptr @faults, i64 %kind
+  %before = load i64, ptr %at
+  %after = add i64 %before, 1
+  store i64 %after, ptr %at
+  ret void
+}
+"""
+FAULTS = ("crooked addresses", "addresses outside", "races")
+LOAD = re.compile(r"  \S+ = load (\S+|<.*?>), ptr (\S+), align (\d+)")
+STORE = re.compile(r"  store .*, ptr (\S+), align (\d+)")
+
+
+def watched(text):
+    """The text of functions, with a look at every load and store of numbers."""
+    lines = []
+    for line in text.splitlines():
+        if match := LOAD.fullmatch(line) or STORE.fullmatch(line):
+            pointer, size = match.groups()[-2:]
+            writes = "true" if line.startswith("  store") else "false"
+            lines.append(f"  call void @watch(ptr {pointer}, i64 %thread, i64 {size}, i1 {writes})")
+        lines.append(line)
+    return "\n".join(lines)
 
 
 class ThreadByThread(Printer):
@@ -97,7 +207,9 @@ class Launches:
 
     def __init__(self, kernels, order):
         self.kernels, dtype = kernels, kernels.element.dtype
-        self.engine = compiled(ThreadByThread(kernels, order).text(), host())
+        text = ThreadByThread(kernels, order).text()
+        self.engine = compiled(watched(text) + WATCH, host())
+        self.shadows = {}
         self.shared = np.full(kernels.storage.sizes.get("shared", 0) + 4, np.nan, dtype)
         self.owns = np.zeros((kernels.block.threads, max(1, kernels.accumulators)), dtype)
         address, number = ctypes.c_void_p, ctypes.c_int64
@@ -106,10 +218,16 @@ class Launches:
 
     def main(self, blocks, memory, scratch, rows, inputs, results, begin, count):
         buffers = [buffer.address for buffer in (memory, scratch, rows, inputs, results)]
+        before, size, numbers = memory.data.copy(), self.kernels.element.bytes, self.kernels.storage.sizes
+        own, row = numbers.get("scratch", 0) * size, self.kernels.sums_size * size
         for block in range(blocks):
             self.shared[:] = np.nan
             self.owns[:] = 0.0
+            parts = {"scratch": (scratch, block * own, own), "rows": (rows, block * row, row)}
+            self._watch(memory=(memory, 0, memory.bytes), results=(results, 0, results.bytes), **parts)
             self._main(self.shared.ctypes.data, self.owns.ctypes.data, *buffers, begin, count, block, blocks)
+        self._look()
+        assert (memory.data == before).all(), "a block wrote what others read"
 
     def gather(self, blocks, memory, rows):
         dtype, size, at = self.kernels.element.dtype, self.kernels.sums_size, self.kernels.sums_at
@@ -118,7 +236,27 @@ class Launches:
 
     def finish(self, memory, given, taken, step):
         buffers = [buffer.address for buffer in (memory, given, taken)]
+        self._watch(**{name: (m, 0, m.bytes) for name, m in (("memory", memory), ("given", given), ("taken", taken))})
         self._finish(self.shared.ctypes.data, self.owns.ctypes.data, *buffers, step)
+        self._look()
+
+    def _watch(self, **parts):
+        """Let kernels touch these parts of memory, and what belongs to a block."""
+        regions = [(self.owns.ctypes.data, self.owns.nbytes, 0)]
+        shared = (self.shared.ctypes.data, (len(self.shared) - 4) * self.shared.itemsize)
+        for name, (address, size) in {"shared": shared, **{k: (m.address + at, n) for k, (m, at, n) in parts.items()}}.items():
+            if len(self.shadows.setdefault(name, np.zeros(0, np.int64))) < size // 2 + 4:
+                self.shadows[name] = np.zeros(size // 2 + 4, np.int64)
+            regions.append((address, size, 0 if name in ("given", "taken") else self.shadows[name].ctypes.data))
+        table = np.zeros((8, 3), np.int64)
+        table[: len(regions)] = regions
+        ctypes.memmove(self.engine.get_global_value_address("regions"), table.ctypes.data, table.nbytes)
+
+    def _look(self):
+        """Complain if something was touched in a wrong way."""
+        faults = (ctypes.c_int64 * 3).from_address(self.engine.get_global_value_address("faults"))
+        found = {name: count for name, count in zip(FAULTS, faults, strict=True) if count}
+        assert not found, found
 
 
 class Machinery:

@@ -22,10 +22,12 @@ def batched(
     """`program` for `examples` examples. Its output is the sum of their results if `total`, else one row per example.
 
     If `masked`, there is a leaf "mask" with one number per example, and the sum leaves out the examples where it is 0.
-    If they are `side_by_side`, an array has all examples of its first number, then all of its second, and so on.
+    If they are `side_by_side`, an array has all examples of its first number, then all of its second, and so on; and
+    whatever a Repeat computes has numbers for each example, if anything in it has.
     """
     width = examples if side_by_side else padded(examples)
-    counts = {array: width if array.kind == "input" else examples for array in _that_vary(program)}
+    vary = _that_vary(program, whole_repeats=side_by_side)
+    counts = {array: width if array.kind == "input" else examples for array in vary}
     rows = {
         array: Array(array.name, array.size * count, array.kind, examples=examples) for array, count in counts.items()
     }
@@ -79,9 +81,17 @@ def _sum(output: Array, rows: dict[Array, Array], examples: int, mask: Array | N
     return Term(Apply(ops.mul, (Number(float(examples)), Access(output, 0, ()))))
 
 
-def _that_vary(program: ArrayProgram) -> dict[Array, None]:
-    """The arrays that depend on the inputs: the whole array, if any part of it does."""
-    return dependents(program.statements, [program.leaves["input"]] if "input" in program.leaves else [])
+def _that_vary(program: ArrayProgram, whole_repeats: bool = False) -> dict[Array, None]:
+    """The arrays that depend on the inputs: the whole array, if any part of it does. Or all that a Repeat computes."""
+    found = dict.fromkeys([program.leaves["input"]] if "input" in program.leaves else [])
+    before = -1
+    while len(found) != before:
+        found = dependents(program.statements, found)
+        before = len(found)
+        for step in program.steps if whole_repeats else ():
+            targets = [statement.target.array for statement in step.body]
+            found |= dict.fromkeys(targets if any(array in found for array in targets) else ())
+    return found
 
 
 def size_of_an_example(program: ArrayProgram) -> int:

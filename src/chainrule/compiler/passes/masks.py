@@ -6,20 +6,39 @@ what comes after anyway, so x need not be kept for the way back.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from chainrule import ops
-from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Expression, Number, Statement, Term
+from chainrule.compiler.passes.program import (
+    Access,
+    Apply,
+    Array,
+    ArrayProgram,
+    Expression,
+    Number,
+    Repeat,
+    Statement,
+    Term,
+    changed,
+)
 
 
 def by_results(program: ArrayProgram) -> ArrayProgram:
-    """The program, in which `x <= 0` is asked of relu(x), wherever that has an array of its own like that of x."""
+    """The program, in which `x <= 0` is asked of relu(x), in steps after the one that computes it.
+
+    It is, wherever relu(x) has an array of its own like that of x.
+    """
     results: dict[Array, Array] = {}
-    written = [statement.target.array for statement in program.statements]
-    for statement in program.statements:
-        if (pair := _relu(statement)) and written.count(pair[0]) == written.count(pair[1]) == 1:
-            results[pair[0]] = pair[1]
-    return program.rewritten(lambda statement: _changed(statement, results), {}) if results else program
+    steps: list[Statement | Repeat] = []
+    written = Counter(statement.target.array for statement in program.statements)
+    for step in program.steps:
+        steps += changed([step], lambda statement: _changed(statement, results)) if results else [step]
+        pairs = filter(None, map(_relu, step.body))
+        results |= {x: y for x, y in pairs if written[x] == written[y] == 1}
+    found = ArrayProgram(steps, program.leaves, program.output)
+    found.gradient = program.gradient
+    return found
 
 
 def _relu(statement: Statement) -> tuple[Array, Array] | None:

@@ -20,11 +20,11 @@ from chainrule.core.structure import ARRAY, is_one_number
 
 
 def code_for(traced: Traced, examples: Examples, total: bool) -> Code | None:
-    """Code for batches on the GPU; None if this function does not run there, or only node by node."""
+    """Code for batches on the GPU; None if this function runs node by node, or gives the same for all examples."""
     if traced.source.backend != "cuda" or traced.is_node_by_node:
         return None
     found = traced.code(traced.most_examples, total, lambda: examples.matrix()[0])
-    return found if isinstance(found, Code) else None
+    return found if isinstance(found, Code) and (total or found.laid_out.output.examples) else None
 
 
 def sum_and_grad(

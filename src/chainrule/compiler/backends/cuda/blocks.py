@@ -19,7 +19,7 @@ from chainrule.compiler.backends.cuda.dealing import (
     touches,
     touches_of_sum,
 )
-from chainrule.compiler.backends.cuda.parts import Step, is_sum
+from chainrule.compiler.backends.cuda.parts import Step, is_kept, is_sum
 from chainrule.compiler.backends.cuda.storage import Place, Storage
 from chainrule.compiler.backends.cuda.threads import Flush, Share, SumShare, ThreadRegisters
 from chainrule.compiler.backends.llvm.fusion import Group, groups
@@ -93,7 +93,7 @@ class Writer:
         return found
 
     def _call(self, group: Group, whole_sums: bool) -> Call:
-        if is_sum(group[0]):
+        if is_kept(group[0]):
             return self._sum(group[0], whole_sums)
         given = deal(group[0], self.block, self.size)
         threads = self.block.threads

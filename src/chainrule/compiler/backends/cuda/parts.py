@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from chainrule import ops
 from chainrule.compiler.backends.cuda.rows import in_rows
 from chainrule.compiler.backends.llvm.fusion import without_zeros
-from chainrule.compiler.passes.program import Array, ArrayProgram, Number, Repeat, Statement, changed, dependents
+from chainrule.compiler.passes.program import Array, ArrayProgram, Number, Repeat, Statement, changed
 
 Step = Statement | Repeat
 
@@ -33,14 +33,17 @@ def split(program: ArrayProgram) -> Parts:
     program = in_rows(without_zeros(program))
     statements = program.statements
     sums = list(dict.fromkeys(s.target.array for s in statements if is_sum(s)))
-    late = dependents(statements, sums)
     parts = Parts(program, [], [], [], sums)
+    late = {*sums, program.gradient} if sums else set()
     for step in program.steps:
+        written = {statement.target.array for statement in step.body}
+        read = {access.array for statement in step.body for access in statement.accesses()}
         if any(statement.target.array.examples or is_sum(statement) for statement in step.body):
             _check(step, sums)
-            parts.each.append(step)
-        elif any(statement.target.array in late for statement in step.body):
+            parts.each.extend(_added([step], sums))
+        elif sums and (late & (written | read) or written & {*program.leaves.values()}):  # leaves, if it is an update
             parts.after.extend(_added([step], sums))
+            late |= written
         else:
             parts.before.append(step)
     return parts
@@ -49,6 +52,11 @@ def split(program: ArrayProgram) -> Parts:
 def is_sum(statement: Statement) -> bool:
     """Whether a statement adds up numbers of all examples."""
     return not statement.target.array.examples and any(access.array.examples for access in statement.accesses())
+
+
+def is_kept(statement: Statement) -> bool:
+    """Whether a sum over all examples is of the same elements at all times, and so can be kept in registers."""
+    return is_sum(statement) and not statement.target.repeat
 
 
 def _check(step: Step, sums: list[Array]) -> None:

@@ -200,7 +200,8 @@ class Share(Nest):
         if depth < len(term.loops) - 1 or depth == len(term.loops):
             return super().reduce(term, tile, totals, axis, last, depth)
         extent = term.loops[depth]
-        several = next(n for n in (*UNROLLED, 3, 2, 1) if extent % n == 0)
+        several = next(n for n in (*UNROLLED, 6, 3, 2, 1) if extent % n == 0)
+        together = self.registers.wide if several % self.registers.wide == 0 else 1  # else chunks begin anywhere
 
         def once(index: str, carried: list[Register]) -> list[Register]:
             def one(turn: str) -> None:
@@ -209,7 +210,7 @@ class Share(Nest):
                 carried = super(Share, self).reduce(term, inner, carried, axis, last, depth + 1)
 
             turns = [self.shifted(index, k) for k in range(several)]
-            for chunk in pieces(turns, self.registers.wide):
+            for chunk in pieces(turns, together):
                 self.registers.in_chunk(len(self.statement.loops) + depth, chunk[0], chunk, one)
             return carried
 
