@@ -216,6 +216,9 @@ class Launches:
         self._main = ctypes.CFUNCTYPE(None, *[address] * 7, *[number] * 4)(self.engine.get_function_address("main"))
         self._finish = ctypes.CFUNCTYPE(None, *[address] * 5, number)(self.engine.get_function_address("finish"))
 
+    def bind(self, memory, scratch, rows, table):
+        return Bound(self, memory, scratch, rows, table)
+
     def main(self, blocks, memory, scratch, rows, inputs, results, begin, count):
         buffers = [buffer.address for buffer in (memory, scratch, rows, inputs, results)]
         before, size, numbers = memory.data.copy(), self.kernels.element.bytes, self.kernels.storage.sizes
@@ -244,7 +247,10 @@ class Launches:
         """Let kernels touch these parts of memory, and what belongs to a block."""
         regions = [(self.owns.ctypes.data, self.owns.nbytes, 0)]
         shared = (self.shared.ctypes.data, (len(self.shared) - 4) * self.shared.itemsize)
-        for name, (address, size) in {"shared": shared, **{k: (m.address + at, n) for k, (m, at, n) in parts.items()}}.items():
+        for name, (address, size) in {
+            "shared": shared,
+            **{k: (m.address + at, n) for k, (m, at, n) in parts.items()},
+        }.items():
             if len(self.shadows.setdefault(name, np.zeros(0, np.int64))) < size // 2 + 4:
                 self.shadows[name] = np.zeros(size // 2 + 4, np.int64)
             regions.append((address, size, 0 if name in ("given", "taken") else self.shadows[name].ctypes.data))
@@ -257,6 +263,21 @@ class Launches:
         faults = (ctypes.c_int64 * 3).from_address(self.engine.get_global_value_address("faults"))
         found = {name: count for name, count in zip(FAULTS, faults, strict=True) if count}
         assert not found, found
+
+
+class Bound:
+    """Kernels, and the memory that they work in."""
+
+    def __init__(self, launches, memory, scratch, rows, table):
+        self.launches, self.memory, self.scratch, self.rows, self.table = launches, memory, scratch, rows, table
+
+    def run(self, blocks, results, begin, count, step):
+        self.launches.main(blocks, self.memory, self.scratch, self.rows, self.table, results, begin, count)
+        self.launches.gather(blocks, self.memory, self.rows)
+        self.launches.finish(self.memory, *step)
+
+    def finish(self):
+        self.launches.finish(self.memory, self.rows, self.rows, -1)
 
 
 class Machinery:

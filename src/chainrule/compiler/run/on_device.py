@@ -14,7 +14,7 @@ from chainrule.compiler.backends.cuda.device_arrays import DeviceArray
 from chainrule.compiler.backends.cuda.runner import Column, Cuda
 from chainrule.compiler.pipeline import Code
 from chainrule.compiler.run.arguments import Examples
-from chainrule.compiler.run.machine import Machine, narrowed
+from chainrule.compiler.run.machine import NEVER, Machine, narrowed
 from chainrule.compiler.run.traced import Traced
 from chainrule.core.structure import ARRAY, is_one_number
 
@@ -90,9 +90,10 @@ def take_steps(examples: Examples, firsts: range) -> Callable[[Machine, np.ndarr
 
 def _ready(code: Code, traced: Traced, moment: np.ndarray | None) -> tuple[Machine, Cuda]:
     machine = code.take()
+    runner, before = _of(machine), machine.as_of
     traced.load(machine, moment=moment)
-    runner = _of(machine)
-    runner.load()
+    if machine.as_of == NEVER or machine.as_of != before:  # otherwise the device has the present data
+        runner.load()
     return machine, runner
 
 

@@ -307,7 +307,6 @@ class SumShare(Share):
         parts = term.loops[depth] // given.chunk // given.groups
         return chunk("0", totals) if parts == 1 else self.registers.loop(parts, 1, totals, chunk)
 
-
     def _through_chunks(
         self,
         depth: int,
