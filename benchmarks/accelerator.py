@@ -50,7 +50,7 @@ def contest(row, turns):
     by_hand = fastest(contestants, HAND)
     for contestant in contestants:
         ratio = f"; {by_hand.best / contestant.best:.2f} × the speed of JAX by hand" if by_hand else ""
-        say(f"  {contestant!s:40} {contestant.best:10.4f} {unit}{ratio}")
+        say(f"  {contestant!s:46} {contestant.best:10.4f} {unit}{ratio}")
     return contestants, fine
 
 
@@ -58,18 +58,18 @@ def prepared(row):
     """The contestants that compile and run, each compared with the reference; and whether ours agree with it."""
     started = time.perf_counter()
     expected = row.reference()
-    say(f"  {'to compare with: JAX by hand in float64':40} {time.perf_counter() - started:6.1f} s")
+    say(f"  {'to compare with: JAX by hand in float64':46} {time.perf_counter() - started:6.1f} s")
     ready, fine, seconds = [], True, 0.0
     for contestant in row.contestants():
         if contestant.group == HAND and seconds > LONG:
-            say(f"  {contestant!s:40} left out, since the one before took long to compile")
+            say(f"  {contestant!s:46} left out, since the one before took long to compile")
             continue
         try:
             contestant.prepare()
             agrees = compared(contestant, expected, row.compared)
             ready.append(contestant)
         except Exception as error:
-            say(f"  {contestant!s:40} FAILED: {type(error).__name__}: {str(error)[:300]}")
+            say(f"  {contestant!s:46} FAILED: {type(error).__name__}: {str(error)[:300]}")
             traceback.print_exc(file=sys.stdout)
             agrees = False
         fine &= agrees or contestant.group not in OURS
@@ -90,7 +90,7 @@ def compared(contestant, expected, what):
         same = (again[0], again[1].tobytes()) == (value, vector.tobytes())
         agrees &= same
         words += f"; two runs are {'equal' if same else 'NOT EQUAL'} to the bit"
-    say(f"  {contestant!s:40} {contestant.compiled:6.1f} s; value off by {off:.1e}, {what} by {most_off:.1e}: {words}")
+    say(f"  {contestant!s:46} {contestant.compiled:6.1f} s; value off by {off:.1e}, {what} by {most_off:.1e}: {words}")
     return agrees
 
 

@@ -69,10 +69,8 @@ class Gradients:
         """Value and gradient in float64, from the first way to write it in JAX."""
         hand = self.problem.hands[0]
         with jax.enable_x64(True):
-            numbers, data = (
-                as_jax(self.problem.numbers(), "float64"),
-                as_jax(hand.arranged(*self.problem.data), "float64"),
-            )
+            numbers = as_jax(self.problem.numbers(), "float64")
+            data = as_jax(hand.arranged(*self.problem.data), "float64")
             return self.read(jax.jit(jax.value_and_grad(hand.loss))(numbers, *data))
 
     def read(self, result):
