@@ -81,6 +81,23 @@ def _sum(output: Array, rows: dict[Array, Array], examples: int, mask: Array | N
     return Term(Apply(ops.mul, (Number(float(examples)), Access(output, 0, ()))))
 
 
+def with_class_check(program: ArrayProgram, examples: int, counts: Mapping[int, int]) -> ArrayProgram:
+    """A program of many examples, side by side, with a leaf "wrong": how many inputs should be class indices and are not.
+
+    `counts` has the number of classes for each that should, by its place among the inputs.
+    """
+    wrong, inputs = Array("wrong", 1, "captured"), program.leaves["input"]
+    steps = [*program.steps, Statement(Access(wrong, 0, ()), (), [Term(Number(0.0))])]
+    for place, count in counts.items():
+        number = Access(inputs, place * examples, (1,))
+        fits = [ops.ge(number, 0.0), ops.lt(number, float(count)), ops.eq(number, ops.floor(number))]
+        term = Term(1.0 - fits[0] * fits[1] * fits[2], (examples,))
+        steps.append(Statement(Access(wrong, 0, ()), (), [term], accumulate=True))
+    found = ArrayProgram(steps, {**program.leaves, "wrong": wrong}, program.output)
+    found.gradient = program.gradient
+    return found
+
+
 def _that_vary(program: ArrayProgram, whole_repeats: bool = False) -> dict[Array, None]:
     """The arrays that depend on the inputs: the whole array, if any part of it does. Or all that a Repeat computes."""
     found = dict.fromkeys([program.leaves["input"]] if "input" in program.leaves else [])

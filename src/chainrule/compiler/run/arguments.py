@@ -97,8 +97,8 @@ class Traces:
             paths = self._begin(structure, [number for rows in matrices for number in first_row(rows).tolist()])
         first = paths.known.paths[0]
         examples = Examples(matrices, first)
-        if paths.only is not None:
-            examples.check_classes(first)
+        if paths.only is not None and not (self.source.backend == "cuda" and examples.are_on_device):
+            examples.check_classes(first)  # on a device, the program does
         return paths, examples
 
     def to_reduce(self, arrays: Sequence[Any], reduce: str) -> tuple[Paths, Examples, int]:

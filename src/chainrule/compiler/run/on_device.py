@@ -23,7 +23,7 @@ def code_for(traced: Traced, examples: Examples, total: bool) -> Code | None:
     """Code for batches on the GPU; None if this function runs node by node, or gives the same for all examples."""
     if traced.source.backend != "cuda" or traced.is_node_by_node:
         return None
-    found = traced.code(traced.most_examples, total, lambda: examples.matrix()[0])
+    found = traced.code(traced.examples_of_a_block(examples.count), total, lambda: examples.matrix()[0])
     return found if isinstance(found, Code) and (total or found.laid_out.output.examples) else None
 
 
@@ -34,6 +34,7 @@ def sum_and_grad(
     machine, runner = _ready(code, traced, moment)
     runner.launch(_columns(examples, runner), 0, examples.count)
     runner.fetch()
+    _check_classes(machine, traced, examples)
     value, gradient = float(machine.output[0]) / divisor, traced.order(machine.gradient, divisor)
     code.give_back(machine)
     return value, gradient
@@ -64,7 +65,8 @@ def _results(code: Code, traced: Traced, examples: Examples, moment: np.ndarray 
     machine, runner = _ready(code, traced, moment)
     results = runner.machinery.allocate(max(1, examples.count * traced.outputs) * runner.itemsize)
     runner.launch(_columns(examples, runner), 0, examples.count, results=results)
-    runner.wait()
+    runner.fetch()
+    _check_classes(machine, traced, examples)
     code.give_back(machine)
     return results, runner
 
@@ -86,6 +88,13 @@ def take_steps(examples: Examples, firsts: range) -> Callable[[Machine, np.ndarr
         return losses
 
     return run
+
+
+def _check_classes(machine: Machine, traced: Traced, examples: Examples) -> None:
+    """Refuse examples that have no class index where they need one, as the program has found."""
+    wrong = machine.program.leaves.get("wrong")
+    if wrong is not None and machine.views[wrong][0]:
+        examples.check_classes(traced)
 
 
 def _ready(code: Code, traced: Traced, moment: np.ndarray | None) -> tuple[Machine, Cuda]:

@@ -53,6 +53,7 @@ class Times:
 
 
 Schedule = list[Call | Times]
+Touched = dict[Array, dict[tuple[object, ...], Touch]]  # by array, each way to touch it once
 
 
 class Functions:
@@ -196,28 +197,38 @@ def with_barriers(schedule: Schedule, storage: Storage) -> Schedule:
 
 
 class _Hazards:
-    """What has been written and read since the last barrier."""
+    """What has been written and read since the last barrier, by array."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
-        self.writes: list[Touch] = []
-        self.reads: list[Touch] = []
+        self.writes: Touched = {}
+        self.reads: Touched = {}
+        self._overlapping: dict[Array, list[Array]] = {}
 
     def take(self, call: Call) -> None:
         """Make a call wait, if it must, and note what it touches."""
         if call.waits or self._conflict(call):
             call.waits = True
-            self.writes, self.reads = [], []
-        self.writes += call.writes
-        self.reads += call.reads
+            self.writes, self.reads = {}, {}
+        for known, noted in ((self.writes, call.writes), (self.reads, call.reads)):
+            for touch in noted:
+                known.setdefault(touch.access.array, {}).setdefault(touch.key, touch)
 
     def _conflict(self, call: Call) -> bool:
-        pairs = [(old, new) for old in self.writes for new in (*call.writes, *call.reads)]
-        pairs += [(old, new) for old in self.reads for new in call.writes]
-        return any(self._clash(*pair) for pair in pairs)
+        return any(self._clash(new, self.writes) for new in (*call.writes, *call.reads)) or any(
+            self._clash(new, self.reads) for new in call.writes
+        )
 
-    def _clash(self, old: Touch, new: Touch) -> bool:
-        a, b = old.access.array, new.access.array
-        if a is b:
-            return not old.is_by_same_thread(new)
-        return self.storage.overlap(a, b)
+    def _clash(self, new: Touch, known: Touched) -> bool:
+        """Whether another thread may have touched the same place."""
+        array = new.access.array
+        if any(not old.is_by_same_thread(new) for old in known.get(array, {}).values()):
+            return True
+        return any(other in known for other in self._overlaps(array))
+
+    def _overlaps(self, array: Array) -> list[Array]:
+        """Other arrays that have elements in the same place."""
+        if array not in self._overlapping:
+            others = [other for other in self.storage.places if other is not array]
+            self._overlapping[array] = [other for other in others if self.storage.overlap(array, other)]
+        return self._overlapping[array]

@@ -225,6 +225,12 @@ class Touch:
         return apart == 0 or apart > abs(self.stride) * (self.owner[0] - 1)
 
     @property
+    def key(self) -> tuple[object, ...]:
+        """What distinguishes it from other touches of its array."""
+        access, table = self.access, id(self.access.table)
+        return access.base, access.strides, access.repeat, table, self.loops, self.fast, self.owner
+
+    @property
     def stride(self) -> int:
         """That of the fast loop; 0 if it is unknown where the access goes."""
         return 0 if self.fast is None or self.access.table is not None else self.access.strides[self.fast]

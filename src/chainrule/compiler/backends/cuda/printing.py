@@ -223,7 +223,11 @@ class Printer:
 
     def segment(self, items: Sequence[Call | Times], values: dict[str, str], time: str) -> list[str]:
         """What every thread does without waiting."""
-        return self.calls(items, values, time)
+        block = self.module.block
+        if not items or not block.owns or block.abreast > 1:
+            return self.calls(items, values, time)
+        k = self.label()  # one number for all, so that what a thread has written need not be loaded again
+        return [THREAD.substitute(k=k), *self.calls(items, {**values, "thread": f"%thread{k}"}, time)]
 
     def calls(self, items: Sequence[Call | Times], values: dict[str, str], time: str) -> list[str]:
         found = []
@@ -237,6 +241,8 @@ class Printer:
 
     def call(self, name: str, values: dict[str, str]) -> str:
         """A call by this thread."""
+        if "thread" in values:
+            return self.plain_call(name, values)
         k = self.label()
         return THREAD.substitute(k=k) + self.plain_call(name, {**values, "thread": f"%thread{k}"})
 

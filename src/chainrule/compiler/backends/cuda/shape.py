@@ -22,6 +22,7 @@ ABREAST = 16  # bytes of neighbouring examples that a thread takes side by side
 LIVE = 0.8  # numbers that a gradient keeps at a time, for each one that the result is computed from
 HALF, WHOLE = 100_000, 190_000  # bytes of shared memory for a block's examples: two blocks on a processor, or one
 RESIDENT = 2048  # threads that a processor runs at once, at most
+MANY = 256  # blocks that keep a large GPU busy
 LARGE = 2**14  # numbers of a matrix of weights that do not fit beside the examples
 OTHERS = 1024  # bytes of shared memory that the system keeps of each block
 
@@ -33,14 +34,16 @@ class Limits(Protocol):
     shared_per_processor: int
 
 
-def examples_at_once(program: ArrayProgram, dtype: str) -> int:
-    """How many examples a block takes at a time, given the program of one."""
+def examples_at_once(program: ArrayProgram, dtype: str, count: int) -> int:
+    """How many of `count` examples a block takes at a time, given the program of one: fewer, if blocks would be few."""
     if not any(map(_is_product, program.statements)):
         return THREADS
     size = ELEMENTS[dtype].bytes
     abreast, each = ABREAST // size, LIVE * size_of_an_example(program) * size
-    several = (threads * abreast for threads in OWNING if threads * abreast * each <= HALF)
-    return next(several, abreast if abreast * each <= WHOLE else 1)
+    several = [threads * abreast for threads in OWNING if threads * abreast * each <= HALF]
+    if several:
+        return next((examples for examples in several if count >= MANY * examples), several[-1])
+    return abreast if abreast * each <= WHOLE else 1
 
 
 def block_for(program: ArrayProgram, element: Element) -> Block:
