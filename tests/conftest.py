@@ -53,7 +53,6 @@ ONCE = [
     "learn_server",
     "lessons_page",
     "links",
-    "loops",
     "machine_speed_pages",
     "made_up_names",
     "microgpt",
