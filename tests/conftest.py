@@ -57,7 +57,6 @@ ONCE = [
     "lessons_page",
     "library",
     "links",
-    "loops",
     "machine_speed_pages",
     "made_up_names",
     "microgpt",
