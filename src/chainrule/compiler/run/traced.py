@@ -153,6 +153,7 @@ class Traced:
         self._every = [node for _, nodes in self._read for node in nodes]
         self._lifted: ArrayProgram | IrregularityError | None = None
         self._most_examples = 0
+        self._of_a_block: dict[int, int] = {}  # examples, by the size of the batch
         self._runs: dict[tuple[int | None, bool], Run] = {}  # by the number of examples, and whether they are summed
         self._irregular: dict[tuple[bool, bool], str] = {}  # one example?, summed?: why these have no loops
         self._strict_codes: dict[bool, StrictCode] = {}
@@ -283,10 +284,12 @@ class Traced:
         """How many of a batch's examples a block of a GPU's threads takes at a time."""
         from chainrule.compiler.backends.cuda.shape import examples_at_once
 
-        try:
-            return examples_at_once(self.lifted, self.source.dtype, count)
-        except IrregularityError:
-            return 1
+        if count not in self._of_a_block:
+            try:
+                self._of_a_block[count] = examples_at_once(self.lifted, self.source.dtype, count)
+            except IrregularityError:
+                self._of_a_block[count] = 1
+        return self._of_a_block[count]
 
     # Code, and the data it runs on.
 

@@ -7,11 +7,12 @@ prints the segments decides what a barrier is: an instruction on a GPU, the end 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from chainrule.compiler.backends.cuda.dealing import (
     Block,
+    Deal,
     SumDeal,
     Touch,
     deal,
@@ -81,6 +82,7 @@ class Writer:
         self.size = functions.element.bytes
         self.accumulators = 0
         self.sums: list[tuple[Statement, SumDeal, int]] = []
+        self._by_array: dict[Array, int] = {}
 
     def schedule(self, steps: Sequence[Step], whole_sums: bool = False) -> Schedule:
         """The calls of some steps, in order."""
@@ -108,12 +110,23 @@ class Writer:
         return call
 
     def _sum(self, statement: Statement, whole: bool) -> Call:
-        given = deal_sum(statement, self.block, self.size, whole)
-        first, threads = self.accumulators, self.block.threads
-        self.accumulators += given.accumulators
-        self.sums.append((statement, given, first))
+        given, threads = deal_sum(statement, self.block, self.size, whole), self.block.threads
+        first = self._accumulators_of(statement.target.array, given) if given.whole else self.accumulators
+        if not given.whole:
+            self.accumulators += given.accumulators
+            self.sums.append((statement, given, first))
         name = self.functions.add(self.storage, lambda registers: SumShare(registers, statement, given, threads, first))
         return Call(name, [], touches_of_sum(statement, given, threads))
+
+    def _accumulators_of(self, array: Array, given: SumDeal) -> int:
+        """The first of a thread's accumulators for all elements of an array."""
+        if array not in self._by_array:
+            self._by_array[array] = self.accumulators
+            self.accumulators += array.size
+            every = Statement(Access(array, 0, (1,)), (array.size,), [])
+            outputs = Deal(every.loops, every.loops, ())
+            self.sums.append((every, replace(given, outputs=outputs), self._by_array[array]))
+        return self._by_array[array]
 
     def flush(self) -> Schedule:
         """The calls that add the accumulators of all threads to the sums, statement by statement."""

@@ -145,6 +145,7 @@ class SumDeal:
     chunk: int
     along: int
     passes: int
+    whole: bool = False  # every thread has an accumulator for each element of the target, whatever adds to it
 
     @property
     def accumulators(self) -> int:
@@ -155,9 +156,9 @@ def deal_sum(statement: Statement, block: Block, size: int, whole: bool) -> SumD
     """How a sum over examples is dealt. If `whole`, every thread has all sums, of its own examples."""
     loops = statement.loops
     along, chunk = _along(statement, block, size)
-    if whole and chunk:
-        outputs = Deal(loops, loops, ())
-        return SumDeal(outputs, _groups(statement, along, chunk, block.threads), chunk, along, 1)
+    if whole and chunk and statement.target.table is None:
+        groups = _groups(statement, along, chunk, block.threads)
+        return SumDeal(Deal(loops, loops, ()), groups, chunk, along, 1, groups == block.threads)
     order = tuple(d for d, n in enumerate(loops) if n > 1)
     turns = prod(statement.terms[0].loops) if statement.terms[0].loops else 1
     best, least = None, 0.0

@@ -20,8 +20,8 @@ OWNING = (128, 64, 32)  # of a block whose threads have several
 SHARING = 256  # of a block whose threads share examples
 ABREAST = 16  # bytes of neighbouring examples that a thread takes side by side
 LIVE = 0.8  # numbers that a gradient keeps at a time, for each one that the result is computed from
-HALF, WHOLE = 100_000, 190_000  # bytes of shared memory for a block's examples: two blocks on a processor, or one
-RESIDENT = 2048  # threads that a processor runs at once, at most
+HALF, WHOLE = 115_000, 190_000  # bytes of shared memory for a block's examples: two blocks on a processor, or one
+RESIDENT = 1024  # threads that a processor should run at once, where each has an example
 MANY = 256  # blocks that keep a large GPU busy
 LARGE = 2**14  # numbers of a matrix of weights that do not fit beside the examples
 OTHERS = 1024  # bytes of shared memory that the system keeps of each block
@@ -49,7 +49,7 @@ def examples_at_once(program: ArrayProgram, dtype: str, count: int) -> int:
 def block_for(program: ArrayProgram, element: Element) -> Block:
     """The block for a program of so many examples."""
     examples = max((array.examples for array in program.arrays()), default=0)
-    products = any(_is_product(s) for s in program.statements if s.target.array.examples)
+    products = any(_is_product(s) for s in program.statements if s.target.array.kind == "value")  # no derivatives
     abreast = ABREAST // element.bytes
     if examples == THREADS and not products:
         return Block(THREADS, examples)

@@ -265,9 +265,14 @@ class SumShare(Share):
         columns = [self._part(term, tile, group) for term in self.statement.terms]
         for k, values in enumerate(zip(*columns, strict=True)):
             total = registers.register(self.statement.joined(iter(values), registers.apply), 1)
-            pointer = self.accumulator(first + k)
+            pointer = self.accumulator(self._element(tile[k]) if self.given.whole else first + k)
             before = registers.load_from(pointer, 1)
             registers.store_to(pointer, self.reduction.join(before, total))
+
+    def _element(self, indices: Sequence[str]) -> int:
+        """The accumulator of an element of the target, of which a thread has them all."""
+        target = self.statement.target
+        return self.first + target.base + sum(s * int(i) for s, i in zip(target.strides, indices, strict=True))
 
     def accumulator(self, number: int) -> str:
         return self.registers.text.emit(f"getelementptr inbounds {self.registers.element.name}, ptr %own, i64 {number}")
