@@ -17,8 +17,9 @@ collect_ignore = [] if find_spec("jax") else NEED_JAX
 os.environ.setdefault("MPLBACKEND", "agg")  # pictures without a screen
 
 
-def pytest_collection_finish() -> None:
-    """Imported packages stay, so that the many garbage collections in tests need not traverse them every time."""
+@pytest.fixture(autouse=True, scope="module")
+def what_is_loaded_stays() -> None:
+    """The many garbage collections in tests need not traverse the packages and caches of all modules before."""
     gc.collect()
     gc.freeze()
 

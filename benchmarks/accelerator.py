@@ -1,199 +1,228 @@
-"""One gradient over many examples on whatever device JAX has: ours against JAX written by hand, and PyTorch on a GPU.
+"""Gradients over many examples on a GPU: scalar Python by `backend="cuda"` and through JAX, against JAX by hand.
 
-    python benchmarks/accelerator.py moons --examples 4194304
-    python benchmarks/accelerator.py microgpt --examples 32768
+    python benchmarks/accelerator.py --markdown
+    python benchmarks/accelerator.py --rows greeks,ode --turns 50
+    python benchmarks/accelerator.py --scale 0.0005 --emulate             # without a GPU, to try this program out
 
-All contestants compute a mean loss and its gradient from the same numbers, in float32, data on the device. They are
-compared first, and then take turns; each figure is the best of its turns. Matrix products are computed both in float32
-proper and with factors rounded to TF32, which is what JAX does on a GPU unless told otherwise.
+All start from the same numbers, in float32, with the data on the device. Each is first compared with JAX by hand in
+float64, on all the data; then they take turns, and a figure is the best of its turns. A turn of `backend="cuda"` ends
+when value and gradient are on the host, one of JAX with `block_until_ready`. Matrix products are in float32 proper;
+where it says so, with factors rounded to TF32, which is what JAX does on a GPU unless told otherwise. Where there are
+several ways to write it in JAX, the fastest counts. Seconds to compile include tracing and a first run.
 """
 
 import argparse
+import gc
 import importlib.util
-import random
+import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-import chainrule
-from chainrule import nn
+from accelerator_problems import PROBLEMS
+from accelerator_rows import CUDA, HAND, OURS, THROUGH, Gradients, Training
 
-TURNS = 20
-TOLERANCES = {"highest": 1e-4, "tensorfloat32": 1e-2}  # relative to the largest gradient
-
-
-class Moons:
-    """The network of micrograd's demo: 2 inputs, two layers of 16 relus, one number out; hinge loss."""
-
-    def __init__(self, examples):
-        rng = np.random.default_rng(0)
-        self.examples = examples
-        self.data = [rng.normal(size=(examples, 2)), np.sign(rng.normal(size=examples))]
-        self.data = [numbers.astype(np.float32) for numbers in self.data]
-        self.model = nn.MLP(2, [16, 16, 1], activation="relu", rng=1)
-        self.example = ([0.0, 0.0], 0.0)
-
-    def loss(self, x, y):
-        return (1.0 - y * self.model(x)).relu()
-
-    def matrices(self):
-        return [
-            [
-                np.array([[w.data for w in neuron.w] for neuron in layer.neurons], dtype=np.float32),
-                np.array([neuron.b.data for neuron in layer.neurons], dtype=np.float32),
-            ]
-            for layer in self.model.layers
-        ]
-
-    @staticmethod
-    def by_hand(layers, x, y):
-        """Weights as matrices, in JAX and in PyTorch."""
-        for w, b in layers[:-1]:
-            x = (x @ w.T + b).clip(0.0)
-        w, b = layers[-1]
-        return (1.0 - y * (x @ w.T + b)[:, 0]).clip(0.0).mean()
-
-    @staticmethod
-    def flattened(gradients):
-        """In the order of the model's parameters: a neuron's weights, then its bias."""
-        neurons = [np.concatenate([np.asarray(w), np.asarray(b)[:, None]], 1) for w, b in gradients]
-        return np.concatenate([layer.ravel() for layer in neurons])
+ROWS = (*PROBLEMS, "training")
+TOLERANCE, TF32_TOLERANCE = 1e-5, 1e-2  # of a value, relative to it; of a vector, relative to its largest number
+LONG = 8.0  # seconds of compiling, after which no further way to write it in JAX is tried
 
 
-class MicroGPT:
-    """The GPT of examples/microgpt.py on made-up names, each filled up to 16 positions."""
-
-    def __init__(self, examples):
-        sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-        import microgpt
-
-        draw = random.Random(1)
-        names = ["".join(draw.choices(microgpt.LETTERS, k=draw.randint(2, 15))) for _ in range(examples)]
-        self.examples = examples
-        self.data = [numbers.astype(np.float32) for numbers in microgpt.padded(names)]
-        self.model = microgpt.GPT(draw)
-        self.example = ([0.0] * microgpt.BLOCK,) * 3
-        self.loss = self.model.loss
-        self.heads = microgpt.HEADS
-
-    def matrices(self):
-        names = ("token", "position", "query", "key", "value", "mix", "widen", "narrow", "predict")
-        return [np.array([[p.data for p in row] for row in getattr(self.model, n)], dtype=np.float32) for n in names]
-
-    def by_hand(self, matrices, tokens, targets, weights):
-        token, position, query, key, value, mix, widen, narrow, predict = matrices
-        count, length = tokens.shape
-        x = normalised(token[tokens.astype(int)] + position)
-        seen = normalised(x)
-        q, k, v = ((seen @ m.T).reshape(count, length, self.heads, -1) for m in (query, key, value))
-        scores = jnp.einsum("nihd,njhd->nhij", q, k) / q.shape[-1] ** 0.5
-        shares = jax.nn.softmax(jnp.where(jnp.tri(length, dtype=bool), scores, -jnp.inf))
-        x = x + jnp.einsum("nhij,njhd->nihd", shares, v).reshape(x.shape) @ mix.T
-        x = x + jax.nn.relu(normalised(x) @ widen.T) @ narrow.T
-        surprises = -jnp.take_along_axis(jax.nn.log_softmax(x @ predict.T), targets.astype(int)[..., None], -1)
-        return jnp.sum(weights * surprises[..., 0], -1).mean()
-
-    @staticmethod
-    def flattened(gradients):
-        return np.concatenate([np.asarray(matrix).ravel() for matrix in gradients])
+def say(text=""):
+    print(text, flush=True)
 
 
-def normalised(x):
-    """RMSNorm."""
-    return x * (jnp.mean(x * x, -1, keepdims=True) + 1e-5) ** -0.5
+def contest(row, turns):
+    """The contestants with their best times, and whether ours agree with the reference."""
+    say(f"\n{row}")
+    contestants, fine = prepared(row)
+    gc.collect()
+    for _ in range(turns):
+        for contestant in contestants:
+            contestant.take_a_turn()
+    for contestant in contestants:
+        contestant.best /= row.steps
+    unit = "ms" if row.steps == 1 else f"ms a step, of {row.steps} in a turn"
+    by_hand = fastest(contestants, HAND)
+    for contestant in contestants:
+        ratio = f"; {by_hand.best / contestant.best:.2f} × the speed of JAX by hand" if by_hand else ""
+        say(f"  {contestant!s:46} {contestant.best:10.4f} {unit}{ratio}")
+    return contestants, fine
 
 
-def ours(problem):
-    """Steps by chainrule's own gradient, and by JAX's gradient of chainrule's function."""
-    f = chainrule.compile(problem.loss, wrt=problem.model.parameters())
-    parameters = jnp.array([p.data for p in problem.model.parameters()], dtype=jnp.float32)
-    batch = jax.jit(f.to_jax(*problem.example, gradient=True, examples=problem.examples))
-    one = f.to_jax(*problem.example)
-    axes = (None, *(0 for _ in problem.data))
-    mean = jax.jit(jax.value_and_grad(lambda *arguments: jnp.mean(jax.vmap(one, axes)(*arguments))))
-    return [lambda *data, step=step: step(parameters, *data) for step in (batch, mean)]
+def prepared(row):
+    """The contestants that compile and run, each compared with the reference; and whether ours agree with it."""
+    started = time.perf_counter()
+    expected = row.reference()
+    say(f"  {'to compare with: JAX by hand in float64':46} {time.perf_counter() - started:6.1f} s")
+    ready, fine, seconds = [], True, 0.0
+    for contestant in row.contestants():
+        if contestant.group == HAND and seconds > LONG:
+            say(f"  {contestant!s:46} left out, since the one before took long to compile")
+            continue
+        try:
+            contestant.prepare()
+            agrees = compared(contestant, expected, row.compared)
+            ready.append(contestant)
+        except Exception as error:
+            say(f"  {contestant!s:46} FAILED: {type(error).__name__}: {str(error)[:300]}")
+            traceback.print_exc(file=sys.stdout)
+            agrees = False
+        fine &= agrees or contestant.group not in OURS
+        seconds = contestant.compiled
+    return ready, fine
 
 
-def in_jax(problem):
-    matrices = jax.tree.map(jnp.array, problem.matrices())
-    step = jax.jit(jax.value_and_grad(problem.by_hand))
-    return lambda *data: step(matrices, *data)
+def compared(contestant, expected, what):
+    """Print how far the results are from what is expected; whether that is near enough."""
+    value, vector = contestant.trial()
+    off = abs(value - expected[0]) / abs(expected[0])
+    most_off = np.abs(vector - expected[1]).max() / np.abs(expected[1]).max()
+    tolerance = TF32_TOLERANCE if contestant.by_tf32 else TOLERANCE
+    agrees = bool(off <= tolerance and most_off <= tolerance)
+    words = "agrees" if agrees else f"DIFFERS by more than {tolerance:g}"
+    if contestant.group == CUDA:
+        again = contestant.trial()
+        same = (again[0], again[1].tobytes()) == (value, vector.tobytes())
+        agrees &= same
+        words += f"; two runs are {'equal' if same else 'NOT EQUAL'} to the bit"
+    say(f"  {contestant!s:46} {contestant.compiled:6.1f} s; value off by {off:.1e}, {what} by {most_off:.1e}: {words}")
+    return agrees
 
 
-def in_pytorch(problem, compiled):
-    import torch
-
-    layers = [[torch.tensor(a, device="cuda", requires_grad=True) for a in layer] for layer in problem.matrices()]
-    flat = [tensor for layer in layers for tensor in layer]
-    data = [torch.tensor(numbers, device="cuda") for numbers in problem.data]
-    forward = torch.compile(problem.by_hand) if compiled else problem.by_hand
-
-    def run():
-        value = forward(layers, *data)
-        gradients = torch.autograd.grad(value, flat)
-        torch.cuda.synchronize()
-        return value, gradients
-
-    return run
+def fastest(contestants, group, tf32=False):
+    """The fastest of a group; None if nobody is left of it."""
+    own = [c for c in contestants if c.group == group and c.by_tf32 == tf32]
+    return min(own, key=lambda c: c.best, default=None)
 
 
-def best(contestants):
-    """Milliseconds of each, taking turns."""
-    found = dict.fromkeys(contestants, float("inf"))
-    for _ in range(TURNS):
-        for name, run in contestants.items():
-            started = time.perf_counter()
-            run()
-            found[name] = min(found[name], 1e3 * (time.perf_counter() - started))
-    return found
+def tables(results):
+    """The results in Markdown: milliseconds, then seconds to compile; those by TF32 in parentheses."""
+    lines = ['| ms | JAX by hand | chainrule through JAX | `backend="cuda"` | times as fast as JAX by hand |']
+    lines.append("|---|--:|--:|--:|--:|")
+    for title, contestants in results.items():
+        cells = [cell(contestants, group, lambda c: f"{c.best:.3f}") for group in (HAND, THROUGH, CUDA)]
+        ours = fastest(contestants, CUDA)
+        cells.append(cell(contestants, HAND, lambda c, ours=ours: f"{c.best / ours.best:.2f}") if ours else "")
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    lines += ["", '| s to compile | JAX by hand | chainrule through JAX | `backend="cuda"` |', "|---|--:|--:|--:|"]
+    for title, contestants in results.items():
+        cells = [cell(contestants, group, lambda c: f"{c.compiled:.1f}") for group in (HAND, THROUGH, CUDA)]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    others = [line for title, contestants in results.items() if (line := every_way(title, contestants))]
+    return "\n".join([*lines, "", *others])
 
 
-def contest(problem, precision):
-    """Milliseconds of each contestant, once all have given the same."""
-    data = [jnp.array(numbers) for numbers in problem.data]
-    hand, (own, vmapped) = in_jax(problem), ours(problem)
-    value, gradients = hand(*data)
-    expected = problem.flattened(gradients)
-    steps = {"JAX by hand": hand, "chainrule, its own gradient": own, "chainrule, jax.grad of vmap": vmapped}
-    for name, step in list(steps.items())[1:]:
-        theirs = step(*data)
-        errors = abs(theirs[0] - value), np.abs(np.asarray(theirs[1]) - expected).max() / np.abs(expected).max()
-        assert max(errors) < TOLERANCES[precision], f"{name} differs: {errors}"
-    contestants = {name: lambda step=step: jax.block_until_ready(step(*data)) for name, step in steps.items()}
-    if isinstance(problem, Moons) and jax.default_backend() == "gpu" and importlib.util.find_spec("torch"):
+def every_way(title, contestants):
+    """A line with all ways to write a row by hand, if there are several."""
+    ways = [f"{c.variant} {c.best:.3f}" for c in contestants if c.group == HAND and not c.by_tf32]
+    return f"- {title}, JAX by hand in ms: {'; '.join(ways)}" if len(ways) > 1 else ""
+
+
+def cell(contestants, group, figure):
+    """A figure of a group's fastest, with that by TF32 in parentheses."""
+    one, other = fastest(contestants, group), fastest(contestants, group, tf32=True)
+    text = figure(one) if one else "–"
+    return f"{text} ({figure(other)})" if other else text
+
+
+def placing(kind, emulate):
+    """What brings a NumPy array to the device, as an array that `backend="cuda"` reads where it is."""
+    if emulate:
+        play_the_gpu()
+        return lambda array: array
+    if kind == "cupy":
+        import cupy
+
+        return cupy.asarray
+    if kind == "torch":
         import torch
 
-        torch.set_float32_matmul_precision("highest" if precision == "highest" else "high")
-        contestants["PyTorch eager"] = in_pytorch(problem, compiled=False)
-        contestants["torch.compile"] = in_pytorch(problem, compiled=True)
-        for run in list(contestants.values())[-2:]:
-            run()
-    return best(contestants)
+        return lambda array: torch.from_numpy(array).cuda()
+    return jnp.array
+
+
+def play_the_gpu():
+    """Have the host run what is compiled for a GPU."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+    import emulated_gpu
+    from chainrule.compiler.backends.cuda import runner
+
+    runner.machinery = emulated_gpu.Machinery
+
+
+def surroundings(options):
+    """The device, its driver, and the versions, in a line."""
+    asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        gpu = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip().replace("\n", "; ")
+    except (OSError, subprocess.CalledProcessError):
+        gpu = "unknown to nvidia-smi"
+    python = ".".join(map(str, sys.version_info[:3]))
+    ours = "a GPU that the host plays: its times mean nothing" if options.emulate else f"arrays of {options.arrays}"
+    device = f"{jax.devices()[0].device_kind} ({jax.default_backend()})"
+    return f"{device}; GPU and driver: {gpu}; JAX {jax.__version__}, Python {python}; cuda: {ours}"
+
+
+def measured(name, options, on_device):
+    """The contestants of a row and whether ours agree; of a row that fails, nobody."""
+    try:
+        if name == "training":
+            row = Training(options.scale, on_device)
+        else:
+            row = Gradients(PROBLEMS[name], options.scale, on_device, options.more)
+        contestants, fine = contest(row, options.turns)
+    except Exception:
+        say(f"\n{name} FAILED")
+        traceback.print_exc(file=sys.stdout)
+        return name, [], False
+    return str(row), contestants, fine
+
+
+def options_of(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", default=",".join(ROWS), help="some of " + ", ".join(ROWS))
+    parser.add_argument("--scale", type=float, default=1.0, help="how many examples, as a multiple of what is usual")
+    parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--arrays", choices=["cupy", "torch", "jax"], help="whose arrays ours is given")
+    parser.add_argument("--emulate", action="store_true", help="have the host play our GPU")
+    parser.add_argument("--more", action="store_true", help="also jax.grad of vmap of to_jax(), and PyTorch (moons)")
+    parser.add_argument("--markdown", action="store_true", help="end with tables for the documentation")
+    options = parser.parse_args(arguments)
+    options.rows = options.rows.split(",")
+    if unknown := set(options.rows) - set(ROWS):
+        parser.error(f"no such row: {', '.join(sorted(unknown))}")
+    options.arrays = options.arrays or next((n for n in ("cupy", "torch") if importlib.util.find_spec(n)), "jax")
+    return options
 
 
 def main():
-    """Print the times, and how they compare with JAX by hand."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("problem", choices=["moons", "microgpt"], nargs="?", default="moons")
-    parser.add_argument("--examples", type=int, default=10_000)
-    options = parser.parse_args()
-    problem = {"moons": Moons, "microgpt": MicroGPT}[options.problem](options.examples)
-    print(
-        f"{options.problem}, {options.examples:,} examples, float32, on {jax.devices()[0].device_kind}: ms a gradient"
-    )
-    for precision in TOLERANCES:
-        print(f"matrix products: {precision}")
-        with jax.default_matmul_precision(precision):
-            times = contest(problem, precision)
-        for name, milliseconds in times.items():
-            print(
-                f"{name:30} {milliseconds:8.3f}  {times['JAX by hand'] / milliseconds:5.2f} × the speed of JAX by hand"
-            )
+    """Measure row by row; the exit status is 1 if one of ours failed or differs."""
+    options, started = options_of(), time.perf_counter()
+    say(surroundings(options))
+    on_device = placing(options.arrays, options.emulate)
+    results, fine = {}, True
+    for name in options.rows:
+        title, contestants, row_is_fine = measured(name, options, on_device)
+        fine &= row_is_fine
+        results[title] = [drained(contestant) for contestant in contestants]
+        gc.collect()
+    if options.markdown:
+        say("\n" + tables(results))
+    say(f"\n{time.perf_counter() - started:.0f} s in all; {'all of ours agree' if fine else 'NOT all of ours agree'}")
+    return 0 if fine else 1
+
+
+def drained(contestant):
+    """The contestant without its programs and data, which take the device's memory."""
+    contestant.run = contestant.trial = contestant.make = None
+    contestant.arguments = ()
+    return contestant
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

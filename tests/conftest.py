@@ -34,6 +34,7 @@ ONCE = [
     "cuda_processes",
     "data",
     "demonstrations",
+    "distribute",
     "drawing",
     "dtype_and_threads",
     "edges",
@@ -60,6 +61,8 @@ ONCE = [
     "made_up_names",
     "microgpt",
     "mutants",
+    "network_pages",
+    "order_page",
     "own_module",
     "own_program",
     "package",
@@ -70,12 +73,16 @@ ONCE = [
     "ragged_sums",
     "readme",
     "recurrence",
+    "running_page",
     "sharding",
+    "single_kernels",
     "site",
     "site_pages",
     "stepper",
     "stepper_page",
+    "targets",
     "thread_safety",
+    "time_first",
     "torture",
     "train_predict",
     "uses",
@@ -83,16 +90,62 @@ ONCE = [
     "witness",
     "xla",
 ]
-unknown = {*ONCE} - {path.stem.removeprefix("test_") for path in Path(__file__).parent.rglob("test_*.py")}
+# Modules that take long, the longest first: two processes that share the tests then end at about the same time. Those
+# that are not named come after them, in any order.
+LONGEST_FIRST = [
+    "lessons_page",
+    "whole_course",
+    "examples",
+    "programs",
+    "publishing",
+    "site_pages",
+    "order_page",
+    "site",
+    "sharding",
+    "grade_command",
+    "grade_forgeries",
+    "hardening",
+    "derivatives",
+    "microgpt",
+    "checkpoints",
+    "benchmarks",
+    "mutants",
+    "transforms",
+    "made_up_names",
+    "stepper_page",
+    "micrograd_scripts",
+    "readme",
+    "jupyter",
+    "train_predict",
+    "thread_safety",
+    "machine_speed_pages",
+    "running_page",
+    "network_pages",
+]
+MODULES = {path.stem.removeprefix("test_"): path for path in Path(__file__).parent.rglob("test_*.py")}
+unknown = {*ONCE, *LONGEST_FIRST} - MODULES.keys()
 assert not unknown, f"there are no such modules: {unknown}"
+
+
+def name_of(path):
+    return path.stem.removeprefix("test_")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Where what is the same on either engine is left out, a module of nothing else need not be imported."""
+    if "not once" in config.option.markexpr and collection_path == MODULES.get(name := name_of(collection_path)):
+        return (name in ONCE and "mark.both" not in collection_path.read_text(encoding="utf-8")) or None
+    return None
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
         on_each_engine = {"Value", "AnyValue"} & {*getattr(item, "fixturenames", ())}
-        in_once = item.path.stem.removeprefix("test_") in ONCE and not item.get_closest_marker("both")
+        in_once = name_of(item.path) in ONCE and not item.get_closest_marker("both")
         if on_each_engine or in_once:
             item.add_marker(pytest.mark.once)
+    places = {MODULES[name]: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))  # what is not named stays in its order
 
 
 @pytest.fixture(params=ENGINES)

@@ -14,6 +14,7 @@ import mpmath as mp
 
 mp.mp.dps = 60
 Function = Callable[[mp.mpf], mp.mpf]
+Fit = tuple[list[float], mp.mpf]  # coefficients, constant first, and the largest error
 FORMATS = ("float64", "float32")
 
 
@@ -25,11 +26,11 @@ def rounded(number: mp.mpf, dtype: str) -> mp.mpf:
 
 
 def minimax(
-    f: Function, weight: Function, low: mp.mpf, high: mp.mpf, degree: int, dtype: str
-) -> tuple[list[float], mp.mpf]:
+    f: Function, weight: Function, low: mp.mpf, high: mp.mpf, degree: int, dtype: str, steps: int = 1200
+) -> Fit:
     """Coefficients, constant first, and the largest weighted error with them rounded."""
     count = degree + 2
-    grid = [low + (high - low) * (1 - mp.cos(mp.pi * k / 1200)) / 2 for k in range(1201)]
+    grid = [low + (high - low) * (1 - mp.cos(mp.pi * k / steps)) / 2 for k in range(steps + 1)]
     grid = [x for x in grid if abs(x) > high / 10**9]  # f may be 0/0 at zero
     values, weights = [f(x) for x in grid], [weight(x) for x in grid]
     points = [len(grid) * (2 * k + 1) // (2 * count) for k in range(count)]
@@ -67,7 +68,7 @@ def _of_square(f: Function) -> Function:
     return lambda z: f(mp.sqrt(z))
 
 
-def fits(dtype: str) -> dict[str, tuple[list[float], mp.mpf]]:
+def fits(dtype: str) -> dict[str, Fit]:
     """Every polynomial of the kernels."""
     half = mp.log(2) / 2 * mp.mpf("1.0001")  # a little more than rounding leaves
     quarter = mp.pi / 4 * mp.mpf("1.002")  # the quadrant is found with an error where x is large
@@ -114,10 +115,81 @@ def parts(number: mp.mpf, count: int, dtype: str) -> list[float]:
     return found
 
 
+def _first_in_two(fit: Fit) -> Fit:
+    """A fit in floats, whose constant is the sum of two."""
+    (first, *others), worst = fit
+    return [*parts(first, 2, "float32"), *[rounded(number, "float32") for number in others]], worst
+
+
+def single_fits() -> dict[str, Fit]:
+    """The polynomials of functions that have kernels for floats only."""
+
+    def fit(f: Function, weight: Function, low: mp.mpf, high: mp.mpf, degree: int, dtype: str = "float32") -> Fit:
+        return minimax(f, weight, low, high, degree, dtype, steps=300)
+
+    def odd(f: Function, high: mp.mpf, degree: int) -> Fit:
+        """(f(x) - x) / x³ in x²."""
+        value = _of_square(lambda x: (f(x) - x) / x**3)
+        return fit(value, _of_square(lambda x: abs(x**3 / f(x))), mp.mpf(0), high**2, degree)
+
+    def scaled_erfc(t: mp.mpf) -> mp.mpf:
+        """(1 + 2x)·exp(x²)·erfc(x) with t = (x - 4) / (x + 4)."""
+        x = 4 * (1 + t) / (1 - t)
+        return (1 + 2 * x) * mp.exp(x**2) * mp.erfc(x)
+
+    def place(x: str) -> mp.mpf:
+        return (mp.mpf(x) - 4) / (mp.mpf(x) + 4)
+
+    s, half = (mp.sqrt(2) - 1) / (mp.sqrt(2) + 1), mp.mpf("0.5")
+    return {
+        "exp2": fit(
+            lambda r: mp.expm1(r * mp.log(2)) / r,
+            lambda r: abs(r) / mp.power(2, r),
+            -half * mp.mpf("1.0001"), half * mp.mpf("1.0001"), 6,
+        ),
+        "sinh": odd(mp.sinh, mp.mpf(1), 3),
+        "artanh": fit(
+            _of_square(lambda s: (mp.atanh(s) - s - s**3 / 3) / s**5),
+            _of_square(lambda s: s**5 / mp.atanh(s)),
+            mp.mpf(0), s**2 * mp.mpf("1.0001"), 2,
+        ),
+        "asinh": odd(mp.asinh, half, 5),
+        "tan": odd(mp.tan, mp.pi / 4 * mp.mpf("1.002"), 6),
+        "atan": odd(mp.atan, mp.mpf(1), 8),
+        "asin": odd(mp.asin, half, 4),
+        "erf": fit(
+            _of_square(lambda x: mp.erf(x) / x - 1),
+            _of_square(lambda x: x / mp.erf(x)),
+            mp.mpf(0), mp.mpf("0.9") ** 2, 6,
+        ),
+        "log_erfc": fit(
+            lambda x: mp.log(mp.erfc(x)),
+            lambda x: mp.erfc(x) / mp.erf(x),
+            mp.mpf("0.9"), mp.mpf(4), 8,
+        ),
+        "erfc": _first_in_two(
+            fit(scaled_erfc, lambda t: 1 / scaled_erfc(t), place("0.47"), place("10.5"), 10, "exact"),
+        ),
+    }  # fmt: skip
+
+
+def single_parts() -> dict[str, list[float]]:
+    """The constants of those kernels in two parts."""
+    short = mp.floor(mp.log10(2) * 2**16) / 2**16
+    return {
+        "third": parts(mp.mpf(1) / 3, 2, "float32"),
+        "per_log2": parts(1 / mp.log(2), 2, "float32"),
+        "per_log10": parts(1 / mp.log(10), 2, "float32"),
+        "log10_of_2": [float(short), rounded(mp.log10(2) - short, "float32")],
+    }
+
+
 if __name__ == "__main__":
     for dtype in FORMATS:
         print(dtype)
-        for name, (coefficients, worst) in fits(dtype).items():
+        found = fits(dtype) | (single_fits() if dtype == "float32" else {})
+        for name, (coefficients, worst) in found.items():
             print(f"{name}=(  # error 2^{float(mp.log(worst, 2)):.1f}")
             print("".join(f"    {c!r},\n" for c in coefficients) + "),")
         print(f"half_pi={tuple(parts(mp.pi / 2, 3, dtype))},\nlog2={tuple(log2_parts(dtype))},")
+    print("".join(f"{name}={tuple(numbers)},\n" for name, numbers in single_parts().items()), end="")

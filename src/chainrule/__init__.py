@@ -18,7 +18,7 @@ from chainrule.core.value import ENGINE, Value
 from chainrule.functions import dot, logsumexp, mean, op, softmax
 
 if TYPE_CHECKING:
-    from chainrule import data, losses, nn, optim, plot, training
+    from chainrule import data, files, losses, nn, optim, plot, training
     from chainrule._signatures import *
     from chainrule.compiler import compile
     from chainrule.debug.anomalies import AnomalyError, detect_anomaly
@@ -37,7 +37,7 @@ __version__ = "0.1.0"
 globals().update(ops.TABLE)  # every row of the op table is a function: chainrule.exp, chainrule.tanh, ...
 
 # Imported when first used, so that `import chainrule` stays light: modules, and where functions and classes come from.
-_MODULES = {"data", "losses", "nn", "optim", "plot", "training"}
+_MODULES = {"data", "files", "losses", "nn", "optim", "plot", "training"}
 _HOMES = {
     "compiler": "compile",
     "debug.anomalies": "AnomalyError detect_anomaly",
@@ -55,9 +55,9 @@ _LATER = {name: module for module, names in _HOMES.items() for name in names.spl
 
 __all__ = [
     "ENGINE", "AnomalyError", "Predictor", "Value", "compile", "data", "detach", "detect_anomaly", "diagnose", "dot",
-    "draw", "elementwise_grad", "fit", "grad", "grad_of", "gradcheck", "hessian", "hvp", "jacobian", "jvp", "load",
-    "logsumexp", "losses", "mean", "nn", "no_grad", "objective", "op", "optim", "plot", "save", "softmax", "stepper",
-    "supervise", "training", "value_and_grad", "vjp", "vmap",
+    "draw", "elementwise_grad", "files", "fit", "grad", "grad_of", "gradcheck", "hessian", "hvp", "jacobian", "jvp",
+    "load", "logsumexp", "losses", "mean", "nn", "no_grad", "objective", "op", "optim", "plot", "save", "softmax",
+    "stepper", "supervise", "training", "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip
 __all__ += list(ops.TABLE)
 _PUBLIC = __all__

@@ -32,6 +32,11 @@ def __dir__() -> list[str]:
 FORMAT = "chainrule/2"
 SCALED_FORMAT = "chainrule/1"  # in which `chainrule train` left the scaling of its columns to `chainrule predict`
 CHECKPOINT = "chainrule-checkpoint/1"  # a model and the training run that it is in: see `training/checkpoints.py`
+SCALED = {  # formats whose networks take scaled columns, if `chainrule train` wrote them: alone they answer wrongly
+    SCALED_FORMAT: "is of an earlier chainrule train, whose networks took scaled columns: train the model again",
+    CHECKPOINT: "is a run of chainrule train, whose network takes scaled columns: go on with --resume and --save",
+}
+FORMATS = {FORMAT, *SCALED}
 MODEL = "model."  # prefix of the model's tensors in a checkpoint
 MOST_LAYERS = 10_000  # of an MLP; its neurons are limited by the numbers in the file
 Shape = tuple[int, ...]  # of a vector; empty for a number
@@ -55,9 +60,11 @@ def read_network(path: str | os.PathLike[str], model: Module | None = None) -> A
     """
     name = os.fspath(path)
     with tensor_file(name) as file:
-        if file.metadata.get("format") == SCALED_FORMAT and "note:problem" in file.metadata:
-            problem = "is of an earlier chainrule train, whose networks took scaled columns"
-            raise ValueError(f"{name!r} {problem}: train the model again")
+        if (written := file.metadata.get("format", FORMAT)).startswith("chainrule") and written not in FORMATS:
+            remedy = "update chainrule, or save it with this version"
+            raise ValueError(f"{name!r} is of a later version of chainrule, in the format {quoted(written)}: {remedy}")
+        if (kind := SCALED.get(file.metadata.get("format", ""))) and "note:problem" in file.metadata:
+            raise ValueError(f"{name!r} {kind}")
         prefix = MODEL if file.metadata.get("format") == CHECKPOINT else ""
 
         def shapes() -> dict[str, Shape]:

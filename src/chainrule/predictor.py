@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any, TypeVar, overload
@@ -115,7 +115,7 @@ class Problem:
         if self.task == "binary":
             certainty = 1.0 / (1.0 + math.exp(-abs(score)))
             best = int(score > 0.0)
-            return Answer(best, {best: certainty, 1 - best: 1.0 - certainty})
+            return Answer(best, {k: certainty if k == best else 1.0 - certainty for k in (0, 1)})
         best = losses.argmax(outputs)
         weights = [math.exp(z - outputs[best]) for z in outputs]
         total = sum(weights)
@@ -166,6 +166,11 @@ class Problem:
         if len(set(classes)) < len(classes) or HALF_A_CHARACTER.search("".join(map(str, classes))):
             return f"`classes` must be different, and texts that can be encoded, {found}"
         return ""
+
+
+def in_words(classes: Sequence[Any]) -> str:
+    """The first few classes, which may be numbers."""
+    return listed([str(name) for name in classes])
 
 
 def _column(described: Any) -> Column:
@@ -248,6 +253,7 @@ class Predictor:
         names, named = self.problem.names, _by_names(rows)
         if named is not None:
             return [[cell] for cell in self._by_name(named)], True
+        _check_there_are_rows(rows)
         if hasattr(rows, "columns") or getattr(getattr(rows, "dtype", None), "names", None):  # a frame, or records
             return self._of_frame(rows), False
         if not _is_row(rows) or getattr(getattr(rows, "dtype", None), "kind", "") in DATES_AND_TIMES:
@@ -283,8 +289,15 @@ class Predictor:
 
     def __repr__(self) -> str:
         problem = self.problem
-        classes = f" ({listed(problem.classes)})" if problem.classes else ""
+        classes = f" ({in_words(problem.classes)})" if problem.classes else ""
         return f"<Predictor of {shown(problem.target)}{classes} from {listed(problem.names)}: {self.network!r}>"
+
+
+def _check_there_are_rows(rows: Any) -> None:
+    """Refuse a lazy frame and a sparse matrix, which have none to look at."""
+    for method, remedy in (("collect", "call .collect() first"), ("toarray", "give what .toarray() returns")):
+        if hasattr(rows, method):
+            raise TypeError(f"`rows` must be rows of numbers and texts, got {type(rows).__name__}: {remedy}")
 
 
 def _check_names(wanted: Sequence[str], found: Iterable[str], what: str) -> None:
@@ -306,7 +319,8 @@ def _by_names(row: Any) -> Mapping[str, Any] | None:
 
 
 def _is_row(thing: Any) -> bool:
-    return hasattr(thing, "__len__") and not isinstance(thing, (str, bytes))
+    """Whether it has entries in an order, as a set has not."""
+    return hasattr(thing, "__len__") and not isinstance(thing, (str, bytes, Set))
 
 
 def _numbers(result: Any) -> list[float]:

@@ -136,7 +136,7 @@ def test_targets_decide_the_task_unless_the_user_does(run, folder):
         (folder / "f.csv").write_text("\n".join(["x,y", *lines]))
         assert json.loads(run("train", "f.csv", "--steps", "1", "--json")[1])["task"] == task
     answer = json.loads(run("train", "f.csv", "--steps", "1", "--task", "classes", "--json")[1])
-    assert answer["classes"] == ["1", "2", "3"]
+    assert answer["classes"] == [1, 2, 3]
     answer = json.loads(run("train", "f.csv", "--steps", "1", "--target", "x", "--json")[1])
     assert answer["inputs"] == ["y"]
     assert json.loads(run("train", "f.csv", "--steps", "1", "--target", "0", "--json")[1])["inputs"] == ["y"]

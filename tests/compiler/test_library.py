@@ -140,24 +140,36 @@ class TestTexts:
         assert any(f"declare double @{name}(" in text for text in kernels.define(name, 4))
 
 
+def entry_point(name, kind, count, symbol):
+    """A function that a GPU's module shows, which calls one that it does not."""
+    arguments = ", ".join(f"{kind} %x{k}" for k in range(count))
+    lines = [f"define void @{name}(ptr %to, {arguments}) {{", f"  %y = call {kind} {symbol}({arguments})"]
+    return "\n".join([*lines, f"  store {kind} %y, ptr %to", "  ret void\n}\n"])
+
+
 @pytest.fixture(scope="module", params=GPUS)
 def ptx(request):
-    """The name of a GPU, and the functions in its language."""
-
-    def entry(name, arguments, call):
-        lines = [f"define void @entry_{name}(ptr %to, {arguments}) {{", f"  %y = {call}", "  store double %y, ptr %to"]
-        return "\n".join([*lines, "  ret void\n}\n"])
-
+    """The name of a GPU, and in its language: the functions, and all kernels of one lane, which call no others."""
+    parts = set().union(*map(library.define, FUNCTIONS))
+    parts |= {entry_point(f"double_{name}", "double", arity(name), library.symbol(name)) for name in FUNCTIONS}
+    for element, name in [(e, name) for e in ELEMENTS.values() for name in kernels.kernels_for(e)]:
+        parts |= kernels.define(name, 1, element, library.functions)
+        entry = f"kernel_{name}_{element.name}"
+        parts.add(entry_point(entry, element.name, arity(name), kernels.symbol(name, 1, element)))
+    text = "\n".join([*sorted(parts), "attributes #0 = { nounwind }"])
     target = Target("nvptx64-nvidia-cuda", request.param, GPUS[request.param], 64, 64, True)
-    optimized, machine = native._optimized(module(FUNCTIONS, entry), target)
+    optimized, machine = native._optimized(text, target)
     return request.param, machine.emit_assembly(optimized)
 
 
 class TestGPUs:
     def test_every_operation_is_rounded_by_itself(self, ptx):
         """`add.f64`, without a rounding, may be fused with a product by NVIDIA's assembler; `add.rn.f64` may not."""
-        found = {*re.findall(r"\b(?:add|sub|mul|div|sqrt|fma|mad)\.[.\w]*f64\b", ptx[1])}
-        assert found == {"add.rn.f64", "sub.rn.f64", "mul.rn.f64", "div.rn.f64", "sqrt.rn.f64"}
+        found = {*re.findall(r"\b(?:add|sub|mul|div|sqrt|fma|mad)\.[.\w]*f(?:32|64)\b", ptx[1])}
+        assert found == {f"{op}.rn.f{n}" for op in ("add", "sub", "mul", "div", "sqrt", "fma") for n in (32, 64)}
+
+    def test_nothing_is_called_that_is_not_there(self, ptx):
+        assert ".extern" not in ptx[1]
 
     @pytest.mark.skipif(not shutil.which("ptxas"), reason="there is no NVIDIA assembler")
     def test_the_assembler_takes_it(self, ptx, tmp_path):

@@ -75,7 +75,7 @@ def test_the_target_by_name_and_by_index(file):
 
 def test_numbers_as_classes(file):
     examples = data.read_csv(file("a,y\n1,10\n2,9\n3,10\n"), labels=True)
-    assert examples.classes == ["9", "10"]
+    assert examples.classes == [9, 10]
     assert examples.targets == [1, 0, 1]
     assert data.read_csv(file("a,y\n1,10\n2,old\n"), labels=True).classes == ["10", "old"]
 

@@ -83,7 +83,7 @@ def test_numbers_beyond_all_bounds_are_null_for_the_page():
     ids=["moons", "circles", "blobs", "moons, own program"],
 )
 def test_the_playground_separates_its_points(kind, program):
-    begun = begin("playground", data=kind, n=30, program=program, lr=0.01)
+    begun = begin("playground", data=kind, n=12, program=program, lr=0.01)
     assert all(abs(x) < 2 and abs(y) < 2 for x, y, _ in begun["points"])  # the plane that the page draws
     state = after(begun["name"], 150)
     network = demonstrations._kept[begun["name"]].run.model

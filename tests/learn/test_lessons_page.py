@@ -258,7 +258,7 @@ def test_loops_without_end_are_stopped(serve, own_page, site, isolated):  # the 
         assert check(page, body) == "wrong"
         assert "ran for more than 5 seconds" in body.locator(".exercise-status").text_content()
         paste_code(page, exercise.solution)
-        assert check(page, body, timeout=PATIENCE) == "right"
+        assert check(page, body) == "right"
 
 
 @pytest.mark.slow
@@ -283,10 +283,10 @@ def test_nothing_that_code_does_ends_the_page(own_page, site):
     body = open_exercise(page, site, exercise)
     for name, (code, said) in KILLERS.items():
         paste_code(page, code)
-        assert check(page, body, timeout=PATIENCE) == "wrong", name
+        assert check(page, body) == "wrong", name
         assert re.search(said, everything_said(body)), (name, everything_said(body))
         paste_code(page, exercise.solution)
-        assert check(page, body, timeout=PATIENCE) == "right", name
+        assert check(page, body) == "right", name
 
 
 def test_a_check_that_waits_for_python_can_be_called_off(open_page, site):
@@ -323,7 +323,7 @@ def test_graders_that_code_has_changed_are_made_anew(own_page, site):
     paste_code(page, exercise.solution)
     assert check(page, body) == "wrong"
     assert "has changed Python itself" in everything_said(body)
-    assert check(page, body, timeout=PATIENCE) == "right"
+    assert check(page, body) == "right"
 
 
 # Loading.
@@ -348,6 +348,7 @@ def test_the_first_lesson_can_be_read_before_python_is_there(open_page, site):
 def test_elsewhere_python_is_loaded_when_it_is_wanted(chromium, serve, site):
     address = serve(site_folder()).replace("127.0.0.1", "lessons.localhost")  # a name as of another host
     context = chromium.new_context()
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     wanted = []
     page.on("request", lambda request: "pyodide" in request.url and wanted.append(request.url))
@@ -364,7 +365,7 @@ def test_elsewhere_python_is_loaded_when_it_is_wanted(chromium, serve, site):
 def test_python_that_does_not_come_is_told(chromium, site):
     context = chromium.new_context()
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(PATIENCE)
     page.clock.install()
     hold_back(page)
     page.goto(site)
@@ -444,7 +445,7 @@ def find_widget(page, site, name):
 
 def reading(page, widget, wanted):
     place = widget.locator(".reading").element_handle()
-    until(page, "([e, wanted]) => e.textContent.includes(wanted)", [place, wanted], PATIENCE)
+    until(page, "([e, wanted]) => e.textContent.includes(wanted)", [place, wanted])
     return widget.locator(".reading").text_content()
 
 
@@ -492,7 +493,7 @@ def first_loss(page, site):
     widget.get_by_role("button", name="Start over").click()
     widget.get_by_role("button", name="One step").click()
     chart = widget.locator(".chart")
-    until(page, "e => e.ariaLabel.includes('In step 0')", chart.element_handle(), PATIENCE)
+    until(page, "e => e.ariaLabel.includes('In step 0')", chart.element_handle())
     said = float(re.search(r"it is ([\d.e-]+)", chart.get_attribute("aria-label"))[1])
     return said, widget.locator(".whose").text_content().strip()
 
@@ -522,11 +523,11 @@ def test_code_that_fails_is_lent_and_named(page, site):
 def test_the_playground_runs_the_learners_class_unless_told_otherwise(page, site):
     have_passed(page, OWN)
     go(page, site, "playground")
-    until(page, "document.querySelector('.playground').dataset.steps === '0'", patience=PATIENCE)
+    until(page, "document.querySelector('.playground').dataset.steps === '0'")
     whose = page.locator(".playground .whose").first
     assert whose.get_attribute("data-lent") == ""
     page.get_by_role("button", name="One step").click()
-    until(page, "document.querySelector('.playground').dataset.steps === '1'", patience=PATIENCE)
+    until(page, "document.querySelector('.playground').dataset.steps === '1'")
     until(page, "JSON.parse(localStorage.getItem('chainrule-learn')).built?.steps === 1")
     page.get_by_label("Gradients by").select_option("chainrule")
     assert "by chainrule's Value" in whose.text_content()
@@ -545,7 +546,7 @@ def test_a_forgotten_zero_is_seen(page, site):
 def test_tanh_and_relu_are_compared_on_xor(page, site):
     widget = find_widget(page, site, "xor-compare")
     widget.get_by_role("button", name="Train them all").click()
-    until(page, "e => e.textContent === 'Train them all'", widget.locator(".primary").element_handle(), PATIENCE)
+    until(page, "e => e.textContent === 'Train them all'", widget.locator(".primary").element_handle())
     tanh, relu = (int(n) for n in re.search(r"in (\d+) of \d+ runs, relu in (\d+)", widget.text_content()).groups())
     assert tanh > relu
 
@@ -578,9 +579,9 @@ def test_the_compilers_program_is_shown(page, site):
 def test_the_playground_separates_moons(page, site):
     go(page, site, "playground")
     playground = page.locator(".playground")
-    until(page, "document.querySelector('.playground').dataset.steps === '0'", patience=PATIENCE)
+    until(page, "document.querySelector('.playground').dataset.steps === '0'")
     playground.get_by_role("button", name="Train").click()
-    until(page, "Number(document.querySelector('.playground').dataset.accuracy) === 1", patience=PATIENCE)
+    until(page, "Number(document.querySelector('.playground').dataset.accuracy) === 1")
     playground.get_by_role("button", name="Pause").click()
     assert playground.locator(".neuron-row canvas").count() == 12
     assert float(playground.get_attribute("data-accuracy")) >= 0.95  # one more step may have been under way
@@ -595,11 +596,11 @@ def test_the_playground_separates_moons(page, site):
 def test_the_playground_keeps_its_state_in_the_address(page, site):
     go(page, site, "playground?data=circles&neurons=3&activation=relu&seed=4")
     playground = page.locator(".playground")
-    until(page, "document.querySelectorAll('.neuron-row canvas').length === 6", patience=PATIENCE)
+    until(page, "document.querySelectorAll('.neuron-row canvas').length === 6")
     assert playground.get_by_label("Data").input_value() == "circles"
     assert playground.get_by_label("Activation").input_value() == "relu"
     playground.get_by_role("slider", name="hidden layers").fill("1")
-    until(page, "document.querySelectorAll('.neuron-row canvas').length === 3", patience=PATIENCE)
+    until(page, "document.querySelectorAll('.neuron-row canvas').length === 3")
     assert "layers=1" in page.url
     assert "data=circles" in page.url
 
@@ -610,7 +611,7 @@ def test_an_address_can_be_pasted_and_the_lesson_keeps_it_too(page, site):
         assert page.get_by_label("Data").input_value() == "circles"
         go(page, site, f"{place}?data=xor&neurons=2")
         assert page.get_by_label("Data").input_value() == "xor"
-        until(page, "document.querySelectorAll('.neuron-row canvas').length === 4", patience=PATIENCE)
+        until(page, "document.querySelectorAll('.neuron-row canvas').length === 4")
         page.get_by_label("Activation").select_option("relu")
         assert page.url.endswith(f"#/{place}?data=xor&neurons=2&activation=relu")
 
@@ -618,7 +619,7 @@ def test_an_address_can_be_pasted_and_the_lesson_keeps_it_too(page, site):
 def test_own_points_are_drawn_by_keyboard_and_pointer(page, site):
     go(page, site, "playground")
     playground = page.locator(".playground")
-    until(page, "document.querySelector('.playground').dataset.steps === '0'", patience=PATIENCE)
+    until(page, "document.querySelector('.playground').dataset.steps === '0'")
     playground.get_by_role("button", name="Clear").click()
     assert playground.locator(".figures b, .neuron-row").count() == 0  # of the network that is gone
     playground.get_by_label("add ●").check()

@@ -3,7 +3,7 @@
 import re
 
 from learner import OWN, OWN_GPT
-from lesson_pages import PATIENCE, go, have_passed, until
+from lesson_pages import go, have_passed, until
 
 
 def number(text):
@@ -16,7 +16,7 @@ def test_a_race_between_a_loop_and_its_own_graph(page, site):
     race = page.locator("[data-widget=race]")
     assert "Every line that computes here is yours" in race.locator(".whose").text_content()
     race.get_by_role("button", name="Race").click()
-    race.get_by_text("times as fast as the loop that it came from").wait_for(timeout=PATIENCE)
+    race.get_by_text("times as fast as the loop that it came from").wait_for()
     rows = [[cell.text_content() for cell in row.locator("td").all()] for row in race.locator("tbody tr").all()]
     (steps, speed, loss), (fast_steps, fast_speed, fast_loss) = [map(number, row) for row in rows]
     assert fast_steps > 20 * steps
@@ -29,7 +29,7 @@ def test_the_playground_takes_thousands_of_steps(page, site):
     go(page, site, "playground?neurons=3&layers=1")
     playground = page.locator(".playground")
     playground.get_by_role("button", name="Train").click()
-    until(page, "Number(document.querySelector('.playground').dataset.steps) > 20000", patience=PATIENCE)
+    until(page, "Number(document.querySelector('.playground').dataset.steps) > 20000")
     playground.get_by_role("button", name="Pause").click()
     assert number(re.search(r"steps a second ?([\d,]+)", playground.locator(".figures").text_content())[1]) > 1000
 
@@ -42,9 +42,9 @@ def test_a_gpt_out_of_the_learners_own_value(page, site):
     script = (
         "() => /After ([\\d,]+) names it is/.exec(document.querySelector('[data-widget=gpt] .chart').ariaLabel)?.[1]"
     )
-    until(page, f"Number(({script})()?.replaceAll(',', '') ?? 0) > 8000", patience=PATIENCE)
+    until(page, f"Number(({script})()?.replaceAll(',', '') ?? 0) > 8000")
     gpt.get_by_label("in the name").fill("otto")
-    gpt.get_by_role("rowheader", name="t").first.wait_for(timeout=PATIENCE)
+    gpt.get_by_role("rowheader", name="t").first.wait_for()
     gpt.get_by_role("button", name="Pause").click()
     assert float(re.search(r"it is (\d\.\d+)", gpt.locator(".chart").get_attribute("aria-label"))[1]) < 2.5
     names = gpt.locator(".made-up li").all_text_contents()
@@ -65,5 +65,5 @@ def test_too_few_words_are_refused_with_a_sentence(page, site):
     gpt.get_by_label("Words to learn from").fill("one two three")
     gpt.get_by_role("button", name="Start over with these").click()
     gpt.get_by_role("button", name="Train").click()
-    gpt.get_by_text("give at least 20, such as names, towns or dishes").wait_for(timeout=PATIENCE)
+    gpt.get_by_text("give at least 20, such as names, towns or dishes").wait_for()
     assert gpt.get_by_role("button", name="Train").is_visible()

@@ -24,8 +24,8 @@ program = {"template": course.templates["GPT"], "own": solutions, "lent": soluti
 
 
 @pytest.fixture(scope="module")
-def trained():
-    """Before and after a little training; and after other settings."""
+def found():
+    """What is seen before and after a little training, and after other settings; and with parts that do not work."""
     code = """
     demonstration = MadeUpNames({"program": program})
     before = json.loads(json.dumps(demonstration.state()))
@@ -36,14 +36,8 @@ def trained():
     for _ in range(2):
         demonstration.step()
     demonstration.adjust({"word": "far too long"})
-    json.dumps([before, after, demonstration.state(), demonstration.work()])
-    """
-    return json.loads(run_in_pyodide(PROGRAM + textwrap.dedent(code)))
+    trained = [before, after, demonstration.state(), demonstration.work()]
 
-
-@pytest.fixture(scope="module")
-def lent():
-    code = """
     broken = {
         "numbers": {"softmax": "def softmax(scores):\\n    return [s.data for s in scores]"},
         "one name": {
@@ -51,11 +45,22 @@ def lent():
             "    return -sum(t.data * p.log() for t, p in zip(target, softmax(scores)))"
         },
     }
-    json.dumps({
+    lent = {
         name: MadeUpNames({"program": program | {"own": solutions | part}}).work() for name, part in broken.items()
-    })
+    }
+    json.dumps([trained, lent])
     """
     return json.loads(run_in_pyodide(PROGRAM + textwrap.dedent(code)))
+
+
+@pytest.fixture(scope="module")
+def trained(found):
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def lent(found):
+    return found[1]
 
 
 def test_it_learns(trained):

@@ -8,7 +8,7 @@ import pytest
 
 from chainrule.learn.demonstrations import Playground, Training, Untrained
 from learner import COURSE, OWN, PROGRAM
-from lesson_pages import PATIENCE, go, have_passed, until
+from lesson_pages import go, have_passed, until
 
 NETWORK = PROGRAM | {"template": COURSE.templates["Network"]}
 WIDEST = 6
@@ -61,7 +61,7 @@ def widget(page, site):
     have_passed(page, OWN)
     go(page, site, "07-network")
     widget = page.locator("[data-widget=network]")
-    widget.locator(".neuron").first.wait_for(timeout=PATIENCE)
+    widget.locator(".neuron").first.wait_for()
     return widget
 
 
@@ -89,7 +89,7 @@ def test_gradients_that_are_all_zero_have_no_widest_line(page, widget):
     for k in (1, 2, 3):
         widget.get_by_role("slider", name=f"input {k}").fill("0")
     have_passed(page, OWN | {"neuron": OWN["neuron"].replace("random.uniform(-1, 1)", "0.0")})
-    widget.get_by_text("Every weight is 0. In each neuron is its output.").wait_for(timeout=PATIENCE)
+    widget.get_by_text("Every weight is 0. In each neuron is its output.").wait_for()
 
 
 def test_pointing_at_a_neuron_shows_its_formula(page, widget):
@@ -141,24 +141,24 @@ def test_code_that_passes_is_drawn_at_once(page, widget):
     until(page, "w => w.querySelector('.whose').textContent.startsWith('Lent')", widget.element_handle())
     halves = OWN["neuron"].replace("random.uniform(-1, 1)", "0.5")
     have_passed(page, OWN | {"neuron": halves})
-    until(page, "w => w.querySelector('.scale').textContent.includes('size 0.5.')", widget.element_handle(), PATIENCE)
+    until(page, "w => w.querySelector('.scale').textContent.includes('size 0.5.')", widget.element_handle())
     assert {width for _, width in lines_of(widget)} == {WIDEST}
 
 
 def test_a_network_of_another_shape_is_not_drawn(page, widget):
     doubled = OWN["mlp"].replace("return answers[0]", "return answers[0] * 2")
     have_passed(page, OWN | {"mlp": doubled})
-    widget.get_by_text("it cannot be drawn, because it does more than to hand").wait_for(timeout=PATIENCE)
+    widget.get_by_text("it cannot be drawn, because it does more than to hand").wait_for()
     assert not widget.locator(".neuron").count()
     have_passed(page, OWN)
-    widget.locator(".neuron").first.wait_for(timeout=PATIENCE)
+    widget.locator(".neuron").first.wait_for()
 
 
 def test_a_network_is_drawn_while_it_trains(page, site):
     have_passed(page, OWN)
     go(page, site, "08-training")
     widget = page.locator("[data-widget=training]").first
-    widget.locator(".neuron").first.wait_for(timeout=PATIENCE)
+    widget.locator(".neuron").first.wait_for()
     own = Training({"program": PROGRAM, "hidden": [4, 4]})
     check_picture(widget, own.state()["network"])
     for steps in (1, 2):
@@ -185,10 +185,10 @@ def test_what_is_written_on_the_page_trains(page, site):
     """The network is drawn before one begins, and still the program is the one that was written last."""
     go(page, site, "08-training")
     widget = page.locator("[data-widget=training]").first
-    widget.locator(".neuron").first.wait_for(timeout=PATIENCE)
+    widget.locator(".neuron").first.wait_for()
     have_passed(page, {"loss": OWN["loss"].replace("return total", "return total * 2")})
     widget.get_by_role("button", name="One step").click()
-    until(page, "w => w.querySelector('.chart').ariaLabel.includes('In step 0 ')", widget.element_handle(), PATIENCE)
+    until(page, "w => w.querySelector('.chart').ariaLabel.includes('In step 0 ')", widget.element_handle())
     said = float(re.search(r"it is ([\d.e-]+)", widget.locator(".chart").get_attribute("aria-label"))[1])
     lent = Training({"program": PROGRAM | {"own": {}}, "hidden": [4, 4]})
     lent.step()
@@ -200,12 +200,12 @@ def test_the_playgrounds_lines_show_gradients(page, site):
     go(page, site, "about")
     go(page, site, "playground?neurons=3&layers=1")
     playground = page.locator(".playground")
-    until(page, "document.querySelector('.playground').dataset.steps === '0'", patience=PATIENCE)
+    until(page, "document.querySelector('.playground').dataset.steps === '0'")
     playground.get_by_role("radio", name="gradients").check()
     playground.get_by_text("There are no gradients yet").wait_for()
     assert {width for _, width in lines_of(playground)} == {0.4}
     playground.get_by_role("button", name="One step").click()
-    until(page, "document.querySelector('.playground').dataset.steps === '1'", patience=PATIENCE)
+    until(page, "document.querySelector('.playground').dataset.steps === '1'")
     own = Playground({"program": PROGRAM, "hidden": [3], "lr": 0.01})
     own.advance(1, 60.0)
     check_lines(playground, [each for layer in own.state()["gradients"] for neuron in layer for each in neuron[:-1]])
@@ -225,7 +225,7 @@ def test_many_neurons_fit_on_a_phone(open_page, site):
     page.route("**/course.json", wider)
     page.goto(f"{site}#/07-network")
     widget = page.locator("[data-widget=network]")
-    widget.locator(".neuron").first.wait_for(timeout=PATIENCE)
+    widget.locator(".neuron").first.wait_for()
     assert widget.locator(".wiring line").count() == 3 * 16 + 16 * 16 + 16
     boxes = [each.bounding_box() for each in widget.locator(".neuron").all()]
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)

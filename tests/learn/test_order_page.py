@@ -2,7 +2,7 @@
 
 import pytest
 
-from lesson_pages import PATIENCE, go, have_passed, serious_violations
+from lesson_pages import go, have_passed, serious_violations
 
 LESSON = "05-backward"
 TEN_TIMES = "def _backward():\n    self.grad += 10 * out.grad\n    other.grad += 10 * out.grad"
@@ -12,7 +12,7 @@ FAILING = "def _backward():\n    self.grad += out.grad\n    raise ValueError('no
 def open_game(page, site):
     go(page, site, LESSON)
     view = page.get_by_role("region", name="Who speaks when")
-    view.locator(".cr-graph").wait_for(timeout=PATIENCE)
+    view.locator(".cr-graph").wait_for()
     return view
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from learner import OWN
-from lesson_pages import PATIENCE, go, have_passed, until
+from lesson_pages import go, have_passed, until
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def playground(page, site):
 
 def ready(page, steps):
     script = "steps => document.querySelector('.playground').dataset.steps === String(steps)"
-    until(page, script, steps, PATIENCE)
+    until(page, script, steps)
 
 
 def step(page, playground, to):
@@ -68,7 +68,7 @@ def test_points_change_without_a_restart(page, playground):
     playground.get_by_label("add ●").check()
     playground.locator(".plane canvas").click(position={"x": 40, "y": 40})
     until(page, "location.hash.includes('points=')")
-    until(page, "!document.querySelector('.figures').textContent.includes('kept back')", patience=PATIENCE)
+    until(page, "!document.querySelector('.figures').textContent.includes('kept back')")
     assert weights(playground) == before
     step(page, playground, 2)
     assert playground.get_by_label("Data").input_value() == "own"
@@ -76,7 +76,7 @@ def test_points_change_without_a_restart(page, playground):
 
 def test_sixteen_neurons(page, playground):
     playground.get_by_role("slider", name="neurons in each").fill("16")
-    until(page, "document.querySelectorAll('.neuron-row canvas').length === 16", patience=PATIENCE)
+    until(page, "document.querySelectorAll('.neuron-row canvas').length === 16")
     step(page, playground, 1)
 
 

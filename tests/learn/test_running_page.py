@@ -4,7 +4,7 @@ import pytest
 
 from browser import stop_the_clock
 from chainrule.learn.planted_bugs import TOO_WEAK
-from lesson_pages import PATIENCE, check, exercise_called, open_exercise, paste_code, text_of, until
+from lesson_pages import check, exercise_called, open_exercise, paste_code, text_of, until
 
 BUG = exercise_called("bug-one")
 CATCHING = BUG.starter.replace("(a * b).tanh() + b", "a.tanh() * b + a")
@@ -12,7 +12,7 @@ CATCHING = BUG.starter.replace("(a * b).tanh() + b", "a.tanh() * b + a")
 
 def wait_for(page, body, words):
     status = body.locator(".exercise-status").element_handle()
-    until(page, f"e => e.textContent.startsWith('{words}')", status, PATIENCE)
+    until(page, f"e => e.textContent.startsWith('{words}')", status)
 
 
 def run(page, body, words="Your code ran to its end."):

@@ -10,7 +10,7 @@ import pytest
 from test_stepper import cube, final_grads, overwriting, worked_expression
 
 import chainrule
-from browser import stop_the_clock, watch
+from browser import PATIENCE, noted, stop_the_clock, watch
 from chainrule import nn, stepper
 from chainrule.stepping.page import page as make_page
 from chainrule.stepping.steps import describe
@@ -66,17 +66,47 @@ def not_a_number(Value):
 EXPRESSIONS = [worked_expression, diamond, square, neuron, micrograd_readme, overwritten, not_a_number]
 
 
-@pytest.fixture
-def show(open_page, tmp_path):
-    """A function that saves the stepper of a Value and opens the file in a browser without a network."""
+@pytest.fixture(scope="module")
+def offline(chromium):
+    """A function that gives a window without a network. Pages keep nothing there, so that tests may share it."""
+    contexts = {}
 
-    def show_one(root, **settings):
-        page = open_page(offline=True, **settings)
+    def window(**settings):
+        key = json.dumps(settings, sort_keys=True)
+        if key not in contexts:
+            contexts[key] = chromium.new_context(offline=True, **settings)
+            contexts[key].set_default_timeout(PATIENCE)
+        return contexts[key]
+
+    yield window
+    for context in contexts.values():
+        context.close()
+
+
+@pytest.fixture
+def show(offline, open_page, tmp_path):
+    """A function that saves the stepper of a Value and opens the file in a browser without a network.
+
+    A page whose clock is stopped must be alone in its window: the clock is that of all pages there.
+    """
+    used, problems = [], []
+
+    def show_one(root, alone=False, **settings):
+        if alone:
+            page = open_page(offline=True, **settings)
+        else:
+            used.append(context := offline(**settings))
+            page = context.new_page()
+            watch(page, problems)
         stepper(root).save(tmp_path / "stepper.html")
         page.goto((tmp_path / "stepper.html").as_uri())
         return page
 
-    return show_one
+    yield show_one
+    found = noted(used, problems)
+    for page in [page for context in used for page in context.pages]:
+        page.close()
+    assert found == [], "\n".join(found)
 
 
 @pytest.fixture
@@ -117,7 +147,7 @@ def at_every_step(page, check):
 
 def until(condition):
     """Wait for something that takes its time. (The page's policy forbids playwright's own way, which is `eval`.)"""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + PATIENCE / 1000
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -211,7 +241,7 @@ def test_two_edges_to_one_operand_are_two_steps(show):
 
 
 def test_a_contribution_travels_and_is_then_added(show):
-    page = show(worked_expression(chainrule.Value), reduced_motion="no-preference")
+    page = show(worked_expression(chainrule.Value), alone=True, reduced_motion="no-preference")
     stop_the_clock(page)
     go_to(page, 8)
     page.keyboard.press("ArrowRight")  # e passes on to a
@@ -278,7 +308,7 @@ def test_keys(worked):
 
 
 def test_space_plays_and_pauses(show):
-    page = show(square(chainrule.Value), reduced_motion="reduce")
+    page = show(square(chainrule.Value), alone=True, reduced_motion="reduce")
     stop_the_clock(page)
     page.keyboard.press("Space")
     assert page.get_by_role("button", name="Pause").is_visible()
@@ -299,7 +329,7 @@ def test_space_plays_and_pauses(show):
 
 
 def test_speed(show):
-    page = show(square(chainrule.Value), reduced_motion="reduce")
+    page = show(square(chainrule.Value), alone=True, reduced_motion="reduce")
     stop_the_clock(page)
     page.get_by_label("Speed").select_option("4")
     page.get_by_role("button", name="Play").click()
@@ -652,7 +682,7 @@ def test_a_planted_fault_is_noticed(chromium, script):
     watch(page, problems)
     page.set_content("<p>")
     page.evaluate("code => setTimeout(code)", script)
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + PATIENCE / 1000
     while not problems and time.monotonic() < deadline:
         page.wait_for_timeout(50)
     context.close()

@@ -24,6 +24,7 @@ SWITCHES = [
     "--disable-component-update",
     "--disable-sync",
 ]
+PATIENCE = 90_000  # milliseconds: what takes a moment, or Python to load, may take long on a busy machine
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
@@ -40,22 +41,23 @@ def chromium():
 
 
 @pytest.fixture
-def open_page(chromium):
+def open_page(chromium, serve):  # pages go before their server: what they still ask for then would be an error
     """A function that opens a fresh page with the given settings: `open_page(color_scheme="dark")`."""
     contexts, problems = [], []
 
     def open_one(**settings):
         context = chromium.new_context(**settings)
+        context.set_default_timeout(PATIENCE)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
         watch(page, problems)
         return page
 
     yield open_one
+    found = noted(contexts, problems)
     for context in contexts:
         context.close()
-    assert problems == [], "\n".join(problems)
+    assert found == [], "\n".join(found)
 
 
 @pytest.fixture
@@ -68,6 +70,16 @@ def watch(page, problems):
     page.on("console", lambda message: message.type == "error" and problems.append(f"console: {message.text}"))
     page.on("pageerror", lambda error: problems.append(f"error: {error}"))
     page.on("request", lambda request: is_local(request.url) or problems.append(f"request: {request.url}"))
+
+
+def noted(contexts, problems):
+    """The problems of pages that are still open. Each of them answers first, so that none of its messages is under way.
+
+    What a page says as it is taken away is about requests that were cut off, and who is heard then is a matter of luck.
+    """
+    for page in [page for context in contexts for page in context.pages]:
+        page.evaluate("0")
+    return [*problems]
 
 
 def stop_the_clock(page):

@@ -220,6 +220,9 @@ class Launches:
         self._main = ctypes.CFUNCTYPE(None, *[address] * 7, *[number] * 4)(self.engine.get_function_address("main"))
         self._finish = ctypes.CFUNCTYPE(None, *[address] * 5, number)(self.engine.get_function_address("finish"))
 
+    def bind(self, memory, scratch, rows, table):
+        return Bound(self, memory, scratch, rows, table)
+
     def main(self, *given):
         with self.turn:
             self._run(*given)
@@ -270,9 +273,25 @@ class Launches:
         assert not found, found
 
 
+class Bound:
+    """Kernels, and the memory that they work in."""
+
+    def __init__(self, launches, memory, scratch, rows, table):
+        self.launches, self.memory, self.scratch, self.rows, self.table = launches, memory, scratch, rows, table
+
+    def run(self, blocks, results, begin, count, step):
+        self.launches.main(blocks, self.memory, self.scratch, self.rows, self.table, results, begin, count)
+        self.launches.gather(blocks, self.memory, self.rows)
+        self.launches.finish(self.memory, *step)
+
+    def finish(self):
+        self.launches.finish(self.memory, self.rows, self.rows, -1)
+
+
 class Machinery:
     """Memory and kernels of the host."""
 
+    name = "an emulated GPU"
     shared_per_block, shared_per_processor = 227 << 10, 228 << 10  # as an H100 has
 
     def __init__(self, order=1):
@@ -292,7 +311,7 @@ def playing(order=1, block=None, room=None, blocks=3):
         stack.enter_context(patch.object(runner, "machinery", lambda: Machinery(order)))
         stack.enter_context(patch.object(Launches, "blocks", blocks))
         if block is not None:
-            stack.enter_context(patch.object(shape, "examples_at_once", lambda program, dtype: block.examples))
+            stack.enter_context(patch.object(shape, "examples_at_once", lambda *given: block.examples))
             stack.enter_context(patch.object(runner, "block_for", lambda program, element: fitted(block, program)))
         if room is not None:
             stack.enter_context(patch.object(runner, "room_for", lambda limits, block: room))

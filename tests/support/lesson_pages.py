@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from browser import watch
+from browser import PATIENCE, watch
 from chainrule.learn.lesson_files import load_course
 from chainrule.learn.server import make_server, site_folder
 from project import ROOT, missing
@@ -15,7 +15,6 @@ COURSE = load_course()
 EXERCISES = list(COURSE.exercises.values())
 PLACES = ["", *(lesson.id for lesson in COURSE.lessons), "playground", "built", "about"]
 AXE = ROOT / "lessons" / "node_modules" / "axe-core" / "axe.min.js"
-PATIENCE = 90_000  # for Python to load on a busy machine, in milliseconds
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +38,7 @@ def shared(chromium, site):
     """One page, with Python ready, and the problems it has had."""
     context = chromium.new_context(viewport={"width": 1200, "height": 900}, reduced_motion="reduce")
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(PATIENCE)
     problems = []
     watch(page, problems)
     page.goto(site)
@@ -59,16 +58,16 @@ def page(shared, site):
     assert problems == []
 
 
-def until(page, condition, argument=None, patience=20_000):
+def until(page, condition, argument=None):
     """Wait until a condition, a function in JavaScript, holds. (The page's policy allows no `wait_for_function`.)"""
-    deadline = time.monotonic() + patience / 1000
+    deadline = time.monotonic() + PATIENCE / 1000
     while not page.evaluate(condition, argument):
         assert time.monotonic() < deadline, f"waited in vain for {condition}"
         page.wait_for_timeout(20)
 
 
 def wait_for_python(page):
-    page.wait_for_selector(".python[data-state=ready]", timeout=PATIENCE)
+    page.wait_for_selector(".python[data-state=ready]")
 
 
 def go(page, site, place):
@@ -113,12 +112,12 @@ def text_of(body):
     return "\n".join(line.rstrip().replace("\u200b", "") for line in lines)
 
 
-def check(page, body, timeout=30_000):
+def check(page, body):
     """Check by the keyboard; 'right' or 'wrong'."""
     status = body.locator(".exercise-status")
     status.evaluate("element => element.removeAttribute('data-outcome')")
     page.keyboard.press("Control+Enter")
-    until(page, "element => element.dataset.outcome", status.element_handle(), timeout)
+    until(page, "element => element.dataset.outcome", status.element_handle())
     return status.get_attribute("data-outcome")
 
 
@@ -140,7 +139,6 @@ def own_page(open_page, site):
 
     def open_one(address=site, **settings):
         page = open_page(reduced_motion="reduce", **settings)
-        page.set_default_timeout(20_000)
         page.goto(address)
         wait_for_python(page)
         return page

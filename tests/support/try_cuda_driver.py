@@ -145,7 +145,8 @@ def wrong_arguments():
 
 
 def constants():
-    address, size = device().load(PTX).constant("table")
+    module = device().load(PTX)  # whose memory goes with it
+    address, size = module.constant("table")
     buffer = device().allocate(size)
     buffer.copy_from(address, size)
     assert numbers_in(buffer, np.zeros(3)).tolist() == [1.5, 2.5, 3.5]

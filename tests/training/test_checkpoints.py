@@ -468,6 +468,9 @@ def resume_with(path, model=None, examples=None, loss=losses.mean_square, **opti
         ({"model": nn.MLP(2, [2, 1], rng=0)}, "holds another model: of 13 numbers, where this one has 9"),
         ({"model": nn.MLP(2, [4, 1], rng=0)}, "holds another model: `state` does not fit this MLP"),
         ({"examples": data.moons(n=7)}, "is of a run with examples 4, .*, and this one has examples 7"),
+        ({"examples": data.Dataset(data.xor().inputs, [1.0, 0.0, 0.0, 1.0])}, "is of a run on other data: go on with"),
+        ({"examples": data.xor()[::-1]}, "is of a run on other data: go on with the same examples, in the same order"),
+        ({"model": nn.MLP(2, [3, 1], activation="tanh", rng=0)}, 'the model was {"nin": 2, .*"activation": "relu"'),
         ({"batch_size": 2}, "and this one has examples 4, batch_size 2"),
         ({"metrics": [losses.accuracy]}, "and this one has .*'accuracy'"),
         ({"rng": 3}, "is of a run without `rng`: go on as it began"),
@@ -481,6 +484,38 @@ def test_a_checkpoint_of_another_run_is_refused_and_nothing_changed(tmp_path, op
     with pytest.raises(ValueError, match=message):
         resume_with(tmp_path / "run", **{**options, "model": model})
     assert model.state() == before
+
+
+def test_data_that_is_neither_numbers_nor_texts_is_not_compared(tmp_path):
+    """Of objects that nobody knows how to tell apart, only the count must be the same."""
+
+    class Point:
+        def __init__(self, x):
+            self.x = x
+
+    class Network(nn.Module):
+        def __init__(self):
+            self.inner = nn.MLP(2, [3, 1], rng=1)
+
+        def __call__(self, point):
+            return self.inner(point.x)
+
+    for inputs in (data.xor().inputs, data.xor().inputs[::-1]):
+        examples = data.Dataset([Point(x) for x in inputs], data.xor().targets)
+        resume_with(tmp_path / "objects", Network(), examples)
+    texts = [data.Dataset([["a", [1]], ["b", []]], [1.0, 0.0]), data.Dataset([["a", [1]], ["c", []]], [1.0, 0.0])]
+
+    class Lengths(nn.Module):
+        def __init__(self):
+            self.weight = Value(1.0)
+
+        def __call__(self, x):
+            return self.weight * len(x[1])
+
+    resume_with(tmp_path / "texts", Lengths(), texts[0])
+    resume_with(tmp_path / "texts", Lengths(), texts[0])
+    with pytest.raises(ValueError, match="is of a run on other data"):
+        resume_with(tmp_path / "texts", Lengths(), texts[1])
 
 
 def test_another_optimizer_is_refused(tmp_path):

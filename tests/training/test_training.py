@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from chainrule import Value, data, fit, losses, nn, optim
+from chainrule import Value, compile, data, fit, losses, nn, optim
 from chainrule.data import Dataset
 from chainrule.training import EarlyStopping, History
 
@@ -117,6 +117,14 @@ def test_the_best_state_is_restored_when_the_epochs_run_out_too():
     history = quiet(model, losses.mean_square, data.xor(), optimizer=wild, callbacks=callbacks, epochs=30)
     assert not history.stopped
     assert loss_of(model, data.xor()) == min(history.loss) < history.loss[-1]
+
+
+def test_what_is_measured_is_no_look_at_the_parameters():
+    """A loss that is made after the run can be compiled: nothing in it depends on what a metric compared."""
+    examples, model = data.moons(n=10, seed=1), small_model()
+    quiet(model, losses.hinge, examples, epochs=2, validation=examples, metrics=[losses.accuracy])
+    loss = losses.hinge([model(x) for x in examples.inputs], examples.targets)
+    assert compile(loss, wrt=model.parameters())() == pytest.approx(loss.data, rel=1e-14)
 
 
 def test_early_stopping_watches_the_validation_loss_or_what_it_is_told():

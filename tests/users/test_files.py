@@ -270,6 +270,14 @@ def test_texts_from_files_are_escaped_and_short_in_messages(tmp_path, text):
         assert len(str(caught.value).replace(str(path), "")) < 600
 
 
+def test_a_file_of_a_later_version_is_refused(tmp_path):
+    weights = {"layers.0.neurons.0.w": np.ones(1), "layers.0.neurons.0.b": np.array(0.0)}
+    for name in ("chainrule/3", "chainrule-checkpoint/2"):
+        save_file(weights, tmp_path / "f", metadata={"format": name, "config": json.dumps(nn.MLP(1, [1]).config())})
+        with pytest.raises(ValueError, match=f"is of a later version of chainrule, in the format '{name}': update"):
+            load(tmp_path / "f")
+
+
 def test_a_file_whose_network_took_scaled_columns_is_refused(tmp_path):
     weights = {"layers.0.neurons.0.w": np.ones(1), "layers.0.neurons.0.b": np.array(0.0)}
     config = json.dumps(nn.MLP(1, [1]).config())

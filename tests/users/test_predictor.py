@@ -200,3 +200,25 @@ def test_a_predictor_of_ones_own(tmp_path):
                   epochs=400, progress=False, compiled=True)  # fmt: skip
     chainrule.save(Predictor(model, Problem("regression", columns, "y", [])), tmp_path / "m.st")
     assert chainrule.load(tmp_path / "m.st")({"x": 7, "kind": "b"}).prediction == pytest.approx(17.0, abs=0.5)
+
+
+def test_rows_without_an_order_or_without_rows_are_refused(predictor):
+    """The entries of a set may come in any order, so they are no row."""
+    import scipy.sparse
+
+    numbers = Predictor(nn.MLP(2, [1], rng=0), Problem("regression", ["a", "b"], "y", []))
+    for rows in ({1.0, 2.0}, frozenset([1.0, 2.0]), [{1.0, 2.0}]):
+        with pytest.raises((TypeError, ValueError), match="`rows` "):
+            numbers(rows)
+    with pytest.raises(TypeError, match=re.escape("got csr_matrix: give what .toarray() returns")):
+        numbers(scipy.sparse.csr_matrix([[1.0, 2.0]]))
+    with pytest.raises(TypeError, match=re.escape("got LazyFrame: call .collect() first")):
+        numbers(pl.DataFrame({"a": [1.0], "b": [2.0]}).lazy())
+
+
+def test_probabilities_are_in_the_order_of_the_classes():
+    problem = Problem("binary", ["x"], "y", [])
+    for logit in (-2.0, 2.0):
+        assert list(problem.answer([logit]).probabilities) == [0, 1]
+        assert problem.answer([logit]).probabilities[1] == pytest.approx(1 / (1 + np.exp(-logit)))
+    assert "(1, 2.5)" in repr(Predictor(nn.MLP(1, [2], rng=0), Problem("classes", ["x"], "y", [1, 2.5])))

@@ -56,7 +56,7 @@ def input_errors(prefix: str = "") -> Iterator[None]:
     """Turns errors raised in here into `BadInput`: they are about what the user gave."""
     try:
         yield
-    except BadInput:
+    except (BadInput, BrokenPipeError):  # whoever read our output had enough of it; click ends the command quietly
         raise
     except (ValueError, TypeError, OSError, OverflowError, KeyError, ImportError) as error:
         message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)

@@ -31,6 +31,7 @@ from chainrule.cli.scores import Tally, spelled
 from chainrule.core.arguments import counted, escaped, listed, shown
 from chainrule.core.atomic import whole_file
 from chainrule.data.columns import Column
+from chainrule.data.labels import as_labels
 from chainrule.data.tables import OpenTable, Table, open_table
 from chainrule.predictor import Answer, Predictor, Problem
 
@@ -158,10 +159,12 @@ class Marks:
         try:
             if self.problem.task != "classes":
                 return [y for (y,) in piece.numbers([self.problem.target])]
-            texts = piece.texts(self.problem.target)
+            found: list[Any] = piece.texts(self.problem.target)
         except ValueError:
             return None
-        return texts if set(texts) <= set(self.problem.classes) else None
+        if not any(isinstance(name, str) for name in self.problem.classes):
+            found = as_labels(found)
+        return found if set(found) <= set(self.problem.classes) else None
 
 
 @contextmanager

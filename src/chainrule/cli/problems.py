@@ -13,6 +13,7 @@ from chainrule import losses, nn
 from chainrule.core.arguments import listed, quoted
 from chainrule.data import CsvDataset, Dataset
 from chainrule.data.columns import Column
+from chainrule.data.scaling import ROUNDING
 from chainrule.predictor import Problem
 
 LOSSES: dict[str, Callable[..., Any]] = {
@@ -69,7 +70,7 @@ class Scaling:
 
 def pose(data: Dataset, task: str) -> Problem:
     """The problem that `data` poses; the task `auto` is inferred from the targets."""
-    columns, target, classes = [Column(f"x{k}") for k in range(len(data.inputs[0]))], "target", list[str]()
+    columns, target, classes = [Column(f"x{k}") for k in range(len(data.inputs[0]))], "target", list[Any]()
     if isinstance(data, CsvDataset):
         columns, target, classes = data.table, data.target, data.classes
     if task == "auto":
@@ -80,13 +81,13 @@ def pose(data: Dataset, task: str) -> Problem:
 
 
 def classes_in(targets: Sequence[Any]) -> int:
-    """How many different whole numbers these are, if they are few; otherwise 0.
+    """How many different whole numbers these are, if they are few; otherwise 0. Tasks with two have names of their own.
 
-    >>> classes_in([0.0, 2.0, 1.0, 1.0] * 3), classes_in([1.5, 2.0]), classes_in([3.0, 4.0])
-    (3, 0, 0)
+    >>> classes_in([0.0, 2.0, 1.0, 1.0] * 3), classes_in([1.5, 2.0]), classes_in([3.0, 4.0]), classes_in([0.0, 1.0] * 4)
+    (3, 0, 0, 0)
     """
     kinds = set(targets)
-    few = 2 < len(kinds) <= MOST_WHOLE and 4 * len(kinds) <= len(targets)
+    few = 2 <= len(kinds) <= MOST_WHOLE and 4 * len(kinds) <= len(targets) and kinds not in ({-1, 1}, {0, 1})
     return len(kinds) if few and all(float(y).is_integer() for y in kinds) else 0
 
 
@@ -109,12 +110,13 @@ def scale(data: Dataset, task: str) -> Scaling:
     return Scaling(means, deviations, mean, deviation)
 
 
-def _check(task: str, classes: Sequence[str], targets: Sequence[Any], target: str) -> None:
+def _check(task: str, classes: Sequence[Any], targets: Sequence[Any], target: str) -> None:
     column = f"column {quoted(target)} holds"
     if len(targets) > 1 and not classes and len(set(targets)) == 1:
         raise ValueError(f"{column} {targets[0]:g} in every row: there is nothing to learn")
     if classes and task != "classes":
-        raise ValueError(f"{column} texts ({listed(classes, 3)}), and the task {task!r} needs numbers: use classes")
+        texts = f"texts ({listed([str(name) for name in classes], 3)})"
+        raise ValueError(f"{column} {texts}, and the task {task!r} needs numbers: use classes")
     if task == "classes":
         if len(classes) < 2:
             raise ValueError(f"{column} {len(classes)} class, and two or more are needed")
@@ -127,8 +129,14 @@ def _check(task: str, classes: Sequence[str], targets: Sequence[Any], target: st
 
 
 def _means_and_deviations(rows: np.ndarray) -> tuple[list[float], list[float]]:
-    """Of the columns. The deviation is 1 where a column is constant or nearly so, which scaling would not help."""
+    """Of the columns. The deviation is 1 where a column is constant or nearly so, which scaling would not help.
+
+    The mean of a constant column is the number itself: one that is rounded would leave a deviation, of rounding alone,
+    to be divided by.
+    """
     exponents = np.frexp(np.abs(rows).max(axis=0))[1]
     near_1 = np.ldexp(rows, -exponents)  # exact, and nothing overflows
-    means, deviations = (np.ldexp(found, exponents) for found in (near_1.mean(axis=0), near_1.std(axis=0)))
-    return means.tolist(), np.where(deviations > LEAST_DEVIATION, deviations, 1.0).tolist()
+    spread = near_1.std(axis=0)
+    varies = (spread > ROUNDING) & (np.ldexp(spread, exponents) > LEAST_DEVIATION)
+    means = np.where(np.ptp(near_1, axis=0) > 0.0, near_1.mean(axis=0), near_1[0])
+    return np.ldexp(means, exponents).tolist(), np.where(varies, np.ldexp(spread, exponents), 1.0).tolist()

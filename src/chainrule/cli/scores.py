@@ -85,7 +85,7 @@ def verdict(task: str, part: str, found: dict[str, Any]) -> str:
     """A sentence if the scores of a part are no better than the baseline's; otherwise empty."""
     name = "rms error" if task == "regression" else "accuracy"
     mine, usual = found[name], found[f"baseline {name}"]
-    better = mine < usual if task == "regression" else mine > usual or mine == 1.0
+    better = mine < usual or mine == 0.0 if task == "regression" else mine > usual or mine == 1.0
     if better:
         return ""
     form = ".4g" if task == "regression" else ".1%"

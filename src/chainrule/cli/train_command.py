@@ -6,7 +6,8 @@ import difflib
 import io
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
@@ -36,7 +37,7 @@ from chainrule.core.arguments import counted, listed, quoted
 from chainrule.core.atomic import write_whole
 from chainrule.data.tables import STANDARD_INPUT
 from chainrule.files import MOST_LAYERS
-from chainrule.predictor import Predictor, Problem
+from chainrule.predictor import Predictor, Problem, in_words
 from chainrule.training import History
 
 FIXED: dict[str, Callable[[], data.Dataset]] = {"xor": data.xor, "four-points": data.four_points}
@@ -61,7 +62,10 @@ AS_OPTIONS = {  # how the options of the command line are called in Python, whos
     "`inputs`": "--inputs",
     "`encoding`": "--encoding",
     "`header=True`": "--header yes",
+    "`header=False`": "--header no",
     '`missing="drop"`': "--missing drop",
+    "`checkpoint`": "--checkpoint",
+    "say resume=True": "say --resume",
 }
 
 
@@ -116,7 +120,7 @@ def train(**options: Any) -> int:
 
     Example: chainrule train examples/flowers.csv --test 0.3 --save flowers.safetensors
     """
-    with input_errors():
+    with _option_errors():
         examples = load(options)
         problem = pose(examples, options["task"])
         parts = divided(examples, problem, options)
@@ -133,7 +137,7 @@ def train(**options: Any) -> int:
         calm(model)
     if scaling:
         forget_constants(model, training)
-    with input_errors():
+    with _option_errors():
         outcome = learn(model, problem, parts, scaling, plan, options)
     if outcome.finding:
         complain(f"{outcome.finding}; nothing was written")
@@ -151,7 +155,8 @@ def train(**options: Any) -> int:
     result["notes"] = [as_options(note) for note in getattr(examples, "notes", [])]
     print_json(result) if options["as_json"] else _print_training(result, model)
     if outcome.interrupted:
-        complain(f"interrupted after {result['epochs']} epochs; the best so far was saved")
+        kept = "the best so far" if "validation" in parts else "the model as it was"
+        complain(f"interrupted after {counted(result['epochs'], 'epoch')}; {kept} was saved")
         return INTERRUPTED
     return 0
 
@@ -206,7 +211,8 @@ def load(options: dict[str, Any]) -> data.Dataset:
     """The data set of that name, or the file at that path."""
     source = options["source"]
     if source in SETS:
-        if given := [name for name in ("target", "inputs", "drop") if options[name]]:
+        filled = ["missing"] if options["missing"] != "error" else []
+        if given := [name for name in ("target", "inputs", "drop") if options[name]] + filled:
             raise BadInput(f"`--{given[0]}` is for CSV files; {source} has no columns to choose from")
         if source in FIXED:
             return FIXED[source]()
@@ -230,18 +236,8 @@ def _read(source: str, options: dict[str, Any]) -> data.CsvDataset:
     labels = "auto" if options["task"] == "auto" else options["task"] == "classes"
     inputs = _columns(options["inputs"]) if options["inputs"] else None
     settings = {"missing": options["missing"], "encoding": options["encoding"]}
-    try:
-        examples = data.read_csv(
-            source,
-            column,
-            HEADERS[options["header"]],
-            labels,
-            inputs=inputs,
-            drop=_columns(options["drop"]),
-            **settings,
-        )
-    except ValueError as error:
-        raise BadInput(as_options(str(error))) from error
+    header, drop = HEADERS[options["header"]], _columns(options["drop"])
+    examples = data.read_csv(source, column, header, labels, inputs=inputs, drop=drop, **settings)
     return _with_classes(examples) if options["task"] == "auto" else examples
 
 
@@ -262,9 +258,19 @@ def _with_classes(examples: data.CsvDataset) -> data.CsvDataset:
         note = f"{column} {count} different whole numbers: taken as a regression; --task classes for classes"
         examples.notes.append(note)
         return examples
-    names, indices = [str(k) for k in range(count)], [int(y) for y in targets]
+    classes, indices = range(count), [int(y) for y in targets]
     note = f"{column} 0 to {count - 1}: taken as classes; --task regression for numbers"
-    return data.CsvDataset(examples.inputs, indices, examples.table, examples.target, names, [*examples.notes, note])
+    return data.CsvDataset(examples.inputs, indices, examples.table, examples.target, classes, [*examples.notes, note])
+
+
+@contextmanager
+def _option_errors() -> Iterator[None]:
+    """Errors in what the user gave, with arguments called as the options that they are."""
+    try:
+        with input_errors():
+            yield
+    except BadInput as error:
+        raise BadInput(as_options(str(error))) from error
 
 
 def as_options(message: str) -> str:
@@ -321,7 +327,7 @@ def _check_picture(path: str | None) -> None:
 
 def _print_training(result: dict[str, Any], model: nn.MLP) -> None:
     names = listed(result["inputs"])
-    classes = f" ({listed(result['classes'])})" if result["classes"] else ""
+    classes = f" ({in_words(result['classes'])})" if result["classes"] else ""
     examples = counted(result["examples"], "example")
     click.echo(f"{result['data']}: {examples} of {names}; task: {result['task']}{classes}")
     for note in result["notes"]:

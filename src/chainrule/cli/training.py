@@ -14,8 +14,8 @@ from typing import Any
 import chainrule
 from chainrule import data, losses, nn, optim
 from chainrule.cli.problems import LOSSES, Scaling
-from chainrule.core.arguments import setting
-from chainrule.predictor import Problem
+from chainrule.core.arguments import counted, setting
+from chainrule.predictor import NOTE, Problem
 from chainrule.training import EarlyStopping, History, Training
 
 HELD_OUT = 0.15  # of the examples of a file, to choose the best step by
@@ -42,13 +42,22 @@ def divided(examples: data.Dataset, problem: Problem, options: Mapping[str, Any]
     rng, parts, rest = Random(options["seed"]), dict[str, data.Dataset](), examples
     stratified = problem.task != "regression"
     if options["test"]:
-        rest, parts["test"] = data.split(rest, 1.0 - options["test"], rng, stratified)
+        rest, parts["test"] = _split(rest, options["test"], "test", rng, stratified)
     held_out = options["validation"]
     if held_out is None:
         held_out = HELD_OUT if isinstance(examples, data.CsvDataset) and len(rest) >= FEWEST else 0.0
     if held_out:
-        rest, parts["validation"] = data.split(rest, 1.0 - held_out, rng, stratified)
+        rest, parts["validation"] = _split(rest, held_out, "validation", rng, stratified)
     return {"training": rest, **parts}
+
+
+def _split(
+    examples: data.Dataset, share: float, part: str, rng: Random, stratified: bool
+) -> tuple[data.Dataset, data.Dataset]:
+    if round((1.0 - share) * len(examples)) in (0, len(examples)):
+        remedy = "give more, or leave the option out"
+        raise ValueError(f"`--{part}` {share:g} of {counted(len(examples), 'example')} leaves a part empty: {remedy}")
+    return data.split(examples, 1.0 - share, rng, stratified)
 
 
 @dataclass(frozen=True)
@@ -86,9 +95,10 @@ class Outcome:
 
 
 class _Run:
-    """A callback that remembers the run, so that an interrupted one is not lost."""
+    """A callback that remembers the run, so that an interrupted one is not lost; `notes` go into its checkpoints."""
 
-    history = History()
+    def __init__(self, notes: Mapping[str, str]) -> None:
+        self.history, self.notes = History(), notes
 
     def start(self, training: Training) -> None:
         self.history = training.history
@@ -124,12 +134,14 @@ def learn(
     prepared = {name: scaling.prepared(part) if scaling else part for name, part in parts.items()}
     kind = OPTIMIZERS[options["optimizer"]][0]
     optimizer = kind(model.parameters(), lr=optim.cosine(plan.rate, 0.01 * plan.rate, plan.steps))
-    run, stopper = _Run(), EarlyStopping(patience=max(10, plan.epochs // 5))
+    run = _Run({NOTE: problem.to_json()} if scaling else {})
+    stopper = EarlyStopping(patience=max(10, plan.epochs // 5))
     validation = prepared.get("validation")
     settings: dict[str, Any] = {"penalty": losses.l2(plan.l2), "optimizer": optimizer, "epochs": plan.epochs}
     settings |= {"batch_size": plan.batch_size, "validation": validation, "rng": options["seed"]}
     settings |= {"checkpoint": options["checkpoint"], "resume": options["resume"]}
-    settings["callbacks"] = [run, stopper] if validation else [run] if options["save"] else []
+    kept = options["save"] or options["checkpoint"]
+    settings["callbacks"] = [run, stopper] if validation else [run] if kept else []
     interrupted = False
     with redirect_stdout(sys.stderr), warnings.catch_warnings():  # the progress bar is no result
         warnings.simplefilter("ignore", RuntimeWarning)  # a loss that diverged is reported below

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 
-from chainrule.compiler.backends import BACKENDS, DTYPES, check_dtype, load_xla
+from chainrule.compiler.backends import BACKENDS, DTYPES, check_dtype, load_xla, ready
 from chainrule.compiler.backends.strict import AS_ASKED, StrictCode
 from chainrule.compiler.function import CompiledFunction, P, R
 from chainrule.compiler.passes.differentiate import differentiate
@@ -295,14 +295,14 @@ def compile(
     With `dtype="float32"`, memory and arithmetic are in single precision: about seven digits, and twice as many numbers
     per vector. Results and gradients are Python floats and float64 arrays all the same.
 
-    Programs run through LLVM. `backend="jax"` runs them through XLA, on JAX's devices, and "interpreter" with NumPy,
-    statement by statement.
+    Programs run through LLVM. `backend="cuda"` runs them on an NVIDIA GPU, which needs its driver and nothing else: a
+    batch is one kernel. "jax" runs them through XLA, on JAX's devices, and "interpreter" with NumPy, statement by
+    statement. "auto" takes a GPU if there is one; `stats` says why.
     """
     for argument, given, choices in (("backend", backend, BACKENDS), ("dtype", dtype, DTYPES)):
         if given not in choices:
             raise ValueError(f"`{argument}` must be one of {', '.join(choices)}; got {given!r}")
-    if backend == "jax":
-        load_xla()  # so that its absence is reported here
+    backend = ready(backend)
     if strict and dtype != "float64":
         raise ValueError(f"a `strict` program repeats eager code, which is float64; got `dtype` {dtype!r}: give one up")
     chosen = None if wrt is None else _leaves(wrt)

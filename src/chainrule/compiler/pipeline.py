@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.backends import compiled_by
+from chainrule.compiler.backends.cuda.shape import advice_on
 from chainrule.compiler.backends.protocol import ArrayBackend, Pool
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import lay_out
@@ -55,7 +56,7 @@ class Code(Pool[Machine]):
         then: Callable[[ArrayProgram], ArrayProgram] = lambda program: program,
         dtype: str = "float64",
     ) -> None:
-        self.forward = forward
+        self.forward, self.backend = forward, backend
         self.whole = whole = then(clock("differentiate", lambda: differentiate(forward)) if gradient else forward)
         self.laid_out: ArrayProgram = whole
         places: dict[Array, Any] = {}
@@ -78,7 +79,15 @@ class Code(Pool[Machine]):
             "not affine": sum(not statement.affine for statement in statements),
             "bytes": self.bytes,
             "seconds": seconds,
+            **self._chosen(),
         }
+
+    def _chosen(self) -> dict[str, Any]:
+        """What runs the program, and why, if that was left open; and what would run it better."""
+        reason = getattr(self.backend, "reason", "")
+        found = {"backend": f"{self.backend}, because {reason}"} if reason else {}
+        advice = advice_on(self.whole) if self.backend == "cuda" else ""
+        return found | ({"advice": advice} if advice else {})
 
 
 def in_words(stats: Mapping[str, Any]) -> str:

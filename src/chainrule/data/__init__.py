@@ -16,7 +16,8 @@ from typing import Any, overload
 
 from chainrule.core.arguments import counted, listed, quoted, setting, shown, whole_number
 from chainrule.data.arrays import check_same_rows, is_frame, read_inputs, read_targets
-from chainrule.data.columns import Column, as_number, counts_rows, hint, is_missing, looks_like_a_date, spells_number
+from chainrule.data.columns import Column, as_number, counts_rows, is_id, is_missing
+from chainrule.data.labels import find_targets
 from chainrule.data.scaling import Scaling
 from chainrule.data.tables import Table, read_table
 
@@ -126,7 +127,7 @@ class Dataset:
 class CsvDataset(Dataset):
     """The examples of a CSV file: `columns` names the inputs, `target` the target.
 
-    If the targets are texts, `classes` lists them, and `targets` are indices into that list. `table` says how the
+    If the targets name classes, `classes` lists them, and `targets` are indices into that list. `table` says how the
     cells of the file became inputs, and `notes` what somebody should know about them.
 
     >>> CsvDataset([[5.1], [4.9]], [0, 1], ["length"], "species", ["setosa", "virginica"])
@@ -141,7 +142,7 @@ class CsvDataset(Dataset):
         targets: Iterable[Any],
         columns: Iterable[str | Column],
         target: str,
-        classes: Iterable[str] = (),
+        classes: Iterable[Any] = (),
         notes: Iterable[str] = (),
     ) -> None:
         self.table = [Column(column) if isinstance(column, str) else column for column in columns]
@@ -168,7 +169,7 @@ def read_csv(
 
     Inputs are all other columns, or those in `inputs`, or all but those in `drop`. Each holds numbers, true and false,
     or up to 20 texts; a text becomes an input of its own, which is 1 where it stands and 0 elsewhere. Targets are
-    numbers, or texts that name classes; `labels=True` makes numbers classes too. A first row without a single number
+    numbers, or texts that name classes; `labels=True` makes classes of numbers too. A first row without a single number
     is taken for the header, unless `header` is True or False.
 
     A cell of the wrong kind is an error that says where it is: a file is read whole or not at all. So is a missing
@@ -191,13 +192,16 @@ def read_csv(
     chosen = table.place(target)
     places = _input_places(table, chosen, inputs, drop)
     notes, rows = [], len(table)
+    if header == "auto" and table.header and any(as_number(name) is not None for name in table.names):
+        names = listed(table.names)
+        notes.append(f"the first row was taken for the columns' names, {names}; if it is data, say `header=False`")
     if missing != "error":  # a target cannot be made up
         table = table.without_missing([chosen, *(places if missing == "drop" else ())])
     if len(table) < rows:
         notes.append(f"{rows - len(table)} of {counted(rows, 'row')} left out, for missing values")
     columns = [table.find(place, fill=missing == "mean") for place in places]
     encoded = table.encoded(columns)
-    targets, classes = _targets(table, chosen, labels)
+    targets, classes = find_targets(table, chosen, labels)
     notes += _notes(table, columns, encoded)
     return CsvDataset(encoded, targets, columns, table.names[chosen], classes, notes)
 
@@ -211,8 +215,9 @@ def _input_places(
     for names, argument in ((inputs, "inputs"), (drop, "drop")):
         if isinstance(names, str):
             raise TypeError(f"`{argument}` must be a list of columns, got {names!r}: write [{names!r}]")
-    left_out = {target, *(table.place(column) for column in drop)}
-    places = list(range(len(table.names))) if inputs is None else [table.place(column) for column in inputs]
+    used = {*(inputs or drop), table.names[target]}
+    left_out = {target, *(table.place(column, used) for column in drop)}
+    places = list(range(len(table.names))) if inputs is None else [table.place(column, used) for column in inputs]
     if inputs is not None and target in places:
         raise ValueError(f"`inputs` has {table.names[target]!r}, which is the target: leave it out, or choose another")
     found = [place for place in dict.fromkeys(places) if place not in left_out]
@@ -236,23 +241,10 @@ def _notes(table: Table, columns: list[Column], rows: list[list[float]]) -> list
             notes.append(f"column {name}: missing values became {filled}")
         if len(rows) > 1 and (len(column.choices) == 1 or (not column.choices and min(numbers) == max(numbers))):
             notes.append(f"column {name} is the same in every row: nothing can be learned from it")
-        elif column.kind == "number" and counts_rows(numbers):
+        elif column.kind == "number" and (counts_rows(numbers) or is_id(column.name, numbers)):
             notes.append(f"column {name} numbers the rows; if it is an id, leave it out (`drop`)")
         k += len(column.inputs)
     return notes
-
-
-def _targets(table: Table, chosen: int, labels: bool | str) -> tuple[list[Any], list[str]]:
-    """The targets, and the classes if they are indices into these."""
-    if labels is not True and not (labels == "auto" and _names_classes(table, chosen)):
-        return [y for (y,) in table.numbers([chosen])], []
-    texts = [text.strip() for text in table.cells(chosen)]
-    if gaps := [k for k, text in enumerate(texts) if is_missing(text)]:
-        table.complain(gaps[0], chosen, "a class", 'say `missing="drop"`, or if it names a class, call it otherwise')
-    numbers = {text: as_number(text) for text in texts}
-    classes = sorted(numbers, key=None if None in numbers.values() else lambda text: (numbers[text], text))
-    places = {text: place for place, text in enumerate(classes)}
-    return [places[text] for text in texts], classes
 
 
 def xor() -> Dataset:
@@ -376,7 +368,8 @@ def split(
     share = setting(fraction, "fraction", "0.8", below=1.0)
     first = round(share * len(whole))
     if first in (0, len(whole)):
-        raise ValueError(f"`fraction` {share!r} of {len(whole)} examples leaves a part empty: choose one nearer to 0.5")
+        given = f"`fraction` {share!r} of {counted(len(whole), 'example')}"
+        raise ValueError(f"{given} leaves a part empty: choose one nearer to 0.5")
     return _strata(whole, share, first) if stratified else (whole[:first], whole[first:])
 
 
@@ -417,23 +410,6 @@ def standardize(training: Examples, *others: Examples) -> tuple[Any, ...]:
     sets = [first, *(dataset(other, f"others[{k}]", first) for k, other in enumerate(others))]
     scaling = Scaling.of(first.inputs, first.columns)
     return *(one._with(scaling(one.inputs), one.targets) for one in sets), scaling
-
-
-def _names_classes(table: Table, place: int) -> bool:
-    """Whether a column holds texts; it is an error if it holds some of both."""
-    cells = table.cells(place)
-    texts = [k for k, text in enumerate(cells) if as_number(text) is None and not is_missing(text)]
-    if not texts:
-        return False
-    first, remedy = cells[texts[0]], "if they name classes, say `labels=True`"
-    measured = sum(spells_number(cells[k]) or looks_like_a_date(cells[k]) for k in texts)
-    if 2 * measured > len(texts):
-        table.complain(texts[0], place, "a number", f"{hint(first)}; {remedy}")
-    numbers = sum(as_number(text) is not None and not is_missing(text) for text in cells)
-    if numbers:
-        share = f"{numbers} of the {counted(len(table), 'entry')} are numbers"
-        table.complain(texts[0], place, "a number", f"{share}; {remedy}")
-    return True
 
 
 Point = Callable[[int, int, int], tuple[float, float]]

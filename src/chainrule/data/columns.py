@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -33,6 +33,7 @@ DATE = re.compile(
     rf"|\d{{1,2}}\.?[ -]{MONTH}|{MONTH}\.? \d{{1,2}})\b",
     re.IGNORECASE,
 )
+ID = re.compile(r"(^|[^A-Za-z])(id|ID|Id)$|[a-z]I[dD]$")
 LEAVE_OUT = "leave the column out (`drop`)"
 AS_NUMBERS = f"write it as numbers, such as days since a first one, or {LEAVE_OUT}"
 
@@ -133,17 +134,30 @@ def find_column(name: str, cells: Sequence[str], fill: bool = False) -> Column:
     """
     numbers = all_numbers(cells)
     if numbers is not None:  # as most columns are
-        return Column(name, fill=fmean(numbers) if fill else None)
+        return Column(name, fill=mean(numbers) if fill else None)
     filled = [cell.strip() for cell in cells if not is_missing(cell)]
     if not filled:
         raise CellError(0, "a value", f"the column has none: {LEAVE_OUT}")
     column = Column(name, *_kind(name, cells, filled))
     if not fill:
         return column
-    usual: Any = Counter(filled).most_common(1)[0][0]
     if column.kind == "number":
-        usual = fmean(column.encoded(filled)[0])
-    return Column(name, column.kind, column.choices, FLAGS.get(usual.lower(), 0.0) if column.kind == "flag" else usual)
+        return replace(column, fill=mean(column.encoded(filled)[0]))
+    if column.kind == "flag":
+        return replace(column, fill=float(fmean(column.encoded(filled)[0]) > 0.5))
+    return replace(column, fill=Counter(filled).most_common(1)[0][0])
+
+
+def mean(numbers: Sequence[float]) -> float:
+    """The mean, however large they are.
+
+    >>> mean([1.5e308, 1.7e308])
+    1.6e+308
+    """
+    try:
+        return fmean(numbers)
+    except OverflowError:
+        return math.fsum(number / len(numbers) for number in numbers)
 
 
 def _kind(name: str, cells: Sequence[str], filled: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -175,6 +189,16 @@ def counts_rows(numbers: Sequence[float]) -> bool:
     return len(numbers) >= FEWEST_ROWS and all(y - x == 1.0 for x, y in pairwise(sorted(numbers)))
 
 
+def is_id(name: str, numbers: Sequence[float]) -> bool:
+    """Whether a column names the rows by its own name and by numbers, whole and all different.
+
+    >>> is_id("customer_id", [4711.0, 12.0]), is_id("width", [4711.0, 12.0]), is_id("Id", [7.0, 7.0])
+    (True, False, False)
+    """
+    named = ID.search(name) is not None
+    return named and len(set(numbers)) == len(numbers) and all(number.is_integer() for number in numbers)
+
+
 def all_numbers(cells: Sequence[Any]) -> list[float] | None:
     """The numbers that cells are or spell, if all of them do and are finite.
 
@@ -185,7 +209,8 @@ def all_numbers(cells: Sequence[Any]) -> list[float] | None:
         numbers = list(map(float, cells))
     except (TypeError, ValueError, OverflowError):
         return None
-    grouped = "_" in "".join(map(str, cells))  # as Python groups digits, and no file does
+    texts = cells if set(map(type, cells)) == {str} else map(str, cells)
+    grouped = "_" in "".join(texts)  # as Python groups digits, and no file does
     return numbers if all(map(math.isfinite, numbers)) and not grouped else None
 
 

@@ -16,7 +16,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
@@ -46,11 +46,12 @@ class Table:
         self.path, self.names, self.rows = path, names, rows
         self.header = header  # whether the names are those of the file, rather than x0, x1, …
         self._places = {name: place for place, name in enumerate(names)}
+        self._columns: list[tuple[str, ...]] = []  # the cells, turned when they are first asked for
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def place(self, column: str | int, used: Sequence[str | int] = ()) -> int:
+    def place(self, column: str | int, used: Collection[str | int] = ()) -> int:
         """The index of a column, given its name or an index that may count from the end.
 
         A name that is not there is a slip for another one, but not for a column that is `used` already.
@@ -69,10 +70,11 @@ class Table:
             raise ValueError(f"{self.path!r} has no column {quoted(column)}: {hint}")
         return self._places[column]
 
-    def cells(self, column: str | int) -> list[str]:
+    def cells(self, column: str | int) -> Sequence[str]:
         """The texts of a column."""
-        place = self.place(column)
-        return [cells[place] for _, cells in self.rows]
+        if not self._columns:
+            self._columns = list(zip(*(cells for _, cells in self.rows), strict=True)) or [()] * len(self.names)
+        return self._columns[self.place(column)]
 
     def texts(self, column: str | int) -> list[str]:
         """The texts of a column, none of them empty."""
@@ -212,7 +214,7 @@ def _opened(name: str) -> Iterator[IO[bytes]]:
             yield kept
         return
     if not stat.S_ISREG(os.stat(name).st_mode):  # a pipe or a device would be read without end
-        raise ValueError(f"{name!r} is not a plain file; give the name of a CSV file")
+        raise ValueError(f"{name!r} is not a plain file; give the name of a CSV file, or - for standard input")
     with open(name, "rb") as file:
         yield file
 
@@ -235,21 +237,29 @@ def _as_text(file: IO[bytes], encoding: str) -> TextIO:
 def _is_header(first: list[str], following: list[list[str]]) -> bool:
     """Whether the first row names the columns: it has no number, or a text above numbers, or one that is alone.
 
+    A text that is alone may be a rare class. So beside it a name may look like a number only if it is a whole one.
+
     >>> _is_header(["0", "1", "kind"], [["2.5", "1", "rose"], ["1.5", "2", "rose"]])
     True
     >>> _is_header(["2.5", "1", "rose"], [["1.5", "2", "rose"]])
     False
+    >>> _is_header(["2.5", "1", "rare"], [["1.5", "2", "rose"], ["1.5", "2", "rose"]])
+    False
     """
-    if all(as_number(cell) is None for cell in first):
+    numbers = [cell.strip() for cell in first if as_number(cell) is not None]
+    may_be_names = all(map(str.isdecimal, numbers)) and len(set(numbers)) == len(numbers)
+    columns = [[cell.strip() for cell in column] for column in zip(first, *following, strict=False)]
+    return not numbers or any(_has_a_name(name, below, may_be_names) for name, *below in columns)
+
+
+def _has_a_name(first: str, below: list[str], may_be_alone: bool) -> bool:
+    """Whether a column begins with its name: a text above numbers, or above few texts of which it is none."""
+    below = [cell for cell in below if not is_missing(cell)]
+    if as_number(first) is not None or is_missing(first) or not below:
+        return False
+    if all(as_number(cell) is not None for cell in below):
         return True
-    for place, cell in enumerate(first):
-        below = [cells[place].strip() for cells in following if len(cells) > place and not is_missing(cells[place])]
-        if as_number(cell) is None and not is_missing(cell) and below:
-            if all(as_number(text) is not None for text in below):
-                return True
-            if cell.strip() not in below and 2 * len(set(below)) <= len(below):
-                return True
-    return False
+    return may_be_alone and first not in below and 2 * len(set(below)) <= len(below)
 
 
 def _records(path: str, file: TextIO) -> Iterator[tuple[int, list[str]]]:

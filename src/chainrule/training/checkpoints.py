@@ -8,6 +8,7 @@ numbers to come. What is read is checked piece by piece before any of it is used
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import math
 import os
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.core.arguments import MOST_OF_A_MESSAGE, listed, quoted, shown, whole_number
 from chainrule.core.atomic import remove_leftovers, write_whole
+from chainrule.data import Dataset
 from chainrule.files import CHECKPOINT, MODEL, as_bytes, config_text, load_numbers, tensor_file, vectors
 from chainrule.nn import MLP
 from chainrule.training.history import Training
@@ -57,6 +59,7 @@ class Snapshot:
     stopped: str
     compiled: bool | None  # how "auto" decided; None before it did
     shape: Mapping[str, Any]  # of the data and the batches, which must be the same when the run goes on
+    same: Mapping[str, Any]  # digest of the data and description of the model, where there are any: likewise
     randoms: Mapping[str, RandomState | None]  # by whose it is: "global", "rng", and "epoch", `rng` as the epoch began
     callbacks: list[Any]  # the `state()` of each, None if it has none
 
@@ -85,6 +88,7 @@ def _snapshot(run: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Snap
         optimizer_kind=_typed(run["optimizer"], str),
         history=_columns(tensors, HISTORY, _typed(run["columns"], list)),
         batches=[dict(zip(batches, row, strict=True)) for row in zip(*batches.values(), strict=True)],
+        same=_typed(run.get("same", {}), dict),  # which the first checkpoints lack
         **{**facts, "randoms": _randoms(facts["randoms"])},
     )
 
@@ -145,6 +149,7 @@ class Saver:
         columns += [f"validation_{name}" for name in columns] if task.validation is not None else []
         facts = {"examples": len(task.data), "batch_size": task.batch_size, "dtype": task.dtype}
         self.shape: dict[str, Any] = {**facts, "columns": columns}
+        self.same = {"data": _digest(task.data, task.validation), "model": _config(run.model)}
         if task.leads:
             remove_leftovers(self.path)
         self.written()
@@ -181,6 +186,7 @@ class Saver:
             "stopped": run.history.stopped,
             "compiled": position.compiled,
             "shape": self.shape,
+            "same": self.same,
             "randoms": {
                 "global": random.getstate(),
                 "rng": position.rng.getstate() if position.rng else None,
@@ -189,9 +195,10 @@ class Saver:
             "callbacks": [callback.state() if _remembers(callback) else None for callback in self.callbacks],
         }
         metadata = {"format": CHECKPOINT, "kind": type(run.model).__name__, "run": json.dumps(facts)}
-        if type(run.model) is MLP:
-            with suppress(ValueError):  # one that a file cannot describe: whoever resumes the run builds it
-                metadata["config"] = config_text(run.model)
+        for callback in self.callbacks:
+            metadata |= {f"note:{name}": text for name, text in getattr(callback, "notes", {}).items()}
+        if config := self.same["model"]:  # otherwise whoever resumes the run builds it
+            metadata["config"] = config
         rows = position.rows
         parts: dict[str, Mapping[str, Any]] = {
             MODEL: dict(vectors(run.model.state())),
@@ -229,6 +236,8 @@ class Saver:
                 for shape in (saved.shape, self.shape)
             )
             raise ValueError(f"{name!r} is of a run with {theirs}, and this one has {ours}")
+        if self._differs(saved, "data"):
+            raise ValueError(f"{name!r} is of a run on other data: go on with the same examples, in the same order")
         if (saved.randoms["rng"] is None) != (rng is None):
             raise ValueError(f"{name!r} is of a run {'without' if rng else 'with'} `rng`: go on as it began")
         fits = all(set(row) == {"loss", *task.metrics} for row in saved.batches)
@@ -249,6 +258,8 @@ class Saver:
         try:
             shapes = {part: tensor.shape for part, tensor in saved.model.items()}
             load_numbers(run.model, shapes, lambda part: saved.model[part].tolist(), name)
+            if self._differs(saved, "model"):  # although it has as many numbers
+                raise ValueError(f"the model was {shown(saved.same['model'], MOST_OF_A_MESSAGE)}")
             run.optimizer.load_state(saved.optimizer)
             for callback, state in zip(self.callbacks, saved.callbacks, strict=True):
                 if state is not None:
@@ -262,6 +273,11 @@ class Saver:
         if position.rng:
             position.rng.setstate(saved.randoms["epoch"] or saved.randoms["rng"] or ())
             position.random_now = saved.randoms["rng"] if saved.randoms["epoch"] else None
+
+    def _differs(self, saved: Snapshot, what: str) -> bool:
+        """Whether both say what the data or the model is, and not the same."""
+        theirs, ours = saved.same.get(what), self.same[what]
+        return bool(theirs and ours and theirs != ours)
 
     @contextmanager
     def _unchanged_by_errors(self) -> Iterator[None]:
@@ -285,6 +301,30 @@ class Saver:
             for callback, memory in remembered:
                 callback.load_state(memory)
             raise
+
+
+def _digest(*sets: Dataset | None) -> str:
+    """A text that tells these examples from others; empty if they hold anything but numbers and texts."""
+    import numpy as np
+
+    digest = hashlib.sha256()
+    for part in (part for one in sets if one is not None for part in (one.inputs, one.targets)):
+        try:
+            digest.update(np.asarray(part, dtype=np.float64).tobytes())
+        except (TypeError, ValueError):
+            try:
+                digest.update(json.dumps(part).encode())
+            except (TypeError, ValueError):
+                return ""
+    return digest.hexdigest()
+
+
+def _config(model: Any) -> str:
+    """The description of an MLP; empty if a file cannot hold it."""
+    if type(model) is MLP:
+        with suppress(ValueError):
+            return config_text(model)
+    return ""
 
 
 def _remembers(callback: Any) -> bool:

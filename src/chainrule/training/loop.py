@@ -44,6 +44,7 @@ def fit(
     rng: Random | int | None = None,
     compiled: bool | str = "auto",
     dtype: str = "float64",
+    backend: str = "llvm",
     checkpoint: str | os.PathLike[str] | None = None,
     every: int | timedelta | None = None,
     resume: bool = False,
@@ -65,7 +66,8 @@ def fit(
     examples. "auto" does so for chainrule's own networks, losses and optimizers, if there are more than 500 examples
     in a batch or if the first steps, on 500 examples or one epoch, show that it pays off; `history.engine` says what
     ran, and why. Such a program can compute with `dtype="float32"`: about seven digits, and twice the numbers in a
-    vector.
+    vector. With `backend="cuda"` the steps are compiled for an NVIDIA GPU, where parameters and data stay from step to
+    step.
 
     `checkpoint` is a file that the run is written to, whole or not at all, after every `every` steps or `timedelta`
     (default: half a minute) and at the end. `resume=True` goes on from that file, if it exists, and reaches the same
@@ -85,7 +87,7 @@ def fit(
     """
     examples = given.check_problem(model, loss, data, optimizer)
     held_out = given.checked_validation(validation, examples)
-    given.check_options(epochs, batch_size, penalty, compiled, dtype, mesh)
+    given.check_options(epochs, batch_size, penalty, compiled, dtype, backend, mesh)
     interval = given.checked_interval(checkpoint, every, resume)
     calls, measures = given.list_of_functions(callbacks, "callbacks"), given.metrics_by_name(metrics)
     optimizer = optimizer or Adam(model.parameters(), lr=0.01)
@@ -96,7 +98,9 @@ def fit(
         nullcontext() if path is None or (devices and not devices.leads) else claimed(path),
     ):
         watched = bool(calls or measures or held_out)
-        task = Task(model, loss, penalty, optimizer, examples, size, measures, held_out, dtype, devices, watched)
+        task = Task(
+            model, loss, penalty, optimizer, examples, size, measures, held_out, dtype, backend, devices, watched
+        )
         _tell(calls, "start", run)
         saver = None if path is None else Saver(path, interval, task, position, run, calls)
         if saver:

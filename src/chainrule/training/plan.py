@@ -50,10 +50,12 @@ def first_plan(task: Task, compiled: bool | str, before: bool | None) -> Plan:
     """The plan by what was asked; `before` is whether an interrupted run had decided to compile."""
     if task.devices is not None:
         return Plan(Sharded, f"on {task.devices}", asked=True)
-    if compiled is True:
+    if compiled is True or task.backend == "cuda":
         if nodes_are_observed():
             raise ValueError("`compiled` steps are not watched by detect_anomaly(): leave `compiled` out in the block")
         whole = task.is_one_batch and len(task.data) <= MANY and type(task.optimizer).step is Optimizer.step
+        if task.backend == "cuda":
+            return Plan(ByExample, "for a GPU, as asked", asked=True)
         return Plan(Whole if whole else ByExample, "as asked", asked=True)
     if compiled is False:
         return Plan(Eager, "as asked", asked=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from chainrule import losses
 from chainrule.core.arguments import listed, quoted, whole_number
+from chainrule.core.structure import build, flatten
 from chainrule.core.value import Value
 from chainrule.data import Dataset, batches, dataset
 from chainrule.nn import Module
@@ -31,6 +32,8 @@ METRICS: dict[str, Metric] = {  # by the names that `fit` knows
     )
 }  # fmt: skip
 
+FITTING = ("llvm", "cuda")  # what compiled steps can run on without a mesh
+
 
 @dataclass(frozen=True)
 class Task:
@@ -45,6 +48,7 @@ class Task:
     metrics: Mapping[str, Metric]
     validation: Dataset | None
     dtype: str
+    backend: str  # of compiled steps
     devices: Any  # of the mesh; None without one
     watched: bool  # whether something looks at the model or its predictions after every epoch
 
@@ -87,10 +91,18 @@ class Task:
     def columns(self, row: Row, predict: Callable[[list[Any]], list[Any]]) -> Columns:
         """An epoch's row, and that of the validation data, as columns."""
         if self.validation is not None:
-            predictions, targets = predict(self.validation.inputs), self.validation.targets
+            predictions, targets = _apart(predict(self.validation.inputs)), self.validation.targets
             row["validation_loss"] = self.loss(predictions, targets)._data
             row |= {f"validation_{name}": number for name, number in self.measured(predictions, targets).items()}
         return {name: [number] for name, number in row.items()}
+
+
+def _apart(predictions: list[Any]) -> list[Any]:
+    """The same numbers, made of nothing: to compare them is no look at the parameters, which may be compiled later."""
+    leaves: list[Any] = []
+    structure = flatten(predictions, leaves, lambda leaf: Value(leaf._data) if isinstance(leaf, Value) else leaf)
+    found: list[Any] = build(structure, iter(leaves))
+    return found
 
 
 class Position:
@@ -147,7 +159,9 @@ def checked_validation(validation: Any, data: Dataset) -> Dataset | None:
     return examples
 
 
-def check_options(epochs: Any, batch_size: Any, penalty: Any, compiled: Any, dtype: Any, mesh: Any) -> None:
+def check_options(
+    epochs: Any, batch_size: Any, penalty: Any, compiled: Any, dtype: Any, backend: Any, mesh: Any
+) -> None:
     """Refuse options of `fit` that make no sense by themselves, and float32 for eager steps."""
     whole_number(epochs, "epochs")
     if batch_size is not None:
@@ -158,7 +172,11 @@ def check_options(epochs: Any, batch_size: Any, penalty: Any, compiled: Any, dty
         raise ValueError(f"`compiled` must be True, False or 'auto', got {compiled!r}")
     if dtype not in ("float64", "float32"):
         raise ValueError(f"`dtype` must be 'float64' or 'float32', got {dtype!r}")
-    if dtype == "float32" and compiled is not True and mesh is None:
+    if backend not in FITTING:
+        raise ValueError(f"`backend` must be one of {', '.join(FITTING)}, got {backend!r}")
+    if backend == "cuda" and (compiled is False or mesh is not None):
+        raise ValueError("steps on a GPU are compiled, and on one GPU: leave `compiled` and `mesh` out")
+    if dtype == "float32" and compiled is not True and mesh is None and backend != "cuda":
         raise ValueError("`dtype` 'float32' is for compiled steps, and eager ones are float64: say compiled=True too")
 
 

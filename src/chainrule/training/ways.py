@@ -154,10 +154,12 @@ class ByExample(ByNumber):
     """Steps in native code."""
 
     def made(self, loss: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
-        task, program = self.task, _compiled_model(self.task)
+        task, program = self.task, _compiled_model(self.task, self.task.backend)
+        from chainrule.compiler.backends import ready
         from chainrule.compiler.run.steps import BatchSteps
 
-        return BatchSteps(loss, (task.data.inputs, task.data.targets), task.optimizer, task.dtype), program
+        data, backend = (task.data.inputs, task.data.targets), ready(task.backend)
+        return BatchSteps(loss, data, task.optimizer, task.dtype, backend), program
 
     def epochs(self, count: int) -> Iterator[Columns]:
         if not self.task.is_one_batch:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
 from chainrule.compiler.backends.protocol import ArrayBackend
 from chainrule.compiler.passes.program import ArrayProgram
 
-BACKENDS = ("llvm", "jax", "cuda", "interpreter")
+BACKENDS = ("llvm", "cuda", "jax", "interpreter", "auto")
 DTYPES = ("float64", "float32")
 
 
@@ -16,6 +17,49 @@ def check_dtype(dtype: str) -> None:
     """Refuse a number type that programs cannot compute in."""
     if dtype not in DTYPES:
         raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}; got {dtype!r}")
+
+
+class Backend(str):
+    """The name of a backend, and why it was chosen, if the user left that open."""
+
+    reason = ""
+
+    @classmethod
+    def because(cls, name: str, reason: str) -> Backend:
+        """The backend of this name, for this reason."""
+        chosen = cls(name)
+        chosen.reason = reason
+        return chosen
+
+
+def ready(backend: str) -> str:
+    """The backend of this name, if it can be used here; for "auto" the best one that can be."""
+    if backend == "auto":
+        return _best()
+    if backend == "jax":
+        load_xla()  # so that its absence is reported here
+    elif backend == "cuda":
+        load_cuda()
+    return backend
+
+
+def _best() -> Backend:
+    """A GPU, by its driver or by JAX if that has been imported; else this processor."""
+    try:
+        return Backend.because("cuda", f"there is {load_cuda()}")
+    except RuntimeError as error:
+        missing = str(error)
+    jax = sys.modules.get("jax")
+    if jax is not None and (device := jax.default_backend()) != "cpu":
+        return Backend.because("jax", f"JAX has a {device}, and for `backend='cuda'`: {missing}")
+    return Backend.because("llvm", f"there is no GPU to use: {missing}")
+
+
+def load_cuda() -> str:
+    """What the GPU is called; an error says why there is none."""
+    from chainrule.compiler.backends.cuda import runner
+
+    return runner.machinery().name
 
 
 def load_xla() -> Any:

@@ -81,6 +81,34 @@ def _sum(output: Array, rows: dict[Array, Array], examples: int, mask: Array | N
     return Term(Apply(ops.mul, (Number(float(examples)), Access(output, 0, ()))))
 
 
+def with_class_check(program: ArrayProgram, examples: int, counts: Mapping[int, int]) -> ArrayProgram:
+    """A program of examples side by side, with a leaf "wrong": how many inputs should be class indices and are not.
+
+    `counts` has the number of classes for each that should, by its place among the inputs.
+    """
+    wrong, inputs = Array("wrong", 1, "captured"), program.leaves["input"]
+    steps = [*program.steps, Statement(Access(wrong, 0, ()), (), [Term(Number(0.0))])]
+    for first, length, count in _spans(counts):
+        number = Access(inputs, first * examples, (examples, 1))
+        fits = [ops.ge(number, 0.0), ops.lt(number, float(count)), ops.eq(number, ops.floor(number))]
+        term = Term(1.0 - fits[0] * fits[1] * fits[2], (length, examples))
+        steps.append(Statement(Access(wrong, 0, ()), (), [term], accumulate=True))
+    found = ArrayProgram(steps, {**program.leaves, "wrong": wrong}, program.output)
+    found.gradient = program.gradient
+    return found
+
+
+def _spans(counts: Mapping[int, int]) -> list[tuple[int, int, int]]:
+    """(first, length, count) of neighbouring places that have the same count."""
+    found: list[tuple[int, int, int]] = []
+    for place, count in sorted(counts.items()):
+        if found and (place, count) == (found[-1][0] + found[-1][1], found[-1][2]):
+            found[-1] = found[-1][0], found[-1][1] + 1, count
+        else:
+            found.append((place, 1, count))
+    return found
+
+
 def _that_vary(program: ArrayProgram, whole_repeats: bool = False) -> dict[Array, None]:
     """The arrays that depend on the inputs: the whole array, if any part of it does. Or all that a Repeat computes."""
     found = dict.fromkeys([program.leaves["input"]] if "input" in program.leaves else [])

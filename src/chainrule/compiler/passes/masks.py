@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 
 from chainrule import ops
 from chainrule.compiler.passes.program import (
@@ -33,7 +34,7 @@ def by_results(program: ArrayProgram) -> ArrayProgram:
     steps: list[Statement | Repeat] = []
     written = Counter(statement.target.array for statement in program.statements)
     for step in program.steps:
-        steps += changed([step], lambda statement: _changed(statement, results)) if results else [step]
+        steps += changed([step], partial(_changed, results=results)) if results else [step]
         pairs = filter(None, map(_relu, step.body))
         results |= {x: y for x, y in pairs if written[x] == written[y] == 1}
     found = ArrayProgram(steps, program.leaves, program.output)

@@ -97,8 +97,8 @@ class Traces:
             paths = self._begin(structure, [number for rows in matrices for number in first_row(rows).tolist()])
         first = paths.known.paths[0]
         examples = Examples(matrices, first)
-        if paths.only is not None:
-            examples.check_classes(first)
+        if paths.only is not None and not (self.source.backend == "cuda" and examples.are_on_device):
+            examples.check_classes(first)  # on a device, the program does
         return paths, examples
 
     def to_reduce(self, arrays: Sequence[Any], reduce: str) -> tuple[Paths, Examples, int]:
@@ -141,11 +141,7 @@ def number(k: int, given: Any) -> float:
 def _rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
     """The structure of one example of a batched argument, and a matrix with one row per example."""
     if (there := _on_device(array, name)) is not None:
-        width = int(np.prod(there.shape[1:], dtype=np.int64))
-        matrix = replace(there, shape=(there.shape[0], width), strides=(width, 1)) if there.contiguous else there
-        if not there.contiguous or there.dtype.kind != "f":
-            matrix = there.numpy().reshape(there.shape[0], width).astype(np.float64, copy=False)
-        return NUMBER if len(there.shape) == 1 else (ARRAY, there.shape[1:]), matrix
+        return _rows_there(there, name)
     if isinstance(array, np.ndarray) and array.ndim:
         check_plain(array)
         matrix = array.reshape(len(array), -1) if array.size else np.zeros((len(array), 0))
@@ -178,6 +174,17 @@ def _on_device(array: Any, name: str) -> Any:
     return found if found is not None and found.shape else None
 
 
+def _rows_there(array: Any, name: str) -> tuple[Structure, Any]:
+    """As `_rows_of`, for an array on the GPU; it stays there if kernels can read it."""
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must be an array of real numbers, got one of {array.dtype}")
+    structure = NUMBER if len(array.shape) == 1 else (ARRAY, array.shape[1:])
+    width = int(np.prod(array.shape[1:], dtype=np.int64))
+    if array.contiguous and array.dtype.kind == "f" and array.dtype.itemsize in (4, 8):
+        return structure, replace(array, shape=(array.shape[0], width), strides=(width, 1))
+    return structure, array.numpy().reshape(array.shape[0], width).astype(np.float64, copy=False)
+
+
 def _rows_of_floats(array: Sequence[Any]) -> tuple[Structure, np.ndarray] | None:
     """As `_rows_of`, for floats or lists of as many floats each, as large data sets are; None for anything else."""
     kinds = set(map(type, array))
@@ -199,6 +206,11 @@ class Examples:
             traced.class_spans = _spans(widths, np.array(sorted(traced.classes), dtype=np.int64))
             traced.spans = _spans(widths, traced.used)
         self.pieces = [(matrix, *span) for matrix, span in zip(matrices, traced.spans, strict=True)]
+
+    @property
+    def are_on_device(self) -> bool:
+        """Whether some of their numbers lie on a GPU."""
+        return not all(isinstance(matrix, np.ndarray) for matrix, *_ in self.pieces)
 
     def chosen(self, numbers: Sequence[int]) -> Examples:
         """The examples with these numbers; a view of the same memory if they are consecutive."""
@@ -245,13 +257,13 @@ class Examples:
 def first_row(matrix: Any) -> np.ndarray:
     """The first row of a matrix, wherever it lies."""
     if isinstance(matrix, np.ndarray):
-        return matrix[0]  # type: ignore[no-any-return]
-    return replace(matrix, shape=(1, matrix.shape[1])).numpy()[0]  # type: ignore[no-any-return]
+        return np.asarray(matrix[0])
+    return np.asarray(replace(matrix, shape=(1, matrix.shape[1])).numpy()[0])
 
 
 def on_host(matrix: Any) -> np.ndarray:
     """A matrix in the host's memory."""
-    return matrix if isinstance(matrix, np.ndarray) else matrix.numpy()  # type: ignore[no-any-return]
+    return matrix if isinstance(matrix, np.ndarray) else np.asarray(matrix.numpy())
 
 
 def _spans(widths: list[int], used: np.ndarray) -> list[tuple[Any, Any]]:

@@ -101,7 +101,7 @@ def _sum_and_grad(
     traced: Traced, examples: Examples, divisor: int, threads: int | None, moment: Moment = None
 ) -> tuple[float, np.ndarray]:
     """The same for examples that take one path."""
-    if traced.source.backend == "cuda" and (code := on_device.code_for(traced, examples, True)):
+    if code := on_device.code_for(traced, examples, True):
         return on_device.sum_and_grad(code, traced, examples, divisor, moment)
     plan = _plan(traced, examples, True)
     if isinstance(plan, StrictCode):
@@ -133,6 +133,8 @@ def _sum_and_grad(
 def results_of_each(paths: Paths, examples: Examples, threads: int | None) -> Any:
     """The result of each example, as arrays with a leading axis in the structure that the function returns."""
     if (only := paths.only) is not None:
+        if examples.are_on_device and (code := on_device.code_for(only, examples, False)) and on_device.is_array(only):
+            return on_device.results_there(code, only, examples)
         return batch_of(only.result, iter(_rows(only, examples, threads).T))
     parts, moment = _sorted(paths, examples)
     first = parts[0][0]
@@ -147,8 +149,8 @@ def results_of_each(paths: Paths, examples: Examples, threads: int | None) -> An
 
 def _rows(traced: Traced, examples: Examples, threads: int | None, moment: Moment = None) -> np.ndarray:
     """A row of results for each of the examples, which take one path."""
-    if traced.source.backend == "cuda" and (code := on_device.code_for(traced, examples, False)):
-        return on_device.results_of_each(code, traced, examples, moment)
+    if code := on_device.code_for(traced, examples, False):
+        return on_device.results_here(code, traced, examples, moment)
     plan = _plan(traced, examples, False)
     if isinstance(plan, StrictCode):
         strict = plan.take()

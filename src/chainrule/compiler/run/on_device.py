@@ -14,18 +14,16 @@ from chainrule.compiler.backends.cuda.device_arrays import DeviceArray
 from chainrule.compiler.backends.cuda.runner import Column, Cuda
 from chainrule.compiler.pipeline import Code
 from chainrule.compiler.run.arguments import Examples
-from chainrule.compiler.run.machine import Machine, narrowed
+from chainrule.compiler.run.machine import NEVER, Machine, narrowed
 from chainrule.compiler.run.traced import Traced
 from chainrule.core.structure import ARRAY, is_one_number
-
-TYPES = (np.dtype("float32"), np.dtype("float64"))
 
 
 def code_for(traced: Traced, examples: Examples, total: bool) -> Code | None:
     """Code for batches on the GPU; None if this function runs node by node, or gives the same for all examples."""
     if traced.source.backend != "cuda" or traced.is_node_by_node:
         return None
-    found = traced.code(traced.most_examples, total, lambda: examples.matrix()[0])
+    found = traced.code(traced.examples_of_a_block(examples.count), total, lambda: examples.matrix()[0])
     return found if isinstance(found, Code) and (total or found.laid_out.output.examples) else None
 
 
@@ -36,38 +34,41 @@ def sum_and_grad(
     machine, runner = _ready(code, traced, moment)
     runner.launch(_columns(examples, runner), 0, examples.count)
     runner.fetch()
+    _check_classes(machine, traced, examples)
     value, gradient = float(machine.output[0]) / divisor, traced.order(machine.gradient, divisor)
     code.give_back(machine)
     return value, gradient
 
 
-def rows(code: Code, traced: Traced, examples: Examples, moment: np.ndarray | None) -> tuple[Any, Cuda]:
-    """The results of each example, a row for each, in memory of the device; and what computed them."""
+def results_here(code: Code, traced: Traced, examples: Examples, moment: np.ndarray | None) -> np.ndarray:
+    """A row of results for each example."""
+    found, runner = _results(code, traced, examples, moment)
+    rows = np.empty((examples.count, traced.outputs), runner.dtype)
+    found.read(rows)
+    return rows.astype(np.float64, copy=False)
+
+
+def results_there(code: Code, traced: Traced, examples: Examples) -> DeviceArray:
+    """The results of all examples, which are an array (see `is_array`), on the device."""
+    found, runner = _results(code, traced, examples, None)
+    shape = () if is_one_number(traced.result) else traced.result[1]
+    return DeviceArray.over(found, (examples.count, *shape), runner.dtype)
+
+
+def is_array(traced: Traced) -> bool:
+    """Whether the results of many examples are one array."""
+    return is_one_number(traced.result) or traced.result[0] is ARRAY
+
+
+def _results(code: Code, traced: Traced, examples: Examples, moment: np.ndarray | None) -> tuple[Any, Cuda]:
+    """Memory on the device with a row for each example, and what has computed it."""
     machine, runner = _ready(code, traced, moment)
     results = runner.machinery.allocate(max(1, examples.count * traced.outputs) * runner.itemsize)
     runner.launch(_columns(examples, runner), 0, examples.count, results=results)
-    runner.wait()
+    runner.fetch()
+    _check_classes(machine, traced, examples)
     code.give_back(machine)
     return results, runner
-
-
-def results_of_each(code: Code, traced: Traced, examples: Examples, moment: np.ndarray | None) -> Any:
-    """The same as a NumPy matrix; as an array on the device, if that is where the examples are."""
-    found, runner = rows(code, traced, examples, moment)
-    shape = _shape(traced, examples.count)
-    if shape is not None and any(isinstance(matrix, DeviceArray) for matrix, *_ in examples.pieces):
-        return DeviceArray.over(found, shape, runner.dtype)
-    host = np.empty((examples.count, traced.outputs), runner.dtype)
-    found.read(host)
-    return host.astype(np.float64, copy=False)
-
-
-def _shape(traced: Traced, count: int) -> tuple[int, ...] | None:
-    """The shape of the results of all examples, if they are one array."""
-    if is_one_number(traced.result):
-        return (count,)
-    kind, parts = traced.result
-    return (count, *parts) if kind is ARRAY else None
 
 
 def take_steps(examples: Examples, firsts: range) -> Callable[[Machine, np.ndarray], np.ndarray]:
@@ -89,11 +90,19 @@ def take_steps(examples: Examples, firsts: range) -> Callable[[Machine, np.ndarr
     return run
 
 
+def _check_classes(machine: Machine, traced: Traced, examples: Examples) -> None:
+    """Refuse examples that have no class index where they need one, as the program has found."""
+    wrong = machine.program.leaves.get("wrong")
+    if wrong is not None and machine.views[wrong][0]:
+        examples.check_classes(traced)
+
+
 def _ready(code: Code, traced: Traced, moment: np.ndarray | None) -> tuple[Machine, Cuda]:
     machine = code.take()
+    runner, before = _of(machine), machine.as_of
     traced.load(machine, moment=moment)
-    runner = _of(machine)
-    runner.load()
+    if machine.as_of == NEVER or machine.as_of != before:  # otherwise the device has the present data
+        runner.load()
     return machine, runner
 
 
@@ -107,7 +116,8 @@ def _columns(examples: Examples, runner: Cuda) -> list[Column]:
     """Where the numbers of the examples are on the device; they are brought there when first asked for."""
     key = type(runner.machinery), runner.dtype
     if key not in examples.resident:
-        buffers, columns = [], {}
+        buffers: list[Any] = []
+        columns: dict[int, Column] = {}
         for matrix, own, targets in examples.pieces:
             place = _resident(matrix, runner)
             buffers.append(place)
@@ -121,11 +131,9 @@ def _columns(examples: Examples, runner: Cuda) -> list[Column]:
 
 
 def _resident(matrix: Any, runner: Cuda) -> Any:
-    """A matrix on the device: itself if it is there, in a type that kernels read, else a copy."""
+    """A matrix on the device: itself if it is there, else a copy."""
     if isinstance(matrix, DeviceArray):
-        if matrix.contiguous and matrix.dtype in TYPES:
-            return matrix
-        matrix = matrix.numpy().reshape(len(matrix), -1)
+        return matrix
     numbers = np.ascontiguousarray(narrowed(matrix, runner.dtype))
     buffer = runner.machinery.allocate(max(1, numbers.nbytes))
     buffer.write(numbers)

@@ -43,6 +43,8 @@ def train(
     """
     if paths.only is not None:
         paths.only.check_scalar()
+        if examples.are_on_device:  # where a program notices too late, after its steps
+            examples.check_classes(paths.only)
     whole, losses = examples.count // size * size, []
     with training(optimizer.parameters):
         for firsts in filter(None, (range(0, whole, size), range(whole, examples.count, examples.count - whole or 1))):
@@ -60,7 +62,7 @@ def _compiled(traced: Traced, optimizer: Optimizer, size: int) -> Steps | None:
     trained = tuple([parameter.requires_grad for parameter in optimizer.parameters])
     key = optimizer, repr(optimizer.settings), trained, size  # all that is part of the program
     if key not in traced.steps:
-        fits = size <= traced.most_examples or source.backend == "cuda"
+        fits = source.backend == "cuda" or size <= traced.most_examples
         if source.strict or not fits or not _trains_what_is_used(optimizer, traced):
             return None
         with compiling(source):
@@ -120,7 +122,9 @@ class Steps:
         if examples is None:
             program = traced.lifted
         else:  # on a GPU, those that a block takes at a time
-            program = traced.batched(traced.most_examples if source.backend == "cuda" else examples, total=True)
+            program = traced.batched(
+                traced.examples_of_a_block(examples) if source.backend == "cuda" else examples, total=True
+            )
         self.code = Code(program, True, source.backend, clock, then=self._with_update, dtype=source.dtype)
         self.stats = self.code.stats(traced.scalar_nodes, clock.seconds)
         self._run = traced.structure, traced.number, self.code
@@ -236,9 +240,9 @@ class CompiledSteps(Steps):
         if not all(parameter.requires_grad for parameter in self.parameters):
             raise ValueError("a parameter was frozen after its steps were compiled: compile the function again")
         with training(self.optimizer.parameters):
-            return self.take(count, self._run)
+            return self.take(count, self._on_inputs)
 
-    def _run(self, machine: Machine, scalars: np.ndarray) -> np.ndarray:
+    def _on_inputs(self, machine: Machine, scalars: np.ndarray) -> np.ndarray:
         machine.load("input", self.inputs)
         return _run(machine, scalars, {})
 

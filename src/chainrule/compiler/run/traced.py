@@ -16,7 +16,7 @@ import numpy as np
 
 from chainrule.compiler.backends import load_xla
 from chainrule.compiler.backends.strict import AS_ASKED, StrictCode, StrictMachine
-from chainrule.compiler.passes.batch import batched, size_of_an_example
+from chainrule.compiler.passes.batch import batched, size_of_an_example, with_class_check
 from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError
 from chainrule.compiler.passes.program import ArrayProgram
 from chainrule.compiler.passes.results import lift_results, packed
@@ -272,20 +272,19 @@ class Traced:
                 numbers = len(self.graph)
             itemsize = np.dtype(self.source.dtype).itemsize
             bytes_each = itemsize * (2 * numbers + 1)
-            if self.source.backend == "cuda":
-                self._most_examples = self._examples_of_a_block()
-            elif self.source.backend == "jax":
+            if self.source.backend == "jax":
                 self._most_examples = max(64, int(load_xla().largest_batch()) // bytes_each // 64 * 64)
             else:
                 room = max(CACHE, min(LARGE_CACHE, 4 * itemsize * len(self.captured["parameter"])))
                 self._most_examples = max(16, min(4096, room // bytes_each // 16 * 16))
         return self._most_examples
 
-    def _examples_of_a_block(self) -> int:
+    def examples_of_a_block(self, count: int) -> int:
+        """How many of a batch's examples a block of a GPU's threads takes at a time."""
         from chainrule.compiler.backends.cuda.shape import examples_at_once
 
         try:
-            return examples_at_once(self.lifted, self.source.dtype)
+            return examples_at_once(self.lifted, self.source.dtype, count)
         except IrregularityError:
             return 1
 
@@ -327,8 +326,11 @@ class Traced:
 
     def batched(self, examples: int, total: bool) -> ArrayProgram:
         """The program for so many examples: on a GPU, of a block, whose last ones may be missing."""
-        on_device = self.source.backend == "cuda"
-        return batched(self.lifted, examples, total, masked=on_device and total, side_by_side=on_device)
+        if self.source.backend != "cuda":
+            return batched(self.lifted, examples, total)
+        program = batched(self.lifted, examples, total, masked=total, side_by_side=True)
+        counts = {place: self.classes[int(used)] for place, used in enumerate(self.used) if int(used) in self.classes}
+        return with_class_check(program, examples, counts) if counts else program
 
     def _count(self, examples: int | None) -> None:
         """Note that a program is being compiled; of a function that branches, the first for each structure."""

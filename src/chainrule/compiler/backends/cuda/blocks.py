@@ -12,7 +12,6 @@ from math import prod
 
 from chainrule.compiler.backends.cuda.dealing import (
     Block,
-    Deal,
     SumDeal,
     Touch,
     deal,
@@ -54,6 +53,7 @@ class Times:
 
 
 Schedule = list[Call | Times]
+Touched = dict[Array, dict[tuple[object, ...], Touch]]  # by array, each way to touch it once
 
 
 class Functions:
@@ -112,30 +112,27 @@ class Writer:
         first, threads = self.accumulators, self.block.threads
         self.accumulators += given.accumulators
         self.sums.append((statement, given, first))
-        name = self.functions.add(
-            self.storage, lambda registers: SumShare(registers, statement, given, threads, first)
-        )
+        name = self.functions.add(self.storage, lambda registers: SumShare(registers, statement, given, threads, first))
         return Call(name, [], touches_of_sum(statement, given, threads))
 
     def flush(self) -> Schedule:
         """The calls that add the accumulators of all threads to the sums, statement by statement."""
         found: Schedule = []
-        threads = self.block.threads
-        for statement, given, first in self.sums:
-            room, through = exchange(statement, given)
-            places = Storage({**self.storage.places, room: self.storage.places[_EXCHANGE]})
-            target = through.terms[0].expression
-            assert isinstance(target, Access)
-            store = Access(room, 0, (target.strides[-1], *target.strides[:-1]))
-            stored = self.functions.add(
-                places, lambda registers, s=statement, g=given, f=first, t=store: Flush(registers, s, g, threads, f, t)
-            )
-            dealt = deal(through, Block(threads, 0), self.size)
-            added = self.functions.add(
-                places, lambda registers, s=through, d=dealt: Share(registers, (s,), d, threads)
-            )
-            found += [Call(stored, waits=True), Call(added, waits=True)]
+        for sum_ in self.sums:
+            found += self._flush(*sum_)
         return found
+
+    def _flush(self, statement: Statement, given: SumDeal, first: int) -> list[Call]:
+        """The calls for one of them: every group of threads has a row, and then the rows are added up."""
+        threads, (room, through) = self.block.threads, exchange(statement, given)
+        places = Storage({**self.storage.places, room: self.storage.places[_EXCHANGE]})
+        rows = Access(room, 0, (prod(statement.loops), *row_major(statement.loops)))
+        dealt = deal(through, Block(threads, 0), self.size)
+        names = [
+            self.functions.add(places, lambda to: Flush(to, statement, given, threads, first, rows)),
+            self.functions.add(places, lambda to: Share(to, (through,), dealt, threads)),
+        ]
+        return [Call(name, waits=True) for name in names]
 
 
 _EXCHANGE = Array("exchange", 0, "value")  # the place of all rows of accumulators, one statement after another
@@ -200,28 +197,38 @@ def with_barriers(schedule: Schedule, storage: Storage) -> Schedule:
 
 
 class _Hazards:
-    """What has been written and read since the last barrier."""
+    """What has been written and read since the last barrier, by array."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
-        self.writes: list[Touch] = []
-        self.reads: list[Touch] = []
+        self.writes: Touched = {}
+        self.reads: Touched = {}
+        self._overlapping: dict[Array, list[Array]] = {}
 
     def take(self, call: Call) -> None:
         """Make a call wait, if it must, and note what it touches."""
         if call.waits or self._conflict(call):
             call.waits = True
-            self.writes, self.reads = [], []
-        self.writes += call.writes
-        self.reads += call.reads
+            self.writes, self.reads = {}, {}
+        for known, noted in ((self.writes, call.writes), (self.reads, call.reads)):
+            for touch in noted:
+                known.setdefault(touch.access.array, {}).setdefault(touch.key, touch)
 
     def _conflict(self, call: Call) -> bool:
-        pairs = [(old, new) for old in self.writes for new in (*call.writes, *call.reads)]
-        pairs += [(old, new) for old in self.reads for new in call.writes]
-        return any(self._clash(*pair) for pair in pairs)
+        return any(self._clash(new, self.writes) for new in (*call.writes, *call.reads)) or any(
+            self._clash(new, self.reads) for new in call.writes
+        )
 
-    def _clash(self, old: Touch, new: Touch) -> bool:
-        a, b = old.access.array, new.access.array
-        if a is b:
-            return not old.is_by_same_thread(new)
-        return self.storage.overlap(a, b)
+    def _clash(self, new: Touch, known: Touched) -> bool:
+        """Whether another thread may have touched the same place."""
+        array = new.access.array
+        if any(not old.is_by_same_thread(new) for old in known.get(array, {}).values()):
+            return True
+        return any(other in known for other in self._overlaps(array))
+
+    def _overlaps(self, array: Array) -> list[Array]:
+        """Other arrays that have elements in the same place."""
+        if array not in self._overlapping:
+            others = [other for other in self.storage.places if other is not array]
+            self._overlapping[array] = [other for other in others if self.storage.overlap(array, other)]
+        return self._overlapping[array]

@@ -15,7 +15,7 @@ from math import gcd, prod
 import numpy as np
 
 from chainrule.compiler.passes.differentiate import is_injective
-from chainrule.compiler.passes.program import Access, Shape, Statement, Term
+from chainrule.compiler.passes.program import Access, Shape, Statement
 
 BUSY = 0.7  # share of the threads that should have something to do
 TALLEST = 8  # turns of a second loop in a tile
@@ -70,27 +70,35 @@ class Deal:
 
 def deal(statement: Statement, block: Block, size: int) -> Deal:
     """How the turns of a statement, of numbers of `size` bytes, are dealt."""
-    loops, order = statement.loops, list(_dealt(statement))
+    loops = statement.loops
     tile = [1] * len(loops)
+    order = sorted(_dealt(statement), key=lambda d: (-abs(statement.target.strides[d]), d))
     if not order:
         return Deal(loops, tuple(tile), ())
-    order.sort(key=lambda d: (-abs(statement.target.strides[d]), d))
-    if block.owns and block.examples in loops:
-        own = [d for d in order if loops[d] == block.examples and _is_along_examples(statement, d)]
-        order = [d for d in order if d not in own[:1]] + own[:1] if own else order
-        tile[order[-1]] = block.abreast if own else 1
+    if block.owns:
+        own = next((d for d in order if loops[d] == block.examples and _is_along_examples(statement, d)), None)
+        if own is not None:
+            order = [*(d for d in order if d != own), own]
+            tile[own] = block.abreast
     elif loops[order[-1]] % (16 // size) == 0:
         tile[order[-1]] = 16 // size
-    if (other := _sharing(statement, order)) is not None:
-        tile[other] = max(t for t in range(1, TALLEST + 1) if loops[other] % t == 0)
-    for d in (other, order[-1]):  # smaller tiles, if many threads would have none
-        while d is not None and not block.owns and tile[d] > 1 and _idle(loops, tile, order, block):
-            tile[d] = max(t for t in range(1, tile[d]) if loops[d] % t == 0)
+    other = _sharing(statement, order)
+    if other is not None:
+        tile[other] = max(_divisors(loops[other], TALLEST))
+    if not block.owns:
+        _make_smaller(tile, [d for d in (other, order[-1]) if d is not None], loops, order, block)
     return Deal(loops, tuple(tile), tuple(order))
 
 
-def _idle(loops: Shape, tile: Sequence[int], order: Sequence[int], block: Block) -> bool:
-    return BUSY * block.threads > Deal(loops, tuple(tile), tuple(order)).count
+def _make_smaller(tile: list[int], chosen: list[int], loops: Shape, order: list[int], block: Block) -> None:
+    """Have fewer turns of the chosen loops in a tile, one loop after the other, as long as many threads have none."""
+    for d in chosen:
+        while tile[d] > 1 and BUSY * block.threads > Deal(loops, tuple(tile), tuple(order)).count:
+            tile[d] = max(_divisors(loops[d], tile[d] - 1))
+
+
+def _divisors(extent: int, most: int) -> list[int]:
+    return [t for t in range(1, most + 1) if extent % t == 0]
 
 
 def _is_along_examples(statement: Statement, d: int) -> bool:
@@ -167,7 +175,7 @@ def deal_sum(statement: Statement, block: Block, size: int, whole: bool) -> SumD
 
 def _tiles(loops: Shape, chosen: Sequence[int]) -> Iterator[Shape]:
     """Tiles of the chosen loops, small ones first."""
-    sizes = [[t for t in range(1, TALLEST + 1) if loops[d] % t == 0] for d in chosen]
+    sizes = [_divisors(loops[d], TALLEST) for d in chosen]
     for turns in product(*sizes):
         tile = [1] * len(loops)
         for d, count in zip(chosen, turns, strict=True):
@@ -176,21 +184,20 @@ def _tiles(loops: Shape, chosen: Sequence[int]) -> Iterator[Shape]:
 
 
 def _along(statement: Statement, block: Block, size: int) -> tuple[int, int]:
-    """The loop of the terms' reductions that is shared by a team, and in what chunks; 0 if there is none."""
-    terms = statement.terms
-    if not all(term.loops and term.loops == terms[0].loops for term in terms):
+    """The loop of the terms' reductions that a team shares, the one with the most parts, and the turns of a part.
+
+    A part is what a thread loads at once, where it can; there are no turns if the terms have no loop in common.
+    """
+    loops = statement.terms[0].loops
+    if not all(term.loops and term.loops == loops for term in statement.terms):
         return 0, 0
-    along = max(range(len(terms[0].loops)), key=lambda d: (_smooth(statement, d), terms[0].loops[d]))
-    extent = terms[0].loops[along]
-    if block.owns and extent == block.examples:
+    if block.owns and block.examples in loops:
+        along = max(d for d, extent in enumerate(loops) if extent == block.examples)
         return along, block.abreast
-    return along, next(chunk for chunk in (16 // size, 2, 1) if extent % chunk == 0)
-
-
-def _smooth(statement: Statement, d: int) -> int:
-    """How many operands lie side by side along a loop of the reduction."""
-    place = len(statement.loops) + d
-    return sum(a.table is None and a.strides[place] in (0, 1) for a in statement.accesses())
+    chunks = [1] * len(loops)
+    chunks[-1] = next(chunk for chunk in (16 // size, 2, 1) if loops[-1] % chunk == 0)
+    along = max(range(len(loops)), key=lambda d: (loops[d] // chunks[d], d))
+    return along, chunks[along]
 
 
 def _groups(statement: Statement, along: int, chunk: int, most: int) -> int:
@@ -212,17 +219,27 @@ class Touch:
 
         It is if both have the same turns of their fast loops, and whatever else moves the access moves it further.
         """
-        if self.owner is None or self.owner != other.owner or self.fast is None or other.fast is None:
+        if self.owner is None or self.owner != other.owner or self.stride != other.stride or not self.stride:
             return False
-        mine, theirs = self.access, other.access
-        stride = mine.strides[self.fast]
-        if not stride or stride != theirs.strides[other.fast] or mine.table is not None or theirs.table is not None:
-            return False
-        steps = [mine.base - theirs.base, mine.repeat, theirs.repeat]
-        steps += [s for d, s in enumerate(mine.strides) if d != self.fast and self.loops[d] > 1]
-        steps += [s for d, s in enumerate(theirs.strides) if d != other.fast and other.loops[d] > 1]
-        apart = gcd(*steps)
-        return apart == 0 or apart > abs(stride) * (self.owner[0] - 1)
+        apart = gcd(self.access.base - other.access.base, *self.steps, *other.steps)
+        return apart == 0 or apart > abs(self.stride) * (self.owner[0] - 1)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What distinguishes it from other touches of its array."""
+        access, table = self.access, id(self.access.table)
+        return access.base, access.strides, access.repeat, table, self.loops, self.fast, self.owner
+
+    @property
+    def stride(self) -> int:
+        """That of the fast loop; 0 if it is unknown where the access goes."""
+        return 0 if self.fast is None or self.access.table is not None else self.access.strides[self.fast]
+
+    @property
+    def steps(self) -> list[int]:
+        """Whatever else moves the access."""
+        others = [s for d, s in enumerate(self.access.strides) if d != self.fast and self.loops[d] > 1]
+        return [self.access.repeat, *others]
 
 
 def touches(statement: Statement, given: Deal, threads: int) -> list[Touch]:
@@ -241,8 +258,3 @@ def touches_of_sum(statement: Statement, given: SumDeal, threads: int) -> list[T
         owner = (term.loops[given.along], given.chunk) if alone else None
         found += [Touch(access, loops, fast, owner) for access in term.expression.accesses()]
     return found
-
-
-def is_split(term: Term, given: SumDeal) -> bool:
-    """Whether a term is shared by a team."""
-    return bool(given.chunk and term.loops)

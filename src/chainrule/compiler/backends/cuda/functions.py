@@ -91,7 +91,6 @@ class Function:
             self.shared_bytes = self._attribute(STATIC_SHARED)
             self.most_threads = self._attribute(MOST_THREADS)
             self.parameters = self._parameters()
-        self._launch = self.device.driver.functions["cuLaunchKernel"]
         self._asked = False  # for more shared memory than functions have without
 
     def __repr__(self) -> str:
@@ -112,19 +111,18 @@ class Function:
 
         Arguments are buffers and arrays of the device, ints (of 64 bits), floats (of 64 bits) and ctypes scalars.
         """
+        prepared = self.prepared(threads, shared, *arguments)
+        with self.device.current:
+            prepared(blocks)
+
+    def prepared(self, threads: int, shared: int, *arguments: Any) -> Prepared:
+        """The function with arguments, to be launched again and again, by one thread at a time."""
         values = [_as_c(argument) for argument in arguments]
         if self.parameters is not None and (sizes := tuple(map(ctypes.sizeof, values))) != self.parameters:
             raise TypeError(f"{quoted(self.name)} takes arguments of {self.parameters} bytes, got {sizes}")
-        places = (c_void_p * len(values))(*map(ctypes.addressof, values))
         with self.device.current:
             self._ask_for(shared)
-            code = self._launch(self.handle, blocks, 1, 1, threads, 1, 1, shared, None, places, None)
-        if code:
-            doing = f"launch {quoted(self.name)} in {blocks} blocks of {threads} threads"
-            if shared:
-                doing += f" with {amount(shared)} of shared memory each"
-            most = f"a launch has at least 1 block, and blocks of 1 to {self.most_threads} threads"
-            raise self.device.driver.error(code, doing, most if code == library.INVALID_VALUE else "")
+        return Prepared(self, threads, shared, values)
 
     def _attribute(self, attribute: int) -> int:
         found = c_int()
@@ -157,6 +155,27 @@ class Function:
         doing = f"give {quoted(self.name)} {amount(most)} of shared memory"
         self.device.driver("cuFuncSetAttribute", self.handle, MOST_DYNAMIC_SHARED, most, doing=doing)
         self._asked = True
+
+
+class Prepared:
+    """A function with arguments. A call launches it, with other numbers for the last of them; in `device.current`."""
+
+    def __init__(self, function: Function, threads: int, shared: int, values: list[Any]) -> None:
+        self.function, self.threads, self.shared, self.values = function, threads, shared, values
+        self._places = (c_void_p * len(values))(*map(ctypes.addressof, values))
+        self._launch = function.device.driver.functions["cuLaunchKernel"]
+
+    def __call__(self, blocks: int, *numbers: int) -> None:
+        for value, number in zip(reversed(self.values), reversed(numbers), strict=False):
+            value.value = number
+        handle, threads, shared = self.function.handle, self.threads, self.shared
+        if code := self._launch(handle, blocks, 1, 1, threads, 1, 1, shared, None, self._places, None):
+            doing = f"launch {quoted(self.function.name)} in {blocks} blocks of {threads} threads"
+            if shared:
+                doing += f" with {amount(shared)} of shared memory each"
+            most = f"a launch has at least 1 block, and blocks of 1 to {self.function.most_threads} threads"
+            advice = most if code == library.INVALID_VALUE else ""
+            raise self.function.device.driver.error(code, doing, advice)
 
 
 def _as_c(argument: Any) -> Any:

@@ -9,7 +9,7 @@ A program for no examples is all in `finish`. `printing` writes them down.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from chainrule.compiler.backends.cuda.blocks import (
     Call,
@@ -94,29 +94,40 @@ class Kernels:
         return Call(name, touch, []) if into else Call(name, [], touch)
 
     def _main(self, room: int, given: Sequence[Array]) -> None:
-        parts, storage, block = self.parts, self.storage, self.block
-        smooth = changed(parts.each, with_turned_terms)
-        each, copies = packed(smooth, 16 // self.element.bytes)
-        if sum(copy.target.array.size for copy in copies) * self.element.bytes > STAGED:
-            each, copies = smooth, []
+        """Find places for what the main kernel computes with, and write its functions."""
+        parts, storage = self.parts, self.storage
+        each, copies = self._packed()
         read = {a.array for step in each for s in step.body for a in s.accesses()}
         staged = {array: Array(f"{array.name}.here", array.size, "value") for array in given if array in read}
-        if sum(array.size for array in staged) * self.element.bytes > STAGED:
+        if not self._is_small(staged):
             staged = {}
         storage.add("shared", staged.values())
         storage.add("partials", parts.sums)
         first, each = [*parts.before, *copies], with_arrays(each, staged)
-        storage.add("shared", _written(first))
+        storage.add("shared" if self._is_small(_written(first)) else "scratch", _written(first))
         inputs = [leaf for leaf in self.program.leaves.values() if leaf.examples]
         output = self.program.output
         rows = {a for a in (stored(each) | {output}) if a.examples} | set(inputs)
         together = [group.body if isinstance(group, Repeat) else group for group in in_groups(each)]
         storage.fit(lives(together, rows, set(inputs), {output}), room)
-        writer = Writer(self.functions, storage, block)
         here = [_copy(array, here) for array, here in staged.items()]
-        zeros = [zero(array) for array in parts.sums]
-        self.before = with_barriers(writer.schedule([*here, *zeros, *first]), storage)
-        whole = block.owns and sum(array.size for array in parts.sums) <= FEW_SUMS
+        self._write([*here, *map(zero, parts.sums), *first], each, inputs, room)
+
+    def _packed(self) -> tuple[list[Step], list[Statement]]:
+        """What is done for each example, and copies of what it reads, if they are small."""
+        smooth = changed(self.parts.each, with_turned_terms)
+        each, copies = packed(smooth, 16 // self.element.bytes)
+        return (each, copies) if self._is_small(copy.target.array for copy in copies) else (smooth, [])
+
+    def _is_small(self, arrays: Iterable[Array]) -> bool:
+        return sum(array.size for array in arrays) * self.element.bytes <= STAGED
+
+    def _write(self, first: list[Step], each: list[Step], inputs: list[Array], room: int) -> None:
+        """The functions of the main kernel, for numbers that have their places."""
+        storage, block, output = self.storage, self.block, self.program.output
+        writer = Writer(self.functions, storage, block)
+        self.before = with_barriers(writer.schedule(first), storage)
+        whole = block.owns and sum(array.size for array in self.parts.sums) <= FEW_SUMS
         middle = writer.schedule(each, whole)
         ends = [self._store(output)] if output.examples else []
         self.runs = with_barriers([*map(self._load, inputs), *middle, *ends], storage)

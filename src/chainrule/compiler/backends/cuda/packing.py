@@ -1,8 +1,8 @@
 """Packing: operands that are the same for all examples, copied so that a thread loads several at once.
 
 A sum such as Σk w[17j+k]·x[k] reads w number by number. A block copies it once, row by row, each of which begins at a
-multiple of what is loaded at once, and in another bank of shared memory than its neighbours. The last loop of the sum is
-innermost in the copy, whatever it was before.
+multiple of what is loaded at once, and in another bank of shared memory than its neighbours. The last loop of the sum
+is innermost in the copy, whatever it was before.
 """
 
 from __future__ import annotations
@@ -30,17 +30,14 @@ def packed(steps: Sequence[Step], wide: int) -> tuple[list[Step], list[Statement
     return found, [statement for _, statement in copies.values()]
 
 
-def _packed(
-    term: Term, outer: Shape, wide: int, copies: dict[tuple[object, ...], tuple[Array, Statement]]
-) -> Term:
+def _packed(term: Term, outer: Shape, wide: int, copies: dict[tuple[object, ...], tuple[Array, Statement]]) -> Term:
     loops = outer + term.loops
     if not term.loops or term.loops[-1] % wide:
         return term
 
     def change(access: Access) -> Access:
         moving = [d for d, stride in enumerate(access.strides) if stride and loops[d] > 1]
-        fixed = access.array.examples or access.table is not None or access.repeat
-        if fixed or not moving or moving[-1] != len(loops) - 1 or prod(loops[d] for d in moving) > MOST:
+        if not _can_be_packed(access) or moving[-1:] != [len(loops) - 1] or prod(loops[d] for d in moving) > MOST:
             return access
         extents, strides = [loops[d] for d in moving], [access.strides[d] for d in moving]
         key = access.array, access.base, tuple(extents), tuple(strides)
@@ -51,6 +48,10 @@ def _packed(
         return Access(copy.array, 0, [moved.get(d, 0) for d in range(len(loops))])
 
     return Term(term.expression.map(change), term.loops, term.sign)
+
+
+def _can_be_packed(access: Access) -> bool:
+    return not access.array.examples and access.table is None and not access.repeat
 
 
 def _copy(access: Access, extents: Sequence[int], strides: Sequence[int], number: int) -> tuple[Array, Statement]:

@@ -10,7 +10,6 @@ from chainrule.compiler.backends.cuda.blocks import ARGUMENTS, Call, Schedule, T
 from chainrule.compiler.backends.cuda.kernels import Kernels
 from chainrule.compiler.backends.llvm.text import DOUBLE
 
-
 HEAD = 'target triple = "nvptx64-nvidia-cuda"'
 FRAME = Template("""
 @room = external addrspace(3) global [0 x $number], align 16
@@ -193,10 +192,7 @@ class Printer:
         """The calls of a schedule, before which all threads wait if so."""
         lines, segment = [self.barrier] if waits else [], list[Call | Times]()
         for item in schedule:
-            calls = [item] if isinstance(item, Call) else item.body
-            if isinstance(item, Call) and not item.waits:
-                segment.append(item)
-            elif isinstance(item, Times) and not any(call.waits for call in calls):
+            if not any(call.waits for call in ([item] if isinstance(item, Call) else item.body)):
                 segment.append(item)
             else:
                 lines += self.segment(segment, values, "0")
@@ -227,7 +223,11 @@ class Printer:
 
     def segment(self, items: Sequence[Call | Times], values: dict[str, str], time: str) -> list[str]:
         """What every thread does without waiting."""
-        return self.calls(items, values, time)
+        block = self.module.block
+        if not items or not block.owns or block.abreast > 1:
+            return self.calls(items, values, time)
+        k = self.label()  # one number for all, so that what a thread has written need not be loaded again
+        return [THREAD.substitute(k=k), *self.calls(items, {**values, "thread": f"%thread{k}"}, time)]
 
     def calls(self, items: Sequence[Call | Times], values: dict[str, str], time: str) -> list[str]:
         found = []
@@ -241,6 +241,8 @@ class Printer:
 
     def call(self, name: str, values: dict[str, str]) -> str:
         """A call by this thread."""
+        if "thread" in values:
+            return self.plain_call(name, values)
         k = self.label()
         return THREAD.substitute(k=k) + self.plain_call(name, {**values, "thread": f"%thread{k}"})
 

@@ -1,8 +1,8 @@
 """Rows: where the numbers of examples lie, so that threads that load at the same time use different banks of memory.
 
-Shared memory has 32 banks of four bytes. Threads that load numbers from the same bank, but not the same number, wait for
-each other. So a row of all examples is a little longer than the examples are many, if these fill the banks; and after
-each *run* of rows a few are left out, where loops step over runs.
+Shared memory has 32 banks of four bytes. Threads that load numbers from the same bank, but not the same number, wait
+for each other. So a row of all examples is a little longer than the examples are many, if these fill the banks; and
+after each *run* of rows a few are left out, where loops step over runs.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def in_rows(program: ArrayProgram) -> ArrayProgram:
             return access
         repeat = layout.place(access.repeat)
         if access.table is not None:
-            return Access(rows[access.array], access.base, access.strides, layout.place(np.asarray(access.table)), repeat)
+            return Access(
+                rows[access.array], access.base, access.strides, layout.place(np.asarray(access.table)), repeat
+            )
         strides = [layout.place(stride) for stride in access.strides]
         return Access(rows[access.array], layout.place(access.base), strides, None, repeat)
 
@@ -95,7 +97,7 @@ def _touched(program: ArrayProgram) -> dict[Array, Touched]:
 
 
 def _chosen(array: Array, touched: Touched) -> Layout:
-    """The layout with the fewest conflicts. Inputs are as the kernel loads them; rows that fill the banks need no runs."""
+    """The layout with the fewest conflicts. Inputs are as the kernel loads them; long rows need no runs."""
     plain = Layout(array.examples)
     gap = max(1, LOADED // (4 * array.examples))
     if array.kind == "input" or pitch(array.examples) != array.examples or gap > 4:

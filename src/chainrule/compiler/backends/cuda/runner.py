@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +20,7 @@ from chainrule.compiler.backends.llvm.text import ELEMENTS
 from chainrule.compiler.backends.protocol import Results, Rows
 from chainrule.compiler.passes.program import Array, ArrayProgram
 
-NO_STEP = -1
+NO_STEP = -1  # a run that takes and gives no rows
 Column = tuple[int, int, int]  # of an input: the address of its first number, how far apart they are, and their bytes
 
 
@@ -36,19 +37,32 @@ class Memory(Protocol):
         """Fill an array from the device, once it has done its work."""
 
 
+StepRows = tuple[Memory, Memory, int]  # rows of scalars, rows for outputs, and the number of the row of a step
+
+
+class Bound(Protocol):
+    """Kernels with the memory that they work in."""
+
+    def run(self, blocks: int, results: Memory, begin: int, count: int, step: StepRows) -> None:
+        """Start all kernels, in order, for the examples from `begin` to `count`; nothing is waited for."""
+
+    def finish(self) -> None:
+        """Start the last kernel alone, for a program that has no examples."""
+
+
 class Launches(Protocol):
-    """The kernels of a program, ready to be launched, in as many `blocks` as the device runs at once."""
+    """The kernels of a program, to be launched in as many `blocks` as the device runs at once."""
 
     blocks: int
 
-    def main(self, blocks: int, *arguments: Any) -> None: ...
-    def gather(self, blocks: int, *arguments: Any) -> None: ...
-    def finish(self, *arguments: Any) -> None: ...
+    def bind(self, memory: Memory, scratch: Memory, rows: Memory, table: Memory) -> Bound:
+        """The kernels with this memory."""
 
 
 class Machinery(Protocol):
     """What kernels run on: a GPU, or a processor that plays one."""
 
+    name: str
     shared_per_block: int
     shared_per_processor: int
 
@@ -63,7 +77,11 @@ class OnDevice:
         from chainrule.compiler.backends.cuda.driver import device
 
         self.device = device()
-        self.shared_per_block, self.shared_per_processor = self.device.shared_per_block, self.device.shared_per_processor
+        self.name: str = self.device.name
+        self.shared_per_block, self.shared_per_processor = (
+            self.device.shared_per_block,
+            self.device.shared_per_processor,
+        )
 
     def allocate(self, size: int) -> Memory:
         return self.device.allocate(size)
@@ -78,19 +96,41 @@ class _Loaded:
 
         module = device.load(ptx(kernels, device.target))
         self._main, self._gather, self._finish = (module.function(name) for name in ("main", "gather", "finish"))
-        self.threads = kernels.block.threads
+        self.kernels, self.device = kernels, device
         self.shared = kernels.storage.sizes.get("shared", 0) * kernels.element.bytes
-        self.columns = -(-kernels.sums_size // 32)
-        self.blocks = device.processors * max(1, self._main.blocks_per_processor(self.threads, self.shared))
+        occupancy = self._main.blocks_per_processor(kernels.block.threads, self.shared) if kernels.has_examples else 1
+        self.blocks = device.processors * max(1, occupancy)
 
-    def main(self, blocks: int, *arguments: Any) -> None:
-        self._main.launch(blocks, self.threads, self.shared, *arguments)
+    def bind(self, memory: Memory, scratch: Memory, rows: Memory, table: Memory) -> Bound:
+        threads = self.kernels.block.threads
+        return _Bound(
+            self.device.current,
+            self._main.prepared(threads, self.shared, memory, scratch, rows, table, 0, 0, 0),
+            self._gather.prepared(32 * TEAMS, 0, memory, rows, 0),
+            self._finish.prepared(threads, 0, memory, 0, 0, NO_STEP),
+            -(-self.kernels.sums_size // 32),
+        )
 
-    def gather(self, blocks: int, *arguments: Any) -> None:
-        self._gather.launch(self.columns, 32 * TEAMS, 0, *arguments, blocks)
 
-    def finish(self, *arguments: Any) -> None:
-        self._finish.launch(1, self.threads, 0, *arguments)
+@dataclass
+class _Bound:
+    current: Any
+    main: Any
+    gather: Any
+    end: Any
+    columns: int  # of sums, 32 in each
+
+    def run(self, blocks: int, results: Memory, begin: int, count: int, step: StepRows) -> None:
+        given, taken, number = step
+        with self.current:
+            self.main(blocks, results.address, begin, count)
+            if self.columns:
+                self.gather(self.columns, blocks)
+            self.end(1, given.address, taken.address, number)
+
+    def finish(self) -> None:
+        with self.current:
+            self.end(1, 0, 0, NO_STEP)
 
 
 machinery: type[Machinery] = OnDevice
@@ -127,6 +167,7 @@ class Cuda:
         self.scratch = self.machinery.allocate(max(4, sizes.get("scratch", 0) * blocks) * self.itemsize)
         self.rows = self.machinery.allocate(max(4, kernels.sums_size * blocks) * self.itemsize)
         self.table = self.machinery.allocate(8 * max(1, WORDS * self._inputs()))
+        self.bound = self.launches.bind(self.memory, self.scratch, self.rows, self.table)
         self._columns: Sequence[Column] = ()
 
     def _inputs(self) -> int:
@@ -135,7 +176,7 @@ class Cuda:
 
     def run(self) -> None:
         self.memory.write(self.mirror)
-        self.launches.finish(self.memory, self.rows, self.rows, NO_STEP)
+        self.bound.finish()
         self.memory.read(self.mirror)
 
     def run_many(self, count: int, rows: Rows, output: Array, summed: Array | None, section: int) -> Results:
@@ -161,7 +202,7 @@ class Cuda:
         columns: Sequence[Column],
         begin: int,
         count: int,
-        step: tuple[Memory, Memory, int] | None = None,
+        step: StepRows | None = None,
         results: Memory | None = None,
     ) -> None:
         """Start a run over the examples from `begin` to `count`; nothing is waited for.
@@ -171,13 +212,9 @@ class Cuda:
         if columns != self._columns:
             self.table.write(np.array(columns, dtype=np.int64))
             self._columns = list(columns)
-        kernels, launches = self.kernels, self.launches
-        runs = -(-(count - begin) // kernels.block.examples)
-        blocks = max(1, min(launches.blocks, runs))
-        launches.main(blocks, self.memory, self.scratch, self.rows, self.table, results or self.rows, begin, count)
-        if kernels.sums_size:
-            launches.gather(blocks, self.memory, self.rows)
-        launches.finish(self.memory, *(step or (self.rows, self.rows, NO_STEP)))
+        runs = -(-(count - begin) // self.kernels.block.examples)
+        blocks = max(1, min(self.launches.blocks, runs))
+        self.bound.run(blocks, results or self.rows, begin, count, step or (self.rows, self.rows, NO_STEP))
 
     def wait(self) -> None:
         """Wait until the device has done its work."""

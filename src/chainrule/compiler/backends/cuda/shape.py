@@ -7,6 +7,7 @@ many, the threads of a block share a few examples.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Protocol
 
 from chainrule.compiler.backends.cuda.dealing import Block
@@ -21,6 +22,8 @@ ABREAST = 16  # bytes of neighbouring examples that a thread takes side by side
 LIVE = 0.8  # numbers that a gradient keeps at a time, for each one that the result is computed from
 HALF, WHOLE = 100_000, 190_000  # bytes of shared memory for a block's examples: two blocks on a processor, or one
 RESIDENT = 2048  # threads that a processor runs at once, at most
+MANY = 256  # blocks that keep a large GPU busy
+LARGE = 2**14  # numbers of a matrix of weights that do not fit beside the examples
 OTHERS = 1024  # bytes of shared memory that the system keeps of each block
 
 
@@ -31,14 +34,16 @@ class Limits(Protocol):
     shared_per_processor: int
 
 
-def examples_at_once(program: ArrayProgram, dtype: str) -> int:
-    """How many examples a block takes at a time, given the program of one."""
+def examples_at_once(program: ArrayProgram, dtype: str, count: int) -> int:
+    """How many of `count` examples a block takes at a time, given the program of one: fewer, if blocks would be few."""
     if not any(map(_is_product, program.statements)):
         return THREADS
     size = ELEMENTS[dtype].bytes
     abreast, each = ABREAST // size, LIVE * size_of_an_example(program) * size
-    several = (threads * abreast for threads in OWNING if threads * abreast * each <= HALF)
-    return next(several, abreast if abreast * each <= WHOLE else 1)
+    several = [threads * abreast for threads in OWNING if threads * abreast * each <= HALF]
+    if several:
+        return next((examples for examples in several if count >= MANY * examples), several[-1])
+    return abreast if abreast * each <= WHOLE else 1
 
 
 def block_for(program: ArrayProgram, element: Element) -> Block:
@@ -67,3 +72,24 @@ def _is_product(statement: Statement) -> bool:
     sums = [list(term.expression.accesses()) for term in statement.terms if term.loops]
     loops = range(len(statement.loops))
     return any(len(read) > 1 and any(not access.strides[d] for access in read) for read in sums for d in loops)
+
+
+def advice_on(program: ArrayProgram) -> str:
+    """What to run a program with instead, if most of its work is products of matrices too large for a block."""
+    work = {statement: _work(statement) for statement in program.statements}
+    large = sum(count for statement, count in work.items() if _is_large_product(statement))
+    if 2 * large <= sum(work.values()):
+        return ""
+    return "most of this is products of large matrices, which backend='jax' hands to a library made for them"
+
+
+def _work(statement: Statement) -> int:
+    return prod(statement.loops) * sum(prod(term.loops) for term in statement.terms)
+
+
+def _is_large_product(statement: Statement) -> bool:
+    """Whether an operand that is the same for all examples is larger than what a block keeps."""
+    if not _is_product(statement):
+        return False
+    read = [access for term in statement.terms if term.loops for access in term.expression.accesses()]
+    return any(access.array.size > LARGE for access in read if not access.array.examples)

@@ -42,8 +42,8 @@ class Storage:
 
         The largest come first; each takes the first gap among those that live at the same time.
         """
-        start = self.sizes.get("shared", 0)
-        taken: dict[str, list[tuple[int, int, Life]]] = {"shared": [(0, start, (-1, 1 << 60))], "scratch": []}
+        always = (-1, 1 << 60)
+        taken = {space: [(0, self.sizes.get(space, 0), always)] for space in ("shared", "scratch")}
         for array in sorted(lives, key=lambda array: -array.size):
             size, life = rounded(array.size), lives[array]
             offset = _gap(taken["shared"], size, life)

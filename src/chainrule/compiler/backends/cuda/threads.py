@@ -14,7 +14,6 @@ import numpy as np
 
 from chainrule.compiler.backends.cuda.dealing import Deal, SumDeal
 from chainrule.compiler.backends.cuda.storage import Place
-from chainrule.compiler.backends.llvm import kernels
 from chainrule.compiler.backends.llvm.fusion import Group
 from chainrule.compiler.backends.llvm.nests import Nest, Reduction, Tile
 from chainrule.compiler.backends.llvm.registers import Register, Registers
@@ -38,9 +37,6 @@ class ThreadRegisters(Registers):
         self.wide = 16 // text.element.bytes  # numbers that a thread loads at once
         self.chunk: tuple[int, str, dict[str, int]] = (-1, "", {})  # loop, its first turn, and its turns by name
         self.loaded: dict[Any, Register] = {}
-
-    def has_kernel(self, name: str, lanes: int) -> bool:
-        return name in kernels.KERNELS
 
     def memory(self, array: Array) -> str:
         return f"%{self.places[array].space}"
@@ -72,9 +68,11 @@ class ThreadRegisters(Registers):
         quotients = [self.emit(f"call float @quotient(float {a.name}, float {b.name})", 1) for a, b in pairs]
         return self.side_by_side(quotients, lanes).name
 
-    def _kernel(self, name: str, x: Register) -> Register:
+    def _kernel(self, name: str, operands: Sequence[Register]) -> Register:
         """A function of each lane: a thread has no vectors to compute with."""
-        return self.side_by_side((super(ThreadRegisters, self)._kernel(name, lane) for lane in self.apart(x)), x.lanes)
+        lanes = zip(*map(self.apart, operands), strict=True)
+        one = super()._kernel
+        return self.side_by_side([one(name, lane) for lane in lanes], operands[0].lanes)
 
     def load_from(self, pointer: str, lanes: int) -> Register:
         return self.emit(f"load {self.element.lanes(lanes)}, ptr {pointer}, align {self.element.bytes * lanes}", lanes)
@@ -160,8 +158,9 @@ class Share(Nest):
         if fast is None or given.tile[fast] == 1:
             return
         touched = [a for s in (self.statement, *self.followers) for a in (s.target, *s.accesses())]
-        together = given.tile[fast] * self.registers.element.bytes <= 16 and given.tile[fast] & (given.tile[fast] - 1) == 0
-        if together and all(self._is_side_by_side(access, fast, given.tile[fast]) for access in touched):
+        if given.tile[fast] in (2, self.registers.wide) and all(
+            self._is_side_by_side(access, fast, given.tile[fast]) for access in touched
+        ):
             self.axis, self.lanes = fast, given.tile[fast]
 
     def _is_side_by_side(self, access: Access, d: int, count: int) -> bool:
@@ -182,7 +181,9 @@ class Share(Nest):
             turns = self.turns(given, depth, parts[depth])
             self._through(given, parts, depth + 1, [[*indices, turn] for indices in tile for turn in turns])
             return
-        self.walk(0, given.loops[depth], 1, lambda turn: self._through(given, parts, depth + 1, [[*i, turn] for i in tile]))
+        self.walk(
+            0, given.loops[depth], 1, lambda turn: self._through(given, parts, depth + 1, [[*i, turn] for i in tile])
+        )
 
     def turns(self, given: Deal, d: int, part: str) -> list[str]:
         """The turns of loop d in a tile."""
@@ -219,7 +220,9 @@ class Share(Nest):
 class SumShare(Share):
     """Writes a thread's share of a sum over examples: added to accumulators of its own, from number `first` on."""
 
-    def __init__(self, registers: ThreadRegisters, statement: Statement, given: SumDeal, threads: int, first: int) -> None:
+    def __init__(
+        self, registers: ThreadRegisters, statement: Statement, given: SumDeal, threads: int, first: int
+    ) -> None:
         self._prepare(registers, statement, ())
         self.given, self.threads, self.first = given, threads, first
         self.for_each_tile(self._add)
@@ -250,7 +253,8 @@ class SumShare(Share):
     def _outputs(self, number: str) -> Tile:
         given = self.given.outputs
         digits = self.registers.split(number, [given.parts[d] for d in given.order])
-        parts, tile = dict(zip(given.order, digits, strict=True)), [[]]
+        parts = dict(zip(given.order, digits, strict=True))
+        tile: Tile = [[]]
         for d, extent in enumerate(given.loops):
             turns = self.turns(given, d, parts[d]) if d in parts else [str(k) for k in range(extent)]
             tile = [[*indices, turn] for indices in tile for turn in turns]
@@ -285,7 +289,7 @@ class SumShare(Share):
             return self._shared(term, [[*indices, turn] for indices in tile], carried, group, depth + 1)
 
         if depth != given.along:
-            return self.registers.loop(term.loops[depth], 1, totals, inside)
+            return self._through_chunks(depth, term.loops[depth], totals, inside)
 
         def chunk(index: str, carried: list[Register]) -> list[Register]:
             step = index if index == "0" else emit(f"mul nuw nsw i64 {index}, {given.groups}")
@@ -303,6 +307,27 @@ class SumShare(Share):
         parts = term.loops[depth] // given.chunk // given.groups
         return chunk("0", totals) if parts == 1 else self.registers.loop(parts, 1, totals, chunk)
 
+    def _through_chunks(
+        self,
+        depth: int,
+        extent: int,
+        totals: list[Register],
+        body: Callable[[str, list[Register]], list[Register]],
+    ) -> list[Register]:
+        """A loop of a reduction, of which the turns that are loaded at once are written out."""
+        several = self.registers.wide if extent % self.registers.wide == 0 else 1
+
+        def once(index: str, carried: list[Register]) -> list[Register]:
+            def one(turn: str) -> None:
+                nonlocal carried
+                carried = body(turn, carried)
+
+            turns = [self.shifted(index, k) for k in range(several)]
+            self.registers.in_chunk(len(self.statement.loops) + depth, index, turns, one)
+            return carried
+
+        return once("0", totals) if extent == several else self.registers.loop(extent, several, totals, once)
+
 
 class Flush(SumShare):
     """Writes a thread's accumulators to an array with a row for each group, in the order of the statement's turns."""
@@ -318,7 +343,6 @@ class Flush(SumShare):
         for k, indices in enumerate(tile):
             number = self.registers.load_from(self.accumulator(first + k), 1)
             self.registers.store(self.target, [group, *indices], number, None)
-
 
 
 def pieces(turns: Sequence[str], length: int) -> list[Sequence[str]]:

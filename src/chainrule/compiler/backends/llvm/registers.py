@@ -68,13 +68,9 @@ class Registers:
         registers = [self.register(operand, lanes) for operand in operands]
         if name := self._primitive(op.name, [register.name for register in registers], lanes):
             return Register(self, name, lanes)
-        if self.has_kernel(op.name, lanes):
-            return self._kernel(op.name, registers[0])
+        if kernels.pays(op.name, lanes, self.element, self.text.functions):
+            return self._kernel(op.name, registers)
         return Register(self, self.text.library(op.name, [register.name for register in registers], lanes), lanes)
-
-    def has_kernel(self, name: str, lanes: int) -> bool:
-        """Whether a function is computed by arithmetic, and not by the mathematical library."""
-        return kernels.pays(name, lanes)
 
     def _primitive(self, name: str, operands: list[str], lanes: int) -> str | None:
         """The result of an instruction of LLVM's own, if it has one."""
@@ -99,14 +95,16 @@ class Registers:
         kind, first = self.element.lanes(lanes), self._inserted("poison", value, 0, lanes)
         return self.emit(f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer", lanes)
 
-    def _kernel(self, name: str, x: Register) -> Register:
+    def _kernel(self, name: str, operands: Sequence[Register]) -> Register:
         """A function of `kernels`, on all lanes at once; on half of them if they take more registers than a value."""
-        if x.lanes > self.target.lanes(self.element.bytes) * self.target.vectors:
-            half = x.lanes // 2
-            return self.joined(*[self._kernel(name, self.lanes_of(x, start, half)) for start in (0, half)])
-        self.text.declarations |= kernels.define(name, x.lanes, self.element, self.text.functions)
-        kind = self.element.lanes(x.lanes)
-        return self.emit(f"call {kind} {kernels.symbol(name, x.lanes, self.element)}({kind} {x.name})", x.lanes)
+        lanes, element = operands[0].lanes, self.element
+        if lanes > self.target.lanes(element.bytes) * self.target.vectors:
+            half = lanes // 2
+            parts = [[self.lanes_of(x, start, half) for x in operands] for start in (0, half)]
+            return self.joined(*[self._kernel(name, part) for part in parts])
+        self.text.declarations |= kernels.define(name, lanes, element, self.text.functions)
+        given = ", ".join(f"{element.lanes(lanes)} {x.name}" for x in operands)
+        return self.emit(f"call {element.lanes(lanes)} {kernels.symbol(name, lanes, element)}({given})", lanes)
 
     # Lanes.
 

@@ -15,7 +15,7 @@ def _binary(numbers: str, integers: str, element: str = "") -> Callable[[Vector,
     """An operator: its instruction on numbers and on their bits; the result is of type `element` if that differs."""
 
     def operator(self: Vector, other: Operand) -> Vector:
-        instruction = integers if self.element == self.format.integer else numbers
+        instruction = integers if self.is_whole else numbers
         line = f"{instruction} {self.kind} {self.name}, {self.constant(other).name}"
         return self.emit(line, element or self.element)
 
@@ -23,7 +23,7 @@ def _binary(numbers: str, integers: str, element: str = "") -> Callable[[Vector,
 
 
 class Vector:
-    """A value in LLVM's text: lanes of numbers, their bits (whole numbers) or `i1`. Arithmetic appends to the text."""
+    """A value in LLVM's text: lanes of numbers, of whole ones, such as bits, or of `i1`. Arithmetic appends to it."""
 
     def __init__(self, text: Text, name: str, lanes: int, element: str = "") -> None:
         self.text = text
@@ -36,6 +36,10 @@ class Vector:
     def kind(self) -> str:
         return vector(self.element, self.lanes)
 
+    @property
+    def is_whole(self) -> bool:
+        return self.element.startswith("i")
+
     def emit(self, instruction: str, element: str = "") -> Vector:
         """The result of an instruction, in lanes like these."""
         return Vector(self.text, self.text.emit(instruction), self.lanes, element)
@@ -44,8 +48,7 @@ class Vector:
         """`value` in lanes like these."""
         if isinstance(value, Vector):
             return value
-        is_whole = self.element == self.format.integer
-        number = str(value) if is_whole else self.format.element.literal(value)
+        number = str(value) if self.is_whole else self.format.element.literal(value)
         return Vector(self.text, constant(self.element, number, self.lanes), self.lanes, self.element)
 
     def __rsub__(self, other: Operand) -> Vector:  # other - self
@@ -80,6 +83,16 @@ def absolute(x: Vector) -> Vector:
     return intrinsic("fabs", x)
 
 
+def sqrt(x: Vector) -> Vector:
+    """The square root."""
+    return intrinsic("sqrt", x)
+
+
+def trunc(x: Vector) -> Vector:
+    """The next whole number towards 0."""
+    return intrinsic("trunc", x)
+
+
 def copysign(x: Vector, sign: Vector) -> Vector:
     """|x| with the sign of `sign`."""
     return intrinsic("copysign", x, sign)
@@ -89,7 +102,7 @@ def select(condition: Vector, yes: Operand, no: Operand) -> Vector:
     """`yes` in the lanes where the condition holds, else `no`."""
     numbers = [Vector(condition.text, "", condition.lanes).constant(value) for value in (yes, no)]
     choices = ", ".join(f"{value.kind} {value.name}" for value in numbers)
-    return condition.emit(f"select {condition.kind} {condition.name}, {choices}")
+    return condition.emit(f"select {condition.kind} {condition.name}, {choices}", numbers[0].element)
 
 
 def bits(x: Vector) -> Vector:
@@ -101,3 +114,16 @@ def bits(x: Vector) -> Vector:
 def floats(x: Vector) -> Vector:
     """The numbers with these bits."""
     return x.emit(f"bitcast {x.kind} {x.name} to {vector(x.format.element.name, x.lanes)}")
+
+
+def converted(x: Vector, instruction: str, element: str) -> Vector:
+    """The same numbers in another type."""
+    return x.emit(f"{instruction} {x.kind} {x.name} to {vector(element, x.lanes)}", element)
+
+
+def funnel(high: Vector, low: Vector, shift: Vector) -> Vector:
+    """The first half of the bits of two whole numbers, one behind the other, after a shift to the left."""
+    kind, name = high.kind, f"@llvm.fshl.{'' if high.lanes == 1 else f'v{high.lanes}'}{high.element}"
+    high.text.declarations.add(f"declare {kind} {name}({kind}, {kind}, {kind})")
+    line = f"call {kind} {name}({kind} {high.name}, {kind} {low.name}, {kind} {shift.name})"
+    return high.emit(line, high.element)
