@@ -7,11 +7,15 @@ at multiples of what is loaded at once.
 
 import ctypes
 import re
+from contextlib import ExitStack, contextmanager
 from string import Template
+from threading import Lock
+from unittest.mock import patch
 
 import numpy as np
 
-from chainrule.compiler.backends.cuda import runner
+from chainrule.compiler.backends.cuda import runner, shape
+from chainrule.compiler.backends.cuda.dealing import Block
 from chainrule.compiler.backends.cuda.printing import Printer
 from chainrule.compiler.backends.llvm.native import compiled, host
 
@@ -209,7 +213,7 @@ class Launches:
         self.kernels, dtype = kernels, kernels.element.dtype
         text = ThreadByThread(kernels, order).text()
         self.engine = compiled(watched(text) + WATCH, host())
-        self.shadows = {}
+        self.shadows, self.turn = {}, Lock()
         self.shared = np.full(kernels.storage.sizes.get("shared", 0) + 4, np.nan, dtype)
         self.owns = np.zeros((kernels.block.threads, max(1, kernels.accumulators)), dtype)
         address, number = ctypes.c_void_p, ctypes.c_int64
@@ -219,7 +223,11 @@ class Launches:
     def bind(self, memory, scratch, rows, table):
         return Bound(self, memory, scratch, rows, table)
 
-    def main(self, blocks, memory, scratch, rows, inputs, results, begin, count):
+    def main(self, *given):
+        with self.turn:
+            self._run(*given)
+
+    def _run(self, blocks, memory, scratch, rows, inputs, results, begin, count):
         buffers = [buffer.address for buffer in (memory, scratch, rows, inputs, results)]
         before, size, numbers = memory.data.copy(), self.kernels.element.bytes, self.kernels.storage.sizes
         own, row = numbers.get("scratch", 0) * size, self.kernels.sums_size * size
@@ -239,18 +247,18 @@ class Launches:
 
     def finish(self, memory, given, taken, step):
         buffers = [buffer.address for buffer in (memory, given, taken)]
-        self._watch(**{name: (m, 0, m.bytes) for name, m in (("memory", memory), ("given", given), ("taken", taken))})
-        self._finish(self.shared.ctypes.data, self.owns.ctypes.data, *buffers, step)
-        self._look()
+        named = {"memory": memory, "given": given, "taken": taken}
+        with self.turn:
+            self._watch(**{name: (each, 0, each.bytes) for name, each in named.items()})
+            self._finish(self.shared.ctypes.data, self.owns.ctypes.data, *buffers, step)
+            self._look()
 
     def _watch(self, **parts):
         """Let kernels touch these parts of memory, and what belongs to a block."""
         regions = [(self.owns.ctypes.data, self.owns.nbytes, 0)]
         shared = (self.shared.ctypes.data, (len(self.shared) - 4) * self.shared.itemsize)
-        for name, (address, size) in {
-            "shared": shared,
-            **{k: (m.address + at, n) for k, (m, at, n) in parts.items()},
-        }.items():
+        places = {name: (buffer.address + at, size) for name, (buffer, at, size) in parts.items()}
+        for name, (address, size) in {"shared": shared, **places}.items():
             if len(self.shadows.setdefault(name, np.zeros(0, np.int64))) < size // 2 + 4:
                 self.shadows[name] = np.zeros(size // 2 + 4, np.int64)
             regions.append((address, size, 0 if name in ("given", "taken") else self.shadows[name].ctypes.data))
@@ -296,8 +304,31 @@ class Machinery:
         return Launches(kernels, self.order)
 
 
-def install(monkeypatch, order=1, **limits):
-    """Have `backend="cuda"` run on the host."""
-    monkeypatch.setattr(runner, "machinery", lambda: Machinery(order))
-    for name, value in limits.items():
-        monkeypatch.setattr(Machinery, name, value)
+@contextmanager
+def playing(order=1, block=None, room=None, blocks=3):
+    """Have `backend="cuda"` run on the host, in blocks of a given shape, with `room` bytes of shared memory."""
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(runner, "machinery", lambda: Machinery(order)))
+        stack.enter_context(patch.object(Launches, "blocks", blocks))
+        if block is not None:
+            stack.enter_context(patch.object(shape, "examples_at_once", lambda *given: block.examples))
+            stack.enter_context(patch.object(runner, "block_for", lambda program, element: fitted(block, program)))
+        if room is not None:
+            stack.enter_context(patch.object(runner, "room_for", lambda limits, block: room))
+        yield
+
+
+def fitted(block, program):
+    """The block for a program, which may be one of no examples."""
+    examples = max((array.examples for array in program.arrays()), default=0)
+    return block if examples == block.examples else Block(block.threads, examples)
+
+
+def random_shape(rng):
+    """How threads share examples, or own them; how much memory they have; how many blocks there are."""
+    threads = rng.choice((1, 2, 3, 4, 8, 16, 32, 64))
+    abreast = rng.choice((1, 2, 4))
+    examples = rng.choice((threads * abreast, threads * abreast, 1, 2, 3, 4, 6, 8, 32))
+    room = rng.choice((None, None, 0, 64, 512, 2048))
+    order, blocks = rng.choice((1, -1)), rng.choice((1, 2, 3, 5))
+    return {"order": order, "block": Block(threads, examples, abreast), "room": room, "blocks": blocks}

@@ -33,6 +33,7 @@ from chainrule.compiler.passes.recurrence import find_recurrences
 from chainrule.compiler.passes.waists import by_depth, find_levels
 from chainrule.compiler.trace.graph import graph_of
 from chainrule.core.graph import lay_flat
+from emulated_gpu import playing, random_shape
 from torture_families import FAMILIES, Picks, World
 
 MOVES = 3
@@ -40,6 +41,7 @@ LARGEST = 1e6  # beyond it, numbers are not compared: rounding decides
 TOLERANCE = 1e-12  # for each unit of what rounding is magnified by, in doubles
 SINGLE = 2.0**29  # how much coarser floats are
 FUNCTIONS = ops.TABLE | {"softmax": chainrule.softmax, "logsumexp": chainrule.logsumexp}
+MODES = ("graph", "graph", "graph", "function", "function", "batch")
 EXAMPLES = (1, 2, 3, 7, 8, 9, 16, 17, 33)
 
 
@@ -147,7 +149,8 @@ class Contest:
         rng = random.Random(f"{program.seed} contest")
         self.known, self.wanted = {}, {}
         start = self.eager(0)
-        self.mode = "batch" if program.family == "batches" else rng.choice(["graph", "graph", "function"])
+        self.mode = rng.choice(MODES) if start.of("datum", start.leaves) else rng.choice(MODES[:-1])
+        self.mode = "batch" if program.family == "batches" else self.mode
         self.wrt = start.of("parameter", range(len(start.leaves)))
         if self.mode == "graph" and rng.random() < 0.5:
             self.wrt = list(range(len(start.leaves)))
@@ -339,6 +342,12 @@ def by_arguments(contest):
     return found
 
 
+def on_a_gpu(contest, dtype="float64"):
+    """On a GPU that is played by this processor, in blocks of any shape, with any room in shared memory."""
+    with playing(**random_shape(random.Random(f"{contest.program.seed} gpu"))):
+        return contest.compiled(backend="cuda", dtype=dtype)
+
+
 class Engine(NamedTuple):
     """Gives the numbers of a contest at every move, to be eager's within a tolerance (0: to the bit)."""
 
@@ -357,6 +366,8 @@ ENGINES = {
     "llvm": Engine(lambda contest: contest.compiled()),
     "by arguments": Engine(by_arguments, share=0.3),
     "float32": Engine(lambda contest: contest.compiled(dtype="float32"), coarser=SINGLE, share=0.05),
+    "cuda": Engine(on_a_gpu, share=0.1),
+    "cuda, float32": Engine(lambda contest: on_a_gpu(contest, "float32"), coarser=SINGLE, share=0.02),
     "C": Engine(in_c, share=0.03),
     "jax": Engine(lambda contest: contest.compiled(backend="jax"), share=0.01),
 }

@@ -37,6 +37,7 @@ class ThreadRegisters(Registers):
         self.wide = 16 // text.element.bytes  # numbers that a thread loads at once
         self.chunk: tuple[int, str, dict[str, int]] = (-1, "", {})  # loop, its first turn, and its turns by name
         self.loaded: dict[Any, Register] = {}
+        self.named: dict[int, str] = {}  # tables
 
     def memory(self, array: Array) -> str:
         return f"%{self.places[array].space}"
@@ -90,11 +91,12 @@ class ThreadRegisters(Registers):
         self.chunk, self.loaded = before, loaded
 
     def table(self, access: Access) -> str:
-        numbers = np.asarray(access.table)
-        name = f"@table.{sha1(numbers.tobytes()).hexdigest()[:16]}"
-        entries = ", ".join(f"i64 {number}" for number in numbers.tolist())
-        self.text.declarations.add(f"{name} = internal constant [{len(numbers)} x i64] [{entries}], align 16")
-        return name
+        if id(access.table) not in self.named:  # tables are long, and asked for at every load
+            numbers = np.asarray(access.table)
+            name = self.named[id(access.table)] = f"@table.{sha1(numbers.tobytes()).hexdigest()[:16]}"
+            entries = ", ".join(f"i64 {number}" for number in numbers.tolist())
+            self.text.declarations.add(f"{name} = internal constant [{len(numbers)} x i64] [{entries}], align 16")
+        return self.named[id(access.table)]
 
     def where(self, condition: str, body: Callable[[], None]) -> None:
         """`body` for the threads for which the condition holds."""
