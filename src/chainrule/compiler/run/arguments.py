@@ -205,6 +205,8 @@ class Examples:
             widths = [matrix.shape[1] for matrix in matrices]
             traced.class_spans = _spans(widths, np.array(sorted(traced.classes), dtype=np.int64))
             traced.spans = _spans(widths, traced.used)
+            traced.wiring = _wiring(widths, traced.used)
+        self.wiring = traced.wiring
         self.pieces = [(matrix, *span) for matrix, span in zip(matrices, traced.spans, strict=True)]
 
     @property
@@ -274,6 +276,13 @@ def _spans(widths: list[int], used: np.ndarray) -> list[tuple[Any, Any]]:
         spans.append((_span(used[targets] - start), _span(targets)))
         start += width
     return spans
+
+
+def _wiring(widths: list[int], used: np.ndarray) -> list[tuple[int, int]]:
+    """For each used number: which matrix it is in, and in which column."""
+    ends = np.cumsum(widths)
+    matrices = np.searchsorted(ends, used, side="right")
+    return list(zip(matrices.tolist(), (used - (ends - widths)[matrices]).tolist(), strict=True))
 
 
 def _span(indices: np.ndarray) -> Any:

@@ -116,16 +116,11 @@ def _columns(examples: Examples, runner: Cuda) -> list[Column]:
     """Where the numbers of the examples are on the device; they are brought there when first asked for."""
     key = type(runner.machinery), runner.dtype
     if key not in examples.resident:
-        buffers: list[Any] = []
-        columns: dict[int, Column] = {}
-        for matrix, own, targets in examples.pieces:
-            place = _resident(matrix, runner)
-            buffers.append(place)
-            width = int(np.prod(matrix.shape[1:], dtype=np.int64))
-            size = place.dtype.itemsize if isinstance(place, DeviceArray) else runner.itemsize
-            chosen = zip(np.arange(len(examples.used))[targets], np.arange(width)[own], strict=True)
-            columns |= {int(t): (place.address + int(c) * size, width, size) for t, c in chosen}
-        examples.resident[key] = buffers, [columns[k] for k in range(len(columns))]
+        matrices = [(_resident(matrix, runner), matrix.shape[1]) for matrix, *_ in examples.pieces]
+        sizes = [place.dtype.itemsize if isinstance(place, DeviceArray) else runner.itemsize for place, _ in matrices]
+        known = [(place.address, width, size) for (place, width), size in zip(matrices, sizes, strict=True)]
+        columns = [(known[k][0] + column * known[k][2], *known[k][1:]) for k, column in examples.wiring]
+        examples.resident[key] = matrices, columns
     found: list[Column] = examples.resident[key][1]
     return found
 

@@ -147,6 +147,7 @@ class Traced:
         self.took_gradient = takes_gradient(self._may_freeze)
         self.scalar_nodes = len(graph) - 1  # without the one that packs the results
         self.spans: list[tuple[Any, Any]] | None = None  # of a batch's arguments
+        self.wiring: list[tuple[int, int]] = []  # of each used number, once there are batches: matrix and column
         self.class_spans: list[tuple[Any, Any]] = []  # those of class indices among them
         self.steps: dict[Any, Any] = {}  # training steps, by all that is part of their program
         self._read = [(kind, nodes) for kind, nodes in self.captured.items() if nodes]

@@ -116,10 +116,16 @@ def device_array(thing: Any, argument: str = "array") -> DeviceArray | None:
     """
     if isinstance(thing, DeviceArray):
         return thing
-    if hasattr(thing, "__dlpack_device__") and hasattr(thing, "__dlpack__"):
-        return _by_dlpack(thing, argument)
-    interface = getattr(thing, "__cuda_array_interface__", None)
-    return None if interface is None else _by_interface(thing, interface, argument)
+    dlpack = hasattr(thing, "__dlpack_device__") and hasattr(thing, "__dlpack__")
+    interface = getattr(thing, "__cuda_array_interface__", None) if not dlpack or _knows_streams(thing) else None
+    if interface is not None:  # the quicker one
+        return _by_interface(thing, interface, argument)
+    return _by_dlpack(thing, argument) if dlpack else None
+
+
+def _knows_streams(thing: Any) -> bool:
+    """Whether its library says in its interface, and not in DLPack alone, which stream an array is being written on."""
+    return type(thing).__module__.partition(".")[0] == "cupy"
 
 
 def _by_dlpack(thing: Any, argument: str) -> DeviceArray | None:

@@ -10,6 +10,7 @@ from chainrule.compiler.backends.cuda.blocks import ARGUMENTS, Call, Schedule, T
 from chainrule.compiler.backends.cuda.kernels import Kernels
 from chainrule.compiler.backends.llvm.text import DOUBLE
 
+RESIDENT = 512  # threads of a processor, where each has an example: it waits for memory, and others go on meanwhile
 HEAD = 'target triple = "nvptx64-nvidia-cuda"'
 FRAME = Template("""
 @room = external addrspace(3) global [0 x $number], align 16
@@ -19,7 +20,8 @@ declare i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
 declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)
 
 define ptx_kernel void @main(ptr noalias align 16 %memory, ptr noalias align 16 %scratches, ptr noalias align 16 %rows,
-    ptr noalias align 16 %inputs, ptr noalias align 16 %results, i64 %begin, i64 %count) "nvvm.maxntid"="$threads" {
+    ptr noalias align 16 %inputs, ptr noalias align 16 %results, i64 %begin, i64 %count)
+    "nvvm.maxntid"="$threads" "nvvm.minctasm"="$resident" {
 entry:
   %own = alloca [$accumulators x $number], align 16
 $zeros
@@ -152,7 +154,14 @@ class Printer:
         """The whole module."""
         module, kind = self.module, self.module.element.name
         sizes, examples = module.storage.sizes, module.block.examples
-        known = {"number": kind, "threads": module.block.threads, "accumulators": max(1, module.accumulators)}
+        alone = module.block.owns and module.block.abreast == 1
+        resident = max(1, RESIDENT // module.block.threads) if alone else 1
+        known = {
+            "resident": resident,
+            "number": kind,
+            "threads": module.block.threads,
+            "accumulators": max(1, module.accumulators),
+        }
         zeros = [
             f"  %zero{k} = getelementptr {kind}, ptr %own, i64 {k}\n  store {kind} 0.0, ptr %zero{k}"
             for k in range(module.accumulators)
