@@ -21,7 +21,7 @@ declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)
 
 define ptx_kernel void @main(ptr noalias align 16 %memory, ptr noalias align 16 %scratches, ptr noalias align 16 %rows,
     ptr noalias align 16 %inputs, ptr noalias align 16 %results, i64 %begin, i64 %count)
-    "nvvm.maxntid"="$threads" "nvvm.minctasm"="$resident" {
+    "nvvm.maxntid"="$threads" $resident {
 entry:
   %own = alloca [$accumulators x $number], align 16
 $zeros
@@ -155,7 +155,7 @@ class Printer:
         module, kind = self.module, self.module.element.name
         sizes, examples = module.storage.sizes, module.block.examples
         alone = module.block.owns and module.block.abreast == 1
-        resident = max(1, RESIDENT // module.block.threads) if alone else 1
+        resident = f'"nvvm.minctasm"="{max(1, RESIDENT // module.block.threads)}"' if alone else ""
         known = {
             "resident": resident,
             "number": kind,
