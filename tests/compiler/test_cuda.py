@@ -375,14 +375,14 @@ class TestTraining:
 def made(call, monkeypatch):
     """The kernels that a call asks for."""
 
-    class Asked(Exception):
+    class AskedError(Exception):
         """Kernels, which are not to run."""
 
     def launches(machinery, found):
-        raise Asked(found)
+        raise AskedError(found)
 
     monkeypatch.setattr(Machinery, "launches", launches)
-    with playing(), pytest.raises(Asked) as asked:
+    with playing(), pytest.raises(AskedError) as asked:
         call()
     return asked.value.args[0]
 
@@ -399,7 +399,7 @@ def calls(dtype):
     yield lambda: compile(f, wrt, **on_gpu).batch(*points(9, 2), reduce=None)
     yield lambda: compile(f, wrt, **on_gpu).value_and_grad([0.1, 0.2], 0.3)
     for write in WRITTEN:
-        yield lambda f=write(w): compile(f, w, **on_gpu).batch_value_and_grad(RNG.normal(size=(9, 12)))
+        yield lambda write=write: compile(write(w), w, **on_gpu).batch_value_and_grad(RNG.normal(size=(9, 12)))
 
 
 USED = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores.*?Used (\d+) registers", re.S)
