@@ -22,6 +22,7 @@ from chainrule.compiler.passes.program import Array, ArrayProgram
 
 SHARE = 4  # the part of the device's memory that blocks may take for themselves: one in so many bytes
 NO_STEP = -1  # a run that takes and gives no rows
+SCRATCH = 2**31  # bytes of scratch memory, at most, unless one block needs more
 Column = tuple[int, int, int]  # of an input: the address of its first number, how far apart they are, and their bytes
 
 
@@ -166,8 +167,10 @@ class Cuda:
         here = {a: self.mirror[o : o + a.size] for a, o in self.places.items()}
         self.views: Mapping[Array, np.ndarray] = {**away, **here}  # examples are elsewhere
         self.memory = self.machinery.allocate(max(1, self.size) * self.itemsize)
-        sizes, blocks = kernels.storage.sizes, self.launches.blocks if kernels.has_examples else 0
-        self.scratch = self.machinery.allocate(max(4, sizes.get("scratch", 0) * blocks) * self.itemsize)
+        scratch = kernels.storage.sizes.get("scratch", 0) * self.itemsize
+        self.blocks = max(1, min(self.launches.blocks, SCRATCH // max(1, scratch)))
+        blocks = self.blocks if kernels.has_examples else 0
+        self.scratch = self.machinery.allocate(max(4 * self.itemsize, scratch * blocks))
         self.rows = self.machinery.allocate(max(4, kernels.sums_size * blocks) * self.itemsize)
         self.table = self.machinery.allocate(8 * max(1, WORDS * self._inputs()))
         self.bound = self.launches.bind(self.memory, self.scratch, self.rows, self.table)
@@ -216,7 +219,7 @@ class Cuda:
             self.table.write(np.array(columns, dtype=np.int64))
             self._columns = list(columns)
         runs = -(-(count - begin) // self.kernels.block.examples)
-        blocks = max(1, min(self.launches.blocks, runs))
+        blocks = max(1, min(self.blocks, runs))
         self.bound.run(blocks, results or self.rows, begin, count, step or (self.rows, self.rows, NO_STEP))
 
     def wait(self) -> None:
