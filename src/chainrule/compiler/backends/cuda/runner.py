@@ -20,7 +20,6 @@ from chainrule.compiler.backends.llvm.text import ELEMENTS
 from chainrule.compiler.backends.protocol import Results, Rows
 from chainrule.compiler.passes.program import Array, ArrayProgram
 
-SHARE = 4  # the part of the device's memory that blocks may take for themselves: one in so many bytes
 NO_STEP = -1  # a run that takes and gives no rows
 SCRATCH = 2**31  # bytes of scratch memory, at most, unless one block needs more
 Column = tuple[int, int, int]  # of an input: the address of its first number, how far apart they are, and their bytes
@@ -102,8 +101,6 @@ class _Loaded:
         self.shared = kernels.storage.sizes.get("shared", 0) * kernels.element.bytes
         occupancy = self._main.blocks_per_processor(kernels.block.threads, self.shared) if kernels.has_examples else 1
         self.blocks = device.processors * max(1, occupancy)
-        if scratch := kernels.storage.sizes.get("scratch", 0) * kernels.element.bytes:
-            self.blocks = max(1, min(self.blocks, device.memory // SHARE // scratch))
 
     def bind(self, memory: Memory, scratch: Memory, rows: Memory, table: Memory) -> Bound:
         threads = self.kernels.block.threads
