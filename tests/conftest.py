@@ -10,6 +10,7 @@ from browser import browser_page, chromium, open_page, serve  # noqa: F401
 from chainrule import closures
 from commands import folder, iris, refused, run  # noqa: F401
 from engines import ENGINES
+from fake_cuda import built, fake  # noqa: F401
 
 settings.load_profile("ci")  # the same examples every time, however long they take: `make torture` looks for others
 
@@ -29,6 +30,7 @@ ONCE = [
     "completion",
     "course",
     "csv",
+    "cuda",
     "cuda_arrays",
     "cuda_driver",
     "cuda_processes",

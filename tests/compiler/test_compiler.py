@@ -256,7 +256,7 @@ class TestCalls:
     def test_wrong_arguments(self):
         with pytest.raises(TypeError, match="`target` must be a Value, got float"):
             compile(3.0)
-        with pytest.raises(ValueError, match="`backend` must be one of llvm, jax, interpreter; got 'gcc'"):
+        with pytest.raises(ValueError, match="`backend` must be one of llvm, cuda, jax, interpreter, auto; got 'gcc'"):
             compile(Value(1.0), backend="gcc")
 
     def test_what_only_python_knows_is_refused(self):

@@ -49,7 +49,7 @@ def machine_code(names, change=lambda text: text):
     def entry(name, arguments, call):
         return f"define double @entry.{name}({arguments}) {{\n  %y = {call}\n  ret double %y\n}}\n"
 
-    engine = native._compile(change(module(names, entry)), native.host())
+    engine = native.compiled(change(module(names, entry)), native.host())
     ENGINES.append(engine)
     number = ctypes.c_double
     return {
@@ -158,7 +158,7 @@ def ptx(request):
         parts.add(entry_point(entry, element.name, arity(name), kernels.symbol(name, 1, element)))
     text = "\n".join([*sorted(parts), "attributes #0 = { nounwind }"])
     target = Target("nvptx64-nvidia-cuda", request.param, GPUS[request.param], 64, 64, True)
-    optimized, machine = native._optimized(text, target)
+    optimized, machine = native.optimized(text, target)
     return request.param, machine.emit_assembly(optimized)
 
 

@@ -50,7 +50,7 @@ def test_logistic(tmp_path):
     assert "300 rows; the odds that sprouted is 'yes' rather than 'no'" in shown
     file = tmp_path / "own.csv"
     file.write_text("ill,dose\n1,0.5\n0,2.5\n1,1.5\n0,1.0\n")
-    assert "4 rows; the odds that ill is '1' rather than '0'" in output("logistic.py", tmp_path, str(file), "ill")
+    assert "4 rows; the odds that ill is 1 rather than 0" in output("logistic.py", tmp_path, str(file), "ill")
 
 
 @pytest.mark.slow

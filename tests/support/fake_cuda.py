@@ -1,6 +1,7 @@
 """A CUDA driver without a GPU, `fake_cuda.c`: built once, and loaded afresh for every test."""
 
 import ctypes
+import gc
 import itertools
 import os
 import shutil
@@ -77,3 +78,19 @@ def printed(program, built):
     out, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (0, ""), errors
     return out.split("\n")[:-1]
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """The library of a CUDA driver without a GPU."""
+    return build(tmp_path_factory.mktemp("cuda"))
+
+
+@pytest.fixture
+def fake(built, tmp_path, monkeypatch):
+    """That driver, afresh for every test."""
+    found = load_afresh(built, tmp_path, monkeypatch)
+    yield found
+    found.fake_release()
+    found.fake_heal()
+    gc.collect()
