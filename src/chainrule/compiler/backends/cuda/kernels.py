@@ -33,7 +33,7 @@ from chainrule.compiler.passes.masks import by_results
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Statement, Term, changed
 
 WORDS = 3  # of an input's description: address, distance of examples, bytes of a number
-STAGED = 2**16  # bytes of parameters and constants that are copied to shared memory
+STAGED = 2**16  # bytes of parameters and constants that are copied to shared memory, at most; likewise of packed ones
 FEW_SUMS = 24  # that every thread keeps for its own examples
 
 
@@ -44,6 +44,7 @@ class Kernels:
         parts = split(by_results(program))
         self.program = program = parts.program
         self.element, self.block, self.functions = element, block, Functions(element)
+        self.small = min(STAGED, room // 3)  # bytes
         self.parts, self.has_examples = parts, bool(parts.each)
         known = [a for a in program.arrays() if not a.examples]
         given = [a for a in known if a in program.leaves.values() or a.numbers is not None]
@@ -120,7 +121,7 @@ class Kernels:
         return (each, copies) if self._is_small(copy.target.array for copy in copies) else (smooth, [])
 
     def _is_small(self, arrays: Iterable[Array]) -> bool:
-        return sum(array.size for array in arrays) * self.element.bytes <= STAGED
+        return sum(array.size for array in arrays) * self.element.bytes <= self.small
 
     def _write(self, first: list[Step], each: list[Step], inputs: list[Array], room: int) -> None:
         """The functions of the main kernel, for numbers that have their places."""
