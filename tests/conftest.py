@@ -32,6 +32,7 @@ ONCE = [
     "csv",
     "cuda",
     "cuda_arrays",
+    "cuda_choices",
     "cuda_driver",
     "cuda_processes",
     "data",

@@ -88,8 +88,7 @@ def _work(statement: Statement) -> int:
 
 
 def _is_large_product(statement: Statement) -> bool:
-    """Whether an operand that is the same for all examples is larger than what a block keeps."""
-    if not _is_product(statement):
-        return False
-    read = [access for term in statement.terms if term.loops for access in term.expression.accesses()]
-    return any(access.array.size > LARGE for access in read if not access.array.examples)
+    """Whether its weights, or their gradients, are more than what a block keeps."""
+    touched = (statement.target, *statement.accesses())
+    large = any(access.array.size > LARGE for access in touched if not access.array.examples)
+    return large and _is_product(statement)
