@@ -28,7 +28,7 @@ ONE_LANE = Target("nvptx64-nvidia-cuda", "", "", 64, 8, True)
 class ThreadRegisters(Registers):
     """Registers of a thread. Arrays lie in several memories; tables are constants of the module.
 
-    In a `chunk`, numbers that lie side by side are loaded at once: see `neighbour`.
+    Inside of `in_chunk`, numbers that lie side by side are loaded at once.
     """
 
     def __init__(self, text: Text, places: Mapping[Array, Place]) -> None:
