@@ -20,7 +20,7 @@ OWNING = (128, 64, 32)  # of a block whose threads have several
 SHARING = 256  # of a block whose threads share examples
 ABREAST = 16  # bytes of neighbouring examples that a thread takes side by side
 LIVE = 0.8  # numbers that a gradient keeps at a time, for each one that the result is computed from
-HALF, WHOLE = 115_000, 190_000  # bytes of shared memory for a block's examples: two blocks on a processor, or one
+FULL = 0.8  # of the shared memory that a block can have, for the examples that its threads share
 RESIDENT = 1024  # threads that a processor should run at once, where each has an example
 MANY = 256  # blocks that keep a large GPU busy
 LARGE = 2**14  # numbers of a matrix of weights that do not fit beside the examples
@@ -34,16 +34,17 @@ class Limits(Protocol):
     shared_per_processor: int
 
 
-def examples_at_once(program: ArrayProgram, dtype: str, count: int) -> int:
+def examples_at_once(program: ArrayProgram, dtype: str, count: int, limits: Limits) -> int:
     """How many of `count` examples a block takes at a time, given the program of one: fewer, if blocks would be few."""
     if not any(map(_is_product, program.statements)):
         return THREADS
     size = ELEMENTS[dtype].bytes
     abreast, each = ABREAST // size, LIVE * size_of_an_example(program) * size
-    several = [threads * abreast for threads in OWNING if threads * abreast * each <= HALF]
+    half = room_for(limits, Block(THREADS, THREADS * abreast, abreast))
+    several = [threads * abreast for threads in OWNING if threads * abreast * each <= half]
     if several:
         return next((examples for examples in several if count >= MANY * examples), several[-1])
-    return abreast if abreast * each <= WHOLE else 1
+    return abreast if abreast * each <= FULL * limits.shared_per_block else 1
 
 
 def block_for(program: ArrayProgram, element: Element) -> Block:
@@ -62,7 +63,7 @@ def room_for(limits: Limits, block: Block) -> int:
     """Bytes of shared memory for a block."""
     if block.owns and block.abreast == 1:  # neighbouring threads load neighbouring numbers, from whatever memory
         return limits.shared_per_processor // (RESIDENT // block.threads) - OTHERS
-    if block.owns:
+    if block.owns:  # two blocks on a processor, so that one works where the other waits
         return min(limits.shared_per_block, limits.shared_per_processor // 2 - OTHERS)
     return limits.shared_per_block
 
