@@ -89,8 +89,8 @@ class Writer:
         found: Schedule = []
         for part in in_groups(steps):
             if isinstance(part, Repeat):
-                body = [self._call(group, whole_sums) for group in in_groups(part.body)]  # type: ignore[arg-type]
-                found.append(Times(part.times, body))
+                inside = [group for group in in_groups(part.body) if not isinstance(group, Repeat)]
+                found.append(Times(part.times, [self._call(group, whole_sums) for group in inside]))
             else:
                 found.append(self._call(part, whole_sums))
         return found
