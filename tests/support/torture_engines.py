@@ -367,7 +367,7 @@ ENGINES = {
     "by arguments": Engine(by_arguments, share=0.3),
     "float32": Engine(lambda contest: contest.compiled(dtype="float32"), coarser=SINGLE, share=0.05),
     "cuda": Engine(on_a_gpu, share=0.1),
-    "cuda, float32": Engine(lambda contest: on_a_gpu(contest, "float32"), coarser=SINGLE, share=0.02),
+    "cuda float32": Engine(lambda contest: on_a_gpu(contest, "float32"), coarser=SINGLE, share=0.02),
     "C": Engine(in_c, share=0.03),
     "jax": Engine(lambda contest: contest.compiled(backend="jax"), share=0.01),
 }
