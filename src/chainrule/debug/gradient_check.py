@@ -309,7 +309,7 @@ class _Diagnosis:
             right = len(heard[k]) == 1 and abs(heard[k][0] - self.complete[k]) <= self.tolerance * self.size[k]
             if not right and 0.0 < self.size[k] < inf:
                 fault = self.walk_fault(self.graph.nodes[k], heard[k], self.complete[k])
-                return f"every op's own rule is right, but the order of the backward pass is wrong: {fault}."
+                return f"every op's own rule is right, but {fault}."
         return ""
 
     def complete_gradients(self) -> tuple[list[float], list[float]]:
@@ -325,14 +325,15 @@ class _Diagnosis:
 
     def walk_fault(self, node: Any, heard: list[float], complete: float) -> str:
         name = self.graph.describe(node)
+        walk = "the backward pass is wrong"
         if not heard:
-            return f"it never reaches {name}"
+            return f"{walk}: it never reaches {name}"
         if node is self.graph.out and not close(heard[0], 1.0):
-            return f"it starts with a gradient of {heard[0]:.6g} at the result, where it should be 1"
+            return f"{walk}: it starts with a gradient of {heard[0]:.6g} at the result, where it should be 1"
         if len(heard) > 1:
-            return f"it calls the _backward of {name} {len(heard)} times, where once is right"
+            return f"{walk}: it calls the _backward of {name} {len(heard)} times, where once is right"
         early = f"{name} passed on a gradient of {heard[0]:.6g} before it was complete, which is {complete:.6g}"
-        return f"{early}; a node's turn comes after that of every node that uses it"
+        return f"the order of {walk}: {early}; a node's turn comes after that of every node that uses it"
 
 
 def _listen(node: Any, heard: list[float]) -> None:
