@@ -411,6 +411,13 @@ def test_a_wrong_row_beyond_the_most_that_are_kept_counts(monkeypatch):
             "def double(x): 2 * x",
             "`double(3)`: got `None`, expected `6`. A function without `return` gives `None`.",
         ),
+        ("def double(x): return None", "`double(3)`: got `None`, expected `6`."),
+        ("def double(x):\n    if x > 5:\n        return 2 * x", "`double(3)`: got `None`, expected `6`."),
+        ("double = lambda x: print(x)", "`double(3)`: got `None`, expected `6`."),
+        (
+            "def double(x):\n    def result():\n        return 2 * x\n    result()",
+            "`double(3)`: got `None`, expected `6`. A function without `return` gives `None`.",
+        ),
         (
             "from chainrule import Value\ndef double(x): return Value(6.0)",
             "`double(3)`: got `Value(data=6, grad=0)`, expected `6`. The number of a Value is in `.data`.",
@@ -420,6 +427,57 @@ def test_a_wrong_row_beyond_the_most_that_are_kept_counts(monkeypatch):
 )
 def test_code_that_nobody_foresaw_is_told_the_facts(code, message):
     assert grade(DOUBLE, code).message == message
+
+
+def test_a_missing_return_is_one_that_the_solution_has():
+    init = EXERCISES["init"]  # whose `__init__` returns nothing, as it should
+    report = grade(init, init.solution.replace("self._op = _op", "self._op = None"))
+    assert report.message == "`Value(2.0)._op`: got `None`, expected `''`."
+    neuron = EXERCISES["neuron"]
+    report = grade(neuron, neuron.solution.replace("return self.w", "self.w"))
+    assert report.message.endswith("A function without `return` gives `None`.")
+
+
+WHOLE_METHOD = """def __add__(self, other):
+    out = Value(self.data + other.data, (self, other), "+")
+
+    def _backward():
+        self.grad += out.grad
+        other.grad += out.grad
+
+    out._backward = _backward
+    return out
+"""
+
+
+def indented(code):
+    return "".join(f"    {line}\n" for line in code.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("add", WHOLE_METHOD, "Only `_backward` is asked for. Here it is inside `__add__`, "),
+        (
+            "add",
+            "class Value:\n" + indented(WHOLE_METHOD),
+            "Only `_backward` is asked for. Here it is inside `Value`, ",
+        ),
+        (
+            "backward",
+            "class Value:\n" + indented(EXERCISES["backward"].solution),
+            "Only `backward` is asked for. Here it is inside `Value`, ",
+        ),
+    ],
+)
+def test_whoever_pastes_more_than_is_asked_for_is_told_so(name, code, message):
+    assert grade(EXERCISES[name], code).message.startswith(message)
+
+
+def test_what_is_assigned_to_a_name_is_not_missing():
+    made = "def made():\n    def _backward():\n        self.grad += oops\n    return _backward\n_backward = made()"
+    report = grade(EXERCISES["add"], made)
+    assert (report.message, report.error.line) == (None, 3)
 
 
 def test_fail_ends_a_check():

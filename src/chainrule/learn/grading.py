@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
+from chainrule.learn.code_reading import silent
 from chainrule.learn.course import Block, Course, Exercise, Wrong, clean, exercise_data, exercise_from, fill
 from chainrule.learn.explaining import Error
 from chainrule.learn.matching import parse
@@ -159,7 +160,9 @@ def judge(exercise: Exercise, transcript: Transcript, reference: Transcript | No
 def _message(exercise: Exercise, transcript: Transcript, report: Report) -> str | None:
     """What to tell a learner whose answer did not pass, if there is more to say than the error does."""
     found = _authored(exercise, transcript, report.fingerprint) or report.message
-    return found or _called_as_it_was(transcript) or _fact(report.rows)
+    reading = transcript.reading
+    no_return = not set(reading.silent) <= set(silent(exercise.solution))
+    return found or reading.inside or _called_as_it_was(transcript) or _fact(report.rows, no_return)
 
 
 def _called_as_it_was(transcript: Transcript) -> str | None:
@@ -263,15 +266,18 @@ def _authored(exercise: Exercise, transcript: Transcript, fingerprint: str) -> s
 NO_LIST = ("(Value(", "<generator", "<map object", "<zip object", "{Value(", "dict_")  # how they are spelled
 
 
-def _fact(rows: Sequence[Row]) -> str | None:
-    """What the first wrong row shows: for code that no author has foreseen, nothing else is known to be true."""
+def _fact(rows: Sequence[Row], no_return: bool) -> str | None:
+    """What the first wrong row shows: for code that no author has foreseen, nothing else is known to be true.
+
+    `no_return` says that a function which should return something has no `return`.
+    """
     row = next((row for row in rows if not row.right), None)
     if row is None:
         return None
     place = f", in `{row.about}`" if row.node and row.about else ""
     got = row.got.replace("`", "'")  # it stands between backquotes
     fact = f"`{row.label}`{place}: got `{got}`, expected `{row.expected}`."
-    if row.got == "None" and not row.node:
+    if row.got == "None" and not row.node and no_return:
         return f"{fact} A function without `return` gives `None`."
     if row.got.startswith("Value(") and not row.expected.startswith(("[", "(", "Value")):
         return f"{fact} The number of a Value is in `.data`."

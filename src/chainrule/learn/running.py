@@ -25,7 +25,15 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any
 
-from chainrule.learn.course import Source, clean
+from chainrule.learn.code_reading import (
+    DEFINITIONS,
+    UNREADABLE,
+    first_line_changed,
+    inside_another,
+    normalised,
+    silent,
+)
+from chainrule.learn.course import Source
 from chainrule.learn.explaining import FILE, MOST_TEXT, Error, explain, explain_syntax
 from chainrule.learn.graphs import describe
 from chainrule.learn.matching import Signs, parse
@@ -35,7 +43,6 @@ MOST_DEPTH = 20  # of nested lists
 MOST_BITS = 1024  # of an integer: it fits a float, about
 MOST_LETTERS = 10_000  # of a label, a text that is compared, and a spelling
 MOST_OUTPUT = 10_000  # characters
-UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # what ast.parse may raise
 
 
 # What is run, and what came of it, as plain data that processes can exchange.
@@ -70,6 +77,8 @@ class Reading:
     fits: tuple[bool, ...]  # each of the task's signs
     first_line: str | None  # a sentence, if a function or class of the starter is missing or was renamed
     first_line_of: str | None = None  # which one
+    inside: str | None = None  # a sentence, if it is there, inside something else
+    silent: tuple[str, ...] = ()  # functions and methods without a `return`, such as `Neuron.parameters`
 
 
 @dataclass(frozen=True)
@@ -230,8 +239,9 @@ _compiled = lru_cache(maxsize=64)(compile)
 
 def read(task: Task) -> Reading:
     """What the answer's text shows before it runs."""
-    unchanged = _normalised(task.code) == _normalised(task.starter)
-    return Reading(unchanged, _fits(task), *_first_line_changed(task.starter, task.code))
+    unchanged = normalised(task.code) == normalised(task.starter)
+    changed = first_line_changed(task.starter, task.code)
+    return Reading(unchanged, _fits(task), *changed, inside_another(task.starter, task.code), silent(task.code))
 
 
 def _fits(task: Task) -> tuple[bool, ...]:
@@ -242,36 +252,6 @@ def _fits(task: Task) -> tuple[bool, ...]:
             return tuple(signs.fit(code) for signs in task.signs)
     except UNREADABLE:
         return (False,) * len(task.signs)
-
-
-def _normalised(code: str) -> str:
-    """The code without comments, blank lines and personal style; unchanged if it is not Python."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.unparse(ast.parse(clean(code)))
-    except UNREADABLE:
-        return code.strip()
-
-
-def _first_line_changed(starter: str, code: str) -> tuple[str | None, str | None]:
-    """What to say if a first line of the starter is gone, and of what: checks call functions as they were."""
-    try:
-        wanted, found = (_definitions(clean(text)) for text in (starter, code))
-    except UNREADABLE:
-        return None, None  # the error says so
-    for name, line in wanted.items():
-        if name not in found:
-            return f"`{name}` is missing. Keep the line `{line}`, and write your code below it, indented.", name
-        if found[name] != line:
-            return f"The line `{line}` has become `{found[name]}`, and is called as it was. Put it back.", name
-    return None, None
-
-
-def _definitions(code: str) -> dict[str, str]:
-    """The first line of each function and class, by name, as Python formats it."""
-    nodes = [node for node in ast.parse(code).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
-    return {node.name: ast.unparse(node).split("\n")[0] for node in nodes}
 
 
 class CheckNames(dict[str, Any]):
@@ -377,7 +357,7 @@ def _without(program: str, names: Collection[str]) -> ast.Module:
 
 def _defines(node: ast.stmt, names: Collection[str]) -> bool:
     """Whether a statement is `class name`, `def name`, `name = …` or `name.attribute = …`."""
-    if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+    if isinstance(node, DEFINITIONS):
         return node.name in names
     target: Any = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
     while isinstance(target, ast.Attribute):
