@@ -7,10 +7,11 @@ about nothing else: a right engine must pass it.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
 from typing import Any
 
+import chainrule
 from chainrule import Value, gradcheck
 from chainrule.learn.explaining import explain
 
@@ -30,6 +31,10 @@ UNFAIR = (
 )
 NOT_REPAIRED = (
     "`Value` here is chainrule's own class, which never had the bug. Repair the class that this program began with."
+)
+USED_UP = (
+    "`at` is an iterator, which gives its numbers only once, and your program has taken them. Write a list or a tuple, "
+    "so that your test can be tried on another engine."
 )
 STOPS = "On the engine as it was, your test stops with an error."
 
@@ -60,9 +65,34 @@ def _gradcheck(engine: type, rerun: Rerun) -> tuple[str, str | None]:
                 return "there is none", MISSING
             raise error
         # else it may have ended because a test of the learner's own failed, as in `assert gradcheck(...)`
-        at = names["at"] if hasattr(names["at"], "__iter__") else [names["at"]]
+        at = _numbers(names["at"], engine, rerun)
+        if at is None:
+            return "its numbers are used up", USED_UP
         with redirect_stdout(io.StringIO()):  # `f` runs many times
-            report = gradcheck(names["f"], *[engine(getattr(number, "data", number)) for number in at])
+            report = gradcheck(names["f"], *[engine(number) for number in at])
     except Exception as error:  # the program is the learner's
         return f"stops with {type(error).__name__}", f"{STOPS} {explain(error).text}"
     return PASSES if report else COMPLAINS, None
+
+
+def _numbers(at: Any, engine: type, rerun: Rerun) -> list[Any] | None:
+    """The numbers of the test. If they are an iterator that the program has used up, those that `gradcheck` got."""
+    if not isinstance(at, Iterator):
+        return _data(at if hasattr(at, "__iter__") else [at])
+    calls = [_data(at)]
+
+    def noted(f: Any, *inputs: Any, **options: Any) -> Any:
+        calls.append(_data(inputs))
+        return gradcheck(f, *inputs, **options)
+
+    if not calls[0]:
+        chainrule.gradcheck = noted
+        try:
+            rerun(Value=engine)
+        finally:
+            chainrule.gradcheck = gradcheck
+    return next(filter(None, calls), None)
+
+
+def _data(numbers: Iterable[Any]) -> list[Any]:
+    return [getattr(number, "data", number) for number in numbers]
