@@ -7,7 +7,7 @@ import pytest
 from chainrule.learn.explaining import Error
 from chainrule.learn.grading import course_json, grade, judge, run_json, verify
 from chainrule.learn.lesson_files import load_course, read_course
-from chainrule.learn.planted_bugs import MISSING, NOT_REPAIRED, STOPS, TOO_WEAK, UNFAIR
+from chainrule.learn.planted_bugs import MISSING, NOT_REPAIRED, STOPS, TOO_WEAK, UNFAIR, USED_UP
 from chainrule.learn.running import Reading, Transcript
 from chainrule.learn.submissions import grade_apart
 from lesson_oracles import is_right
@@ -45,6 +45,12 @@ CATCHING = [
     ("bug-one", "th = Value.tanh\ndef f(a, b):\n    return th(a) * b + a\nat = 0.5, -2.0" + CALL),
     ("bug-one", "def f(a):\n    return a.tanh() + a\nat = 0.5\nprint(gradcheck(f, Value(at)))"),
     ("bug-one", "def f(a):\n    return a.tanh() + a\nat = Value(0.5)\nprint(gradcheck(f, at))"),
+    ("bug-one", "f = lambda a, b: a.tanh() * b + a\nat = iter((0.5, -2.0))" + CALL),
+    ("bug-one", "f = lambda a, b: a.tanh() * b + a\nat = map(float, ('0.5', '-2'))" + CALL),
+    ("bug-one", "f = lambda a, b: a.tanh() * b + a\nat = (x / 2 for x in (1, -4))" + CALL),
+    ("bug-one", "f = lambda a, b: a.tanh() * b + a\nat = map(Value, (0.5, -2))\nprint(gradcheck(f, *at))"),
+    ("bug-one", "import chainrule as cr\nf = lambda a: a.tanh() + a\nat = iter([3])"
+     "\nprint(cr.gradcheck(f, *map(Value, at)))"),
     ("bug-three", "f = lambda a, b, c=None: a + (c := a * b) + c * (c * a)\nat = 1, 2" + CALL),
     ("bug-three", "k = Value(2.0)\ndef f(a, b):\n    c = a * b\n    return k * (c + c * c * a)\nat = 2.0, -3.0" + CALL),
     ("bug-three", "g = lambda x: Value(2.0) * x\ndef f(a):\n    s = a + a\n    return g(s + s * s)\nat = (3,)" + CALL),
@@ -137,6 +143,55 @@ def test_the_engine_may_be_repaired_in_other_ways(name, old, new):
     assert code != EXERCISES[name].solution
     assert grade(EXERCISES[name], code).passed
     assert is_right(EXERCISES[name], code)
+
+
+BACKWARD = EXERCISES["bug-three"].solution.split("def backward(self):\n")[1].split("\n\n\ndef f")[0]
+IMPATIENT = {  # orders of the nodes that are right for most graphs
+    "move to the end": """\
+        order = [self]
+        for node in order:
+            for child in node._prev:
+                if child in order:
+                    order.remove(child)
+                order.append(child)""",
+    "by data": """\
+        order = [self]
+        for node in order:
+            order += [child for child in node._prev if child not in order]
+        order.sort(key=lambda node: node.data, reverse=True)""",
+    "by depth, of which the children do not hear": """\
+        depth, order = {self: 0}, [self]
+        for node in order:
+            for child in node._prev:
+                if child not in depth:
+                    order.append(child)
+                depth[child] = max(depth.get(child, 0), depth[node] + 1)
+        order.sort(key=depth.get)""",
+}
+
+
+@pytest.mark.parametrize("case", IMPATIENT)
+def test_an_order_that_is_right_for_most_graphs_is_no_repair(case):
+    walk = "\n        self.grad = 1.0\n        for node in order:\n            node._backward()"
+    code = EXERCISES["bug-three"].solution.replace(BACKWARD, IMPATIENT[case] + walk)
+    report = grade(EXERCISES["bug-three"], code)
+    assert not report.passed
+    assert len(report.rows) > 10
+    assert ".grad`, in `" in report.message
+    assert not is_right(EXERCISES["bug-three"], code)
+
+
+def test_a_forgotten_seed_is_not_called_a_wrong_order():
+    report = grade(EXERCISES["bug-three"], EXERCISES["bug-three"].solution.replace("        self.grad = 1.0\n", ""))
+    assert "starts with a gradient of 0 at the result, where it should be 1" in report.output
+    assert "order" not in report.output
+
+
+def test_numbers_that_cannot_be_asked_for_again_are_named():
+    """Whoever uses them up elsewhere than in a call of `gradcheck`."""
+    test = "f = lambda a: a.tanh() + a\nat = iter([3.0])\nprint(list(at))"
+    report = grade(EXERCISES["bug-one"], program("bug-one", test))
+    assert (report.rows[0].got, report.message) == ("'its numbers are used up'", USED_UP)
 
 
 def starters_test(name):
