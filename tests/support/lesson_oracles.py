@@ -98,8 +98,13 @@ def _(names: Names) -> None:
     ):
         demand((node.data, node.grad, node._op, node.label) == (data, 0.0, op, label))
         demand(node._prev == children)
+        x.grad, y.grad, node.grad, node.data = 0.25, 0.5, -1.5, 8.0
+        before = [(other.data, other.grad) for other in (x, y, z)]
         demand(node._backward() is None)
-        demand((node.data, node.grad) == (data, 0.0))
+        demand(before == [(other.data, other.grad) for other in (x, y, z)])
+        node.data = data
+        for other in (x, y, z):
+            other.grad = 0.0
 
 
 OPERATIONS: dict[str, tuple[Callable[..., Any], int]] = {
@@ -295,6 +300,8 @@ def _(names: Names) -> None:
     arrows = sorted((one.strip('"'), other.strip('"')) for one, other in ends)
     wanted = {(keys["p"], keys["square"]), (keys["square"], keys["result"])}
     demand(len(arrows) == 5 and wanted <= set(arrows) and {key for arrow in arrows for key in arrow} == set(boxes))
+    text = names["draw"](Value(0.5) + Value(0.5))
+    demand(len(set(re.findall(r'^[ \t]*("[^"\n]*"|\w+)[ \t]*\[.*?label *=', text, re.MULTILINE))) == 3)
 
 
 # Lessons 7 and 8.
@@ -457,6 +464,8 @@ def _(names: Names) -> None:
     values = [Value(1.0), Value(1.0)]
     near(suspects(lambda a, b: scaled(a, 2.5) + scaled(b, 1.5), values, 0.4), [0, 1])
     near(suspects(lambda a, b: scaled(a, 2.5) + scaled(b, 1.5), values, tolerance=0.6), [])
+    for size, given, found in ((1e6, 2.000001, [0]), (1e-7, 2.5, [])):  # wrong by 1, and by 0.00000005
+        near(suspects(lambda a, s=size, g=given: scaled(a, g) * s, [Value(0.5)]), found)
 
 
 # Lesson 10.
@@ -626,6 +635,7 @@ def _agree(names: Names, function: str, reference: Callable[..., torch.Tensor], 
     for value, tensor in zip(given, tensors, strict=True):
         assert tensor.grad is not None
         near([x.grad for x in _flat(value)], tensor.grad.flatten().tolist(), 1e-7)
+    demand([[x.data for x in _flat(value)] for value in given] == [_flat(argument) for argument in arguments])
 
 
 def _attention(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
