@@ -275,6 +275,21 @@ def _(names: Names) -> None:
         demand(set(found) == below and len(found) == len(below))
         arrows = {(child, node) for node in below for child in node._prev}
         demand(set(map(tuple, edges)) == arrows and len(edges) == len(arrows))
+    node, looks = Value(1.0), 0
+
+    class Counted(set[Any]):
+        def __iter__(self) -> Any:
+            nonlocal looks
+            looks += 1
+            demand(looks < 50_000)  # of 2 ** 20 paths
+            return super().__iter__()
+
+    for _ in range(20):
+        sides = node + 1, node + 2
+        node = sides[0] + sides[1]
+        for each in (*sides, node):
+            each._prev = Counted(each._prev)
+    demand(len(trace(node)[0]) == 1 + 5 * 20)
 
 
 @oracle("draw")
