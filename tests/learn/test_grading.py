@@ -272,6 +272,7 @@ def test_a_forgotten_zero_after_three_steps_is_threefold():
         ("def _backward():\n    {}['x']", "KeyError", 2, None, "KeyError: x."),
         ("def back():\n    pass", "NameError", None, None, "code around yours, at `out._backward = _backward`"),
         ("", "NameError", None, None, "'_backward' is not defined"),
+        ("def _backward():\n    print([1 2])", "SyntaxError", 2, 12, "Perhaps you forgot a comma?"),
         ("raise SystemExit", "SystemExit", 1, None, "called exit()"),
         ("exit(3)", "SystemExit", 1, None, "called exit()"),
         ("raise EOFError", "EOFError", 1, None, "asks for input()"),
@@ -290,7 +291,7 @@ def test_errors_point_at_the_learners_line(code, kind, line, column, text):
     error = grade(EXERCISES["add"], code).error
     assert error.kind == kind
     assert text in error.text
-    assert text[-1] != "." or error.text.endswith(text)
+    assert text[-1] not in ".?" or error.text.endswith(text)
     if line is not None:
         assert (error.line, error.column) == (line, column)
     else:
@@ -315,6 +316,25 @@ def test_errors_point_at_the_learners_line(code, kind, line, column, text):
 def test_what_holds_for_every_exercise_is_told(code, message):
     found = grade(EXERCISES["add"], code).message
     assert message in found if message else found is None
+
+
+@pytest.mark.parametrize(
+    ("beside", "name"),
+    [
+        ("from collections import deque", "deque"),
+        ("import heapq as heap", "heap"),
+        ("seen = set()", "seen"),
+        ("def visit(node):\n    pass", "visit"),
+    ],
+)
+def test_what_stands_beside_a_method_is_not_seen_by_it(beside, name):
+    error = grade(EXERCISES["backward"], f"{beside}\n\ndef backward(self):\n    {name}").error
+    assert error.line == beside.count("\n") + 4
+    assert error.text.endswith(
+        f"`{name}` stands in the body of the class, where its methods do not see it: move it into the method."
+    )
+    error = grade(EXERCISES["backward"], "def backward(self):\n    relu(self)").error  # which is a method
+    assert error.text == "NameError: name 'relu' is not defined."
 
 
 def test_pasted_code_may_be_indented_and_have_other_line_ends():

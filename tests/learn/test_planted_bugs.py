@@ -51,6 +51,8 @@ CATCHING = [
     ("bug-one", "f = lambda a, b: a.tanh() * b + a\nat = map(Value, (0.5, -2))\nprint(gradcheck(f, *at))"),
     ("bug-one", "import chainrule as cr\nf = lambda a: a.tanh() + a\nat = iter([3])"
      "\nprint(cr.gradcheck(f, *map(Value, at)))"),
+    ("bug-one", "f, g, at = lambda a, b: a.tanh() * b + a, lambda a: a * a, iter((0.5, -2.0))"
+     "\nprint(gradcheck(g, Value(3.0)))" + CALL),
     ("bug-three", "f = lambda a, b, c=None: a + (c := a * b) + c * (c * a)\nat = 1, 2" + CALL),
     ("bug-three", "k = Value(2.0)\ndef f(a, b):\n    c = a * b\n    return k * (c + c * c * a)\nat = 2.0, -3.0" + CALL),
     ("bug-three", "g = lambda x: Value(2.0) * x\ndef f(a):\n    s = a + a\n    return g(s + s * s)\nat = (3,)" + CALL),

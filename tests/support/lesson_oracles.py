@@ -301,7 +301,7 @@ def _(names: Names) -> None:
     square.label, r.label = "square", "result"
     r.backward()
     text = names["draw"](r)
-    demand(text.strip().startswith("digraph") and text.strip().endswith("}"))
+    demand(text.strip().removeprefix("strict ").startswith("digraph") and text.strip().endswith("}"))
     found = re.findall(r'^[ \t]*("[^"\n]*"|\w+)[ \t]*\[.*?label *= *"([^"]*)"', text, re.MULTILINE)
     boxes = {key.strip('"'): label for key, label in found}
     demand(len(boxes) == 6)
@@ -396,6 +396,11 @@ def _(names: Names) -> None:
             demand(isinstance(out, list) if nouts[-1] > 1 else not isinstance(out, list))
             near([o.data for o in out] if nouts[-1] > 1 else [out.data], expected)
         demand(x == kept)
+        first = model(x)[0] if nouts[-1] > 1 else model(x)
+        first.backward()
+        p[0].data += 1e-6
+        moved = model(x)[0] if nouts[-1] > 1 else model(x)
+        near(p[0].grad, (moved.data - first.data) / 1e-6, 1e-4)
 
 
 @oracle("loss")
@@ -472,8 +477,15 @@ def _(names: Names) -> None:
         out._backward = backward
         return out
 
-    for slopes, found in (((2, 2, 2), []), ((2, 3, 2), [1]), ((1, 2, 3), [0, 2]), ((-2, 2.0001, 2), [0, 1])):
+    for slopes, found in (
+        ((2, 2, 2), []),
+        ((2, 3, 2), [1]),
+        ((1, 2, 3), [0, 2]),
+        ((-2, 2.0001, 2), [0, 1]),
+    ):
         values = [Value(0.5), Value(-1.0), Value(0.0)]
+        for value in values:
+            value.grad = 0.75
         for _ in range(2):
             near(suspects(lambda *v, s=slopes: sum(map(scaled, v, s), Value(0.0)), values), found)
     values = [Value(1.0), Value(1.0)]
@@ -678,6 +690,7 @@ def _(names: Names) -> None:
         [-900.0, -901.5, -899.0],
         [3.0, 3.0, 3.0],
         [0.0, 800.0],
+        [0.0, 800.0, -800.0],
     ):
         _agree(names, "softmax", lambda scores: torch.softmax(scores, 0), scores)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import difflib
+import inspect
 import keyword
 import math
 import re
@@ -98,7 +99,8 @@ def explain_syntax(error: BaseException, source: Source, code: str) -> Error:
         if line is None or not 1 <= line <= source.count:
             line, column = source.count, None
     column = column if column and column > 0 else None
-    return Error(type(error).__name__, f"Python cannot read line {line}: {text}.{_syntax_advice(error)}", line, column)
+    text = text if text.endswith("?") else f"{text}."
+    return Error(type(error).__name__, f"Python cannot read line {line}: {text}{_syntax_advice(error)}", line, column)
 
 
 def _moved(text: str, lines: int) -> str:
@@ -146,8 +148,8 @@ def _advice(error: BaseException, frames: list[tuple[FrameType, int]], source: S
     if isinstance(error, AttributeError) and isinstance(error.obj, (int, float)):
         only = f": only a Value has `{name}`" if name in FIELDS else ""
         return f" It is a plain number{' already' if name == 'data' else ''}{only}."
-    if isinstance(error, NameError) and hasattr(math, name) and source and "import math" in source.text:
-        return f" {_from_math(name)}"
+    if isinstance(error, NameError) and source and (elsewhere := _elsewhere(name, source.text, frames)):
+        return f" {elsewhere}"
     if name in FIELDS:  # it is spelled as it should be
         return ""
     with suppress(Exception):  # the learner's __dir__
@@ -163,6 +165,15 @@ def _unbound_advice(text: str, frames: list[tuple[FrameType, int]], source: Sour
     if name in outer or name in frame.f_globals:
         return " A name that a function assigns to is its own, and empty at first. Is a field meant, as in `self.grad`?"
     return f" Give `{name}` a value before this line." if name else ""
+
+
+def _elsewhere(name: str, program: str, frames: list[tuple[FrameType, int]]) -> str:
+    """Where a name is that is not known here."""
+    if hasattr(math, name) and "import math" in program:
+        return _from_math(name)
+    if _in_class_body(name, program, frames):
+        return f"`{name}` stands in the body of the class, where its methods do not see it: move it into the method."
+    return ""
 
 
 def _from_math(name: str) -> str:
@@ -186,6 +197,25 @@ def _known_names(error: BaseException, frames: list[tuple[FrameType, int]], sour
         known += _enclosing_names(ast.parse(source.text), line) if source else []
     known = [name for name in known if not name.startswith("__") and not keyword.iskeyword(name)]
     return [name for name in known if name.strip("_") != wanted.strip("_")]  # `backward` is no slip for `_backward`
+
+
+def _in_class_body(name: str, program: str, frames: list[tuple[FrameType, int]]) -> bool:
+    """Whether the body of the class around a method that failed defines or imports this name, and it is no method."""
+    if not frames or not frames[-1][0].f_code.co_flags & inspect.CO_OPTIMIZED:  # not in a function
+        return False
+    line = frames[-1][1]
+    classes = (node for node in ast.walk(ast.parse(program)) if isinstance(node, ast.ClassDef))
+    around = (node for node in classes if node.lineno <= line <= (node.end_lineno or 0))
+    return any(name in _bound_by(statement) for owner in around for statement in owner.body)
+
+
+def _bound_by(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        return [alias.asname or alias.name for alias in statement.names]
+    if isinstance(statement, ast.Assign):
+        return [target.id for target in statement.targets if isinstance(target, ast.Name)]
+    is_method = isinstance(statement, ast.FunctionDef) and [arg.arg for arg in statement.args.args[:1]] == ["self"]
+    return [statement.name] if isinstance(statement, (ast.FunctionDef, ast.ClassDef)) and not is_method else []
 
 
 def _enclosing_names(tree: ast.Module, line: int, inner: int = 0) -> list[str]:

@@ -76,22 +76,23 @@ def _gradcheck(engine: type, rerun: Rerun) -> tuple[str, str | None]:
 
 
 def _numbers(at: Any, engine: type, rerun: Rerun) -> list[Any] | None:
-    """The numbers of the test. If they are an iterator that the program has used up, those that `gradcheck` got."""
+    """The numbers of the test. If they are an iterator that the program has used up, those with which it called `f`."""
     if not isinstance(at, Iterator):
         return _data(at if hasattr(at, "__iter__") else [at])
-    calls = [_data(at)]
+    if left := _data(at):
+        return left
+    calls: list[tuple[Any, list[Any]]] = []
 
     def noted(f: Any, *inputs: Any, **options: Any) -> Any:
-        calls.append(_data(inputs))
+        calls.append((f, _data(inputs)))
         return gradcheck(f, *inputs, **options)
 
-    if not calls[0]:
-        chainrule.gradcheck = noted
-        try:
-            rerun(Value=engine)
-        finally:
-            chainrule.gradcheck = gradcheck
-    return next(filter(None, calls), None)
+    chainrule.gradcheck = noted  # however the program imports it
+    try:
+        names, _ = rerun(Value=engine)
+    finally:
+        chainrule.gradcheck = gradcheck
+    return next((numbers for f, numbers in calls if f is names["f"] and numbers), None)
 
 
 def _data(numbers: Iterable[Any]) -> list[Any]:
