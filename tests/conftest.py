@@ -51,6 +51,7 @@ ONCE = [
     "grade_forgeries",
     "grading",
     "graphviz",
+    "hard_graphs",
     "hardening",
     "jupyter",
     "kernels",
