@@ -236,3 +236,11 @@ def is_injective(statement: Statement) -> bool:
 def zero(array: Array) -> Statement:
     """Zeros in all elements."""
     return Statement(Access(array, 0, (1,)), (array.size,), [Term(Number(0.0))])
+
+
+def is_zero(statement: Statement) -> bool:
+    """Whether a statement sets all elements of an array to zero."""
+    target, expressions = statement.target, [term.expression for term in statement.terms]
+    whole = statement.loops == (target.array.size,) and (target.base, target.strides) == (0, (1,))
+    plain = target.table is None and not target.repeat and not statement.accumulate
+    return whole and plain and [e.value for e in expressions if isinstance(e, Number)] == [0.0] and len(expressions) == 1
