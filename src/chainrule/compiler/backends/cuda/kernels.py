@@ -34,6 +34,7 @@ from chainrule.compiler.passes.differentiate import zero
 from chainrule.compiler.passes.masks import by_results
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Statement, Term, changed
 from chainrule.compiler.passes.rematerialize import rematerialized
+from chainrule.compiler.passes.unroll import unrolled
 
 WORDS = 3  # of an input's description: address, distance of examples, bytes of a number
 STAGED = 2**16  # bytes of parameters and constants that are copied to shared memory, at most; likewise of packed ones
@@ -44,7 +45,7 @@ class Kernels:
     """The kernels of a laid-out program, for blocks with `room` bytes of shared memory."""
 
     def __init__(self, program: ArrayProgram, element: Element, block: Block, room: int) -> None:
-        parts = split(contracted(rematerialized(by_results(program))))
+        parts = split(_in_few_numbers(by_results(program), block))
         self.program = program = parts.program
         self.element, self.block, self.functions = element, block, Functions(element)
         self.small = min(STAGED, room // 3)  # bytes
@@ -197,6 +198,12 @@ class Kernels:
         name = self.functions.add(storage, write)
         loops = (block.examples, width)
         return Call(name, [], [Touch(source, loops, None, None)], waits=True)
+
+
+def _in_few_numbers(program: ArrayProgram, block: Block) -> ArrayProgram:
+    """The program with less to keep from time to time; where a thread has an example, in places that are known."""
+    program = contracted(rematerialized(program))
+    return unrolled(program) if block.owns and block.abreast == 1 else program
 
 
 def _read(registers: ThreadRegisters, k: str, n: str) -> str:

@@ -220,6 +220,8 @@ class Share(Nest):
             return super().reduce(term, tile, totals, axis, last, depth)
         extent = term.loops[depth]
         several = next(n for n in (*UNROLLED, 6, 3, 2, 1) if extent % n == 0)
+        if self._has_own_numbers():
+            several = extent
         together = self.registers.wide if several % self.registers.wide == 0 else 1  # else chunks begin anywhere
 
         def once(index: str, carried: list[Register]) -> list[Register]:
