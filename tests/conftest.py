@@ -76,6 +76,7 @@ ONCE = [
     "ragged_sums",
     "readme",
     "recurrence",
+    "rematerialize",
     "running_page",
     "sharding",
     "single_kernels",

@@ -459,7 +459,11 @@ class TestPlantedFaults:
         w = [Value(x) for x in np.linspace(-1, 1, 12)]
         monkeypatch.setattr(blocks, "is_kept", blocks.is_sum)
         with pytest.raises(AssertionError):
-            assert_as_interpreted(parameters_of_times(w), w, RNG.normal(size=(9, 12)), block=Block(4, 4))
+            assert_as_interpreted(parameters_of_times(w), w, RNG.normal(size=(9, 12)), block=Block(8, 4))
+
+    def test_numbers_that_a_thread_has_for_itself_and_others_need(self, monkeypatch):
+        monkeypatch.setattr(blocks, "_is_own", lambda touch, block: True)
+        self.fails(block=Block(8, 8))
 
     def test_memory_that_arrays_share_while_both_are_needed(self, monkeypatch):
         right = kernels.lives
