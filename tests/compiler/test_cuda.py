@@ -18,6 +18,7 @@ from chainrule.compiler import compile
 from chainrule.compiler.backends.cuda import blocks, kernels, threads
 from chainrule.compiler.backends.cuda.dealing import Block, Touch
 from chainrule.compiler.backends.cuda.ptx import ptx
+from chainrule.compiler.backends.cuda.storage import OWN, Place, Storage, pitch
 from emulated_gpu import Machinery, playing
 
 EDGES = (0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 1e300, 1e-300, 5e-324, -2.5, 700.0, 20.0)
@@ -461,8 +462,13 @@ class TestPlantedFaults:
         with pytest.raises(AssertionError):
             assert_as_interpreted(parameters_of_times(w), w, RNG.normal(size=(9, 12)), block=Block(8, 4))
 
-    def test_numbers_that_a_thread_has_for_itself_and_others_need(self, monkeypatch):
-        monkeypatch.setattr(blocks, "_is_own", lambda touch, block: True)
+    def test_numbers_of_a_thread_in_the_same_place(self, monkeypatch):
+        def keep(storage, arrays):
+            for array in arrays:
+                storage.places[array] = Place(OWN, 0, pitch(array.examples))
+                storage.sizes[OWN] = max(storage.sizes.get(OWN, 0), array.size // pitch(array.examples))
+
+        monkeypatch.setattr(Storage, "keep", keep)
         self.fails(block=Block(8, 8))
 
     def test_memory_that_arrays_share_while_both_are_needed(self, monkeypatch):

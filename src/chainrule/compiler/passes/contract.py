@@ -21,28 +21,14 @@ from chainrule.compiler.passes.program import (
     span,
 )
 
+Touched = list[tuple[int, Access, Shape]]  # accesses, with the steps that they are in and the loops around them
+
 
 def contracted(program: ArrayProgram) -> ArrayProgram:
     """The same program, where such arrays have one row. What was set to zero before a loop is so at each time."""
+    zeros, touched = _touched(program)
     known = {*program.leaves.values(), *program.results}
-    touched: dict[Array, list[tuple[int, Access, Shape]]] = defaultdict(list)
-    zeros: dict[Array, int] = {}  # the step that sets an array to zero
-    for k, step in enumerate(program.steps):
-        for statement in step.body:
-            if isinstance(step, Statement) and is_zero(statement) and statement.target.array not in touched:
-                zeros[statement.target.array] = k
-            else:
-                for access, loops in statement.accesses_in_loops():
-                    touched[access.array].append((k, access, loops))
-    rows: dict[Array, tuple[int, Array]] = {}  # where the row of an array begins at the first time, and the row
-    cleared: dict[int, list[Array]] = defaultdict(list)  # by loop, what is zero when a time begins
-    for array, touches in touched.items():
-        loop, *others = {k for k, _, _ in touches}
-        if others or array in known or array.numbers is not None or (row := _row(array, touches)) is None:
-            continue
-        rows[array] = row
-        if array in zeros:
-            cleared[loop].append(row[1])
+    rows = {array: row for array, each in touched.items() if array not in known and (row := _row(array, each))}
 
     def change(access: Access) -> Access:
         if access.array not in rows:
@@ -50,22 +36,39 @@ def contracted(program: ArrayProgram) -> ArrayProgram:
         first, row = rows[access.array]
         return Access(row, access.base - first, access.strides)
 
+    cleared: dict[int, list[Statement]] = defaultdict(list)  # by loop, what makes its rows zero when a time begins
+    for array in filter(rows.__contains__, zeros):
+        cleared[touched[array][0][0]].append(_nothing(rows[array][1]))
     steps: list[Statement | Repeat] = []
     for k, step in enumerate(program.steps):
         if isinstance(step, Repeat):
-            nothing = [_nothing(array) for array in cleared[k]]
-            steps.append(step.with_body([*nothing, *(statement.map(change) for statement in step.body)]))
-        elif zeros.get(step.target.array) != k or step.target.array not in rows:
+            steps.append(step.with_body([*cleared[k], *(statement.map(change) for statement in step.body)]))
+        elif step.target.array not in rows:  # what was zero before the loop
             steps.append(step)
     found = ArrayProgram(steps, program.leaves, program.output)
     found.gradient = program.gradient
     return found
 
 
-def _row(array: Array, touches: list[tuple[int, Access, Shape]]) -> tuple[int, Array] | None:
+def _touched(program: ArrayProgram) -> tuple[dict[Array, Statement], dict[Array, Touched]]:
+    """What sets arrays to zero before anything else touches them; and all else that touches arrays."""
+    zeros: dict[Array, Statement] = {}
+    touched: dict[Array, Touched] = defaultdict(list)
+    for k, step in enumerate(program.steps):
+        for statement in step.body:
+            if step is statement and is_zero(statement) and statement.target.array not in {*touched, *zeros}:
+                zeros[statement.target.array] = statement
+                continue
+            for access, loops in statement.accesses_in_loops():
+                touched[access.array].append((k, access, loops))
+    return zeros, touched
+
+
+def _row(array: Array, touches: Touched) -> tuple[int, Array] | None:
     """Where the row of an array begins at the first time, and the row; None if a time touches other rows."""
-    moves = {access.repeat for _, access, _ in touches}
-    if len(moves) > 1 or 0 in moves or any(access.table is not None for _, access, _ in touches):
+    steps, moves = {k for k, _, _ in touches}, {access.repeat for _, access, _ in touches}
+    plain = array.numbers is None and all(access.table is None for _, access, _ in touches)
+    if len(steps) > 1 or len(moves) > 1 or 0 in moves or not plain:
         return None
     spans = [span(access, loops) for _, access, loops in touches]
     first, last = min(low for low, _ in spans), max(high for _, high in spans)

@@ -239,8 +239,9 @@ def zero(array: Array) -> Statement:
 
 
 def is_zero(statement: Statement) -> bool:
-    """Whether a statement sets all elements of an array to zero."""
-    target, expressions = statement.target, [term.expression for term in statement.terms]
-    whole = statement.loops == (target.array.size,) and (target.base, target.strides) == (0, (1,))
-    plain = target.table is None and not target.repeat and not statement.accumulate
-    return whole and plain and [e.value for e in expressions if isinstance(e, Number)] == [0.0] and len(expressions) == 1
+    """Whether a statement is that of `zero`."""
+    target, loops = statement.target, (statement.target.array.size,)
+    whole = statement.loops == loops and (target.base, target.strides, target.repeat) == (0, (1,), 0)
+    numbers = [term.expression for term in statement.terms if isinstance(term.expression, Number)]
+    alone = len(statement.terms) == len(numbers) == 1 and numbers[0].value == 0.0
+    return whole and alone and target.table is None and not statement.accumulate

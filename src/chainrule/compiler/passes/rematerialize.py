@@ -8,7 +8,7 @@ from that state, only the state is kept; the rest is needed at one time alone (s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -67,32 +67,21 @@ class _Known:
     def again(self, earlier: int, source: Repeat, later: int, step: Repeat) -> Repeat:
         """`step`, which computes again what it reads of `source`, where that is cheap."""
         cheap = {s.target.array: s for s in source.body if self._is_again(s, earlier, later)}
-        wanted: dict[Array, None] = {}
-        pending: list[Sequence[Statement]] = [step.body]
-        while pending:
-            for statement in pending.pop():
-                for access, loops in list(statement.accesses_in_loops())[1:]:
-                    made = cheap.get(access.array)
-                    if made and access.array not in wanted and is_same_row(access, loops, made):
-                        wanted[access.array] = None
-                        pending.append([made])
-        if not wanted:
-            return step
-        copies = counterparts(wanted, "r", "value", self.program.statements)
+        copies = counterparts(_read_of(cheap, step.body), "r", "value", self.program.statements)
 
         def change(statement: Statement) -> Statement:
             around = {id(access): loops for access, loops in statement.accesses_in_loops()}
 
             def copied(access: Access) -> Access:
-                made = cheap.get(access.array)
-                if access.array not in copies or made is None or not is_same_row(access, around[id(access)], made):
+                made = cheap[access.array] if access.array in copies else None
+                if made is None or not is_same_row(access, around[id(access)], made):
                     return access
                 return Access(copies[access.array], access.base, access.strides, access.table, access.repeat)
 
             return statement.map(copied)
 
         first = [change(statement) for statement in source.body if statement.target.array in copies]
-        return step.with_body([*first, *map(change, step.body)])
+        return step.with_body([*first, *map(change, step.body)]) if copies else step
 
     def _is_again(self, statement: Statement, earlier: int, later: int) -> bool:
         """Whether a statement of the step `earlier` gives the same in the step `later`, which alone needs it."""
@@ -124,6 +113,20 @@ class _Known:
                     count += 1
             self._set_once[array] = bool((count <= 1).all())
         return self._set_once[array]
+
+
+def _read_of(made: Mapping[Array, Statement], statements: Sequence[Statement]) -> dict[Array, None]:
+    """The arrays that statements need of those that others have `made` at the same time, directly or through them."""
+    found: dict[Array, None] = {}
+    pending = list(statements)
+    while pending:
+        _, *reads = pending.pop().accesses_in_loops()
+        for access, loops in reads:
+            source = made.get(access.array)
+            if source and access.array not in found and is_same_row(access, loops, source):
+                found[access.array] = None
+                pending.append(source)
+    return found
 
 
 def is_same_row(access: Access, loops: Shape, made: Statement) -> bool:

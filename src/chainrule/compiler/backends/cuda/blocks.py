@@ -212,7 +212,8 @@ def numbers_of_a_thread(steps: Sequence[Step], block: Block, size: int, whole_su
         for part in inside:
             for touch in _touches(part, block, size, whole_sums):
                 array = touch.access.array
-                found[array] = found.get(array, bool(array.examples)) and _is_own(touch, block)
+                own = _is_by_owner(touch, block) and _is_in_known_places(touch, block)
+                found[array] = found.get(array, bool(array.examples)) and own
     return {array for array, is_own in found.items() if is_own}
 
 
@@ -224,12 +225,17 @@ def _touches(group: Group | Repeat, block: Block, size: int, whole_sums: bool) -
     return [touch for statement in group for touch in touches(statement, given, block.threads)]
 
 
-def _is_own(touch: Touch, block: Block) -> bool:
-    """Whether each thread touches numbers of its example alone, and few of them, always the same."""
+def _is_by_owner(touch: Touch, block: Block) -> bool:
+    """Whether each thread touches numbers of its own example alone."""
+    return touch.owner == (block.examples, 1) and touch.stride == 1
+
+
+def _is_in_known_places(touch: Touch, block: Block) -> bool:
+    """Whether a thread touches few numbers, and always the same."""
     turns = prod(n for d, n in enumerate(touch.loops) if d != touch.fast)
-    known = not touch.access.repeat and touch.owner == (block.examples, 1) and touch.stride == 1
     places = (touch.access.base, *touch.steps)
-    return known and turns <= MOST_TURNS and not any(place % pitch(block.examples) for place in places)
+    still = not touch.access.repeat and touch.access.table is None
+    return still and turns <= MOST_TURNS and not any(place % pitch(block.examples) for place in places)
 
 
 def with_barriers(schedule: Schedule, storage: Storage) -> Schedule:
