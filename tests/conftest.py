@@ -77,6 +77,7 @@ ONCE = [
     "ragged_sums",
     "readme",
     "recurrence",
+    "rematerialize",
     "running_page",
     "sharding",
     "single_kernels",

@@ -18,6 +18,7 @@ from chainrule.compiler import compile
 from chainrule.compiler.backends.cuda import blocks, kernels, threads
 from chainrule.compiler.backends.cuda.dealing import Block, Touch
 from chainrule.compiler.backends.cuda.ptx import ptx
+from chainrule.compiler.backends.cuda.storage import OWN, Place, Storage, pitch
 from emulated_gpu import Machinery, playing
 
 EDGES = (0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 1e300, 1e-300, 5e-324, -2.5, 700.0, 20.0)
@@ -417,7 +418,7 @@ class TestPtx:
             said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
             used = [tuple(map(int, groups)) for groups in USED.findall(said)]
             assert len(used) == 3, said
-            assert found.accumulators > 32 or all(spilled <= 64 for _, spilled, _ in used), said
+            assert len(found.accumulators) > 32 or all(spilled <= 64 for _, spilled, _ in used), said
             assert all(registers * found.block.threads <= 65536 for *_, registers in used), said
             assert found.storage.sizes.get("shared", 0) * found.element.bytes <= 163 << 10
 
@@ -459,7 +460,16 @@ class TestPlantedFaults:
         w = [Value(x) for x in np.linspace(-1, 1, 12)]
         monkeypatch.setattr(blocks, "is_kept", blocks.is_sum)
         with pytest.raises(AssertionError):
-            assert_as_interpreted(parameters_of_times(w), w, RNG.normal(size=(9, 12)), block=Block(4, 4))
+            assert_as_interpreted(parameters_of_times(w), w, RNG.normal(size=(9, 12)), block=Block(8, 4))
+
+    def test_numbers_of_a_thread_in_the_same_place(self, monkeypatch):
+        def keep(storage, arrays):
+            for array in arrays:
+                storage.places[array] = Place(OWN, 0, pitch(array.examples))
+                storage.sizes[OWN] = max(storage.sizes.get(OWN, 0), array.size // pitch(array.examples))
+
+        monkeypatch.setattr(Storage, "keep", keep)
+        self.fails(block=Block(8, 8))
 
     def test_memory_that_arrays_share_while_both_are_needed(self, monkeypatch):
         right = kernels.lives

@@ -50,7 +50,7 @@ all$k.begin:
   br label %all$k
 all$k:
   %thread$k = phi i64 [ $first, %all$k.begin ], [ %other$k, %all$k.end ]
-  %own.at$k = mul i64 %thread$k, $accumulators
+  %own.at$k = mul i64 %thread$k, $size
   %own$k = getelementptr $number, ptr %owns, i64 %own.at$k
 $calls
   br label %all$k.end
@@ -179,8 +179,8 @@ class ThreadByThread(Printer):
         first, last = (0, threads - 1)[:: self.order]
         calls = self.calls(items, {**values, "thread": f"%thread{k}", "own": f"%own{k}"}, time)
         known = {"k": k, "first": first, "last": last, "step": self.order, "number": self.module.element.name}
-        accumulators = max(1, self.module.accumulators)
-        return [EVERYONE.substitute(known, accumulators=accumulators, calls="\n".join(calls))]
+        size = max(1, self.module.accumulators.stop)
+        return [EVERYONE.substitute(known, size=size, calls="\n".join(calls))]
 
     call = Printer.plain_call
 
@@ -215,7 +215,7 @@ class Launches:
         self.engine = compiled(watched(text) + WATCH, host())
         self.shadows, self.turn = {}, Lock()
         self.shared = np.full(kernels.storage.sizes.get("shared", 0) + 4, np.nan, dtype)
-        self.owns = np.zeros((kernels.block.threads, max(1, kernels.accumulators)), dtype)
+        self.owns = np.zeros((kernels.block.threads, max(1, kernels.accumulators.stop)), dtype)
         address, number = ctypes.c_void_p, ctypes.c_int64
         self._main = ctypes.CFUNCTYPE(None, *[address] * 7, *[number] * 4)(self.engine.get_function_address("main"))
         self._finish = ctypes.CFUNCTYPE(None, *[address] * 5, number)(self.engine.get_function_address("finish"))
@@ -234,6 +234,7 @@ class Launches:
         for block in range(blocks):
             self.shared[:] = np.nan
             self.owns[:] = 0.0
+            self.owns[:, : self.kernels.accumulators.start] = np.nan
             parts = {"scratch": (scratch, block * own, own), "rows": (rows, block * row, row)}
             self._watch(memory=(memory, 0, memory.bytes), results=(results, 0, results.bytes), **parts)
             self._main(self.shared.ctypes.data, self.owns.ctypes.data, *buffers, begin, count, block, blocks)

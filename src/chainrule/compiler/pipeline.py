@@ -13,10 +13,12 @@ import numpy as np
 from chainrule.compiler.backends import compiled_by
 from chainrule.compiler.backends.cuda.shape import advice_on
 from chainrule.compiler.backends.protocol import ArrayBackend, Pool
+from chainrule.compiler.passes.contract import contracted
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import lay_out
 from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError
 from chainrule.compiler.passes.program import Array, ArrayProgram
+from chainrule.compiler.passes.rematerialize import rematerialized
 from chainrule.compiler.run.machine import Machine
 from chainrule.core.arguments import counted
 
@@ -61,7 +63,7 @@ class Code(Pool[Machine]):
         self.laid_out: ArrayProgram = whole
         places: dict[Array, Any] = {}
         if backend not in ("jax", "cuda"):  # which choose layouts themselves
-            self.laid_out, places = clock("lay out", lambda: lay_out(whole))
+            self.laid_out, places = clock("lay out", lambda: _arranged(whole))
         if len(self.laid_out.statements) > MOST_STATEMENTS:
             raise IrregularityError.of_so_many(len(self.laid_out.statements))
         make = partial(compiled_by, backend, self.laid_out, dtype)
@@ -88,6 +90,17 @@ class Code(Pool[Machine]):
         found = {"backend": f"{self.backend}, because {reason}"} if reason else {}
         advice = advice_on(self.whole) if self.backend == "cuda" else ""
         return found | ({"advice": advice} if advice else {})
+
+
+def _arranged(program: ArrayProgram) -> tuple[ArrayProgram, dict[Array, Any]]:
+    """The program with its arrays arranged for vectors, and for each leaf that moved the new places of its elements.
+
+    Where examples go through loops in time, they lie side by side already (see `batch`). What counts there is that
+    the numbers of many examples fit the cache.
+    """
+    if program.has_time and any(array.examples for array in program.arrays()):
+        return contracted(rematerialized(program)), {}
+    return lay_out(program)
 
 
 def in_words(stats: Mapping[str, Any]) -> str:

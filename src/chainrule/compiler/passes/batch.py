@@ -2,7 +2,8 @@
 
 What depends on the inputs gets a row per example, and the statement that fills it an outermost loop over the examples;
 what depends on parameters alone is computed once. The layout will place the examples side by side, innermost. The
-inputs lie so from the start, because a function may read its arguments in pieces that show no shape.
+inputs lie so from the start, because a function may read its arguments in pieces that show no shape; and so does
+everything in programs with loops in time, whose arrays have too many kinds of rows for the layout to find the examples.
 """
 
 from __future__ import annotations
@@ -17,17 +18,24 @@ from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram
 
 
 def batched(
-    program: ArrayProgram, examples: int, total: bool, masked: bool = False, side_by_side: bool = False
+    program: ArrayProgram,
+    examples: int,
+    total: bool,
+    masked: bool = False,
+    side_by_side: bool = False,
+    in_blocks: bool = False,
 ) -> ArrayProgram:
     """`program` for `examples` examples. Its output is the sum of their results if `total`, else one row per example.
 
     If `masked`, there is a leaf "mask" with one number per example, and the sum leaves out the examples where it is 0.
-    If they are `side_by_side`, an array has all examples of its first number, then all of its second, and so on; and
-    whatever a Repeat computes has numbers for each example, if anything in it has.
+    If they are `side_by_side`, an array has all examples of its first number, then all of its second, and so on. So
+    they do if they are taken `in_blocks` by a GPU; then whatever a Repeat computes has numbers for each example, if
+    anything in it has, and results stay as they are computed.
     """
-    width = examples if side_by_side else padded(examples)
-    vary = _that_vary(program, whole_repeats=side_by_side)
-    counts = {array: width if array.kind == "input" else examples for array in vary}
+    side_by_side |= in_blocks
+    width = examples if in_blocks else padded(examples)
+    vary = _that_vary(program, whole_repeats=in_blocks)
+    counts = {array: width if side_by_side or array.kind == "input" else examples for array in vary}
     rows = {
         array: Array(array.name, array.size * count, array.kind, examples=examples) for array, count in counts.items()
     }
@@ -40,6 +48,12 @@ def batched(
         step = 1 if side_by_side else program.output.size
         term = _sum(program.output, rows, examples, result.leaves.get("mask"), step)
         result.steps.append(Statement(Access(result.output, 0, ()), (), [term]))
+    elif side_by_side and not in_blocks and program.output in rows:
+        numbers = program.output.size
+        found = Access(result.output, 0, (1, width))
+        result.output = Array("results", numbers * examples, "value", examples=examples)
+        loops = examples, numbers
+        result.steps.append(Statement(Access(result.output, 0, (numbers, 1)), loops, [Term(found)]))
     return result
 
 
@@ -48,7 +62,7 @@ def for_all(
 ) -> Statement:
     """The statement in one more loop, over examples, if its target is among the arrays that have a row for each.
 
-    In inputs, the examples lie side by side, padded to `width`; if it is so, in all arrays.
+    In inputs, the examples lie side by side, padded to `width`; if they are `side_by_side`, in all arrays.
     """
 
     def change(access: Access) -> Access:

@@ -236,3 +236,12 @@ def is_injective(statement: Statement) -> bool:
 def zero(array: Array) -> Statement:
     """Zeros in all elements."""
     return Statement(Access(array, 0, (1,)), (array.size,), [Term(Number(0.0))])
+
+
+def is_zero(statement: Statement) -> bool:
+    """Whether a statement is that of `zero`."""
+    target, loops = statement.target, (statement.target.array.size,)
+    whole = statement.loops == loops and (target.base, target.strides, target.repeat) == (0, (1,), 0)
+    numbers = [term.expression for term in statement.terms if isinstance(term.expression, Number)]
+    alone = len(statement.terms) == len(numbers) == 1 and numbers[0].value == 0.0
+    return whole and alone and target.table is None and not statement.accumulate

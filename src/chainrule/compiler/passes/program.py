@@ -289,6 +289,11 @@ class ArrayProgram:
         return [statement for step in self.steps for statement in step.body]
 
     @property
+    def has_time(self) -> bool:
+        """Whether there are loops in time."""
+        return any(isinstance(step, Repeat) for step in self.steps)
+
+    @property
     def results(self) -> list[Array]:
         """The array of the result, and that of the gradient if there is one."""
         return [self.output] if self.gradient is None else [self.output, self.gradient]

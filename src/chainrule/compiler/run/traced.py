@@ -332,8 +332,9 @@ class Traced:
     def batched(self, examples: int, total: bool) -> ArrayProgram:
         """The program for so many examples: on a GPU, of a block, whose last ones may be missing."""
         if self.source.backend != "cuda":
-            return batched(self.lifted, examples, total)
-        program = batched(self.lifted, examples, total, masked=total, side_by_side=True)
+            side_by_side = self.source.backend != "jax" and self.lifted.has_time
+            return batched(self.lifted, examples, total, side_by_side=side_by_side)
+        program = batched(self.lifted, examples, total, masked=total, in_blocks=True)
         counts = {place: self.classes[int(used)] for place, used in enumerate(self.used) if int(used) in self.classes}
         return with_class_check(program, examples, counts) if counts else program
 

@@ -21,18 +21,21 @@ from chainrule.compiler.backends.cuda.dealing import (
     touches_of_sum,
 )
 from chainrule.compiler.backends.cuda.parts import Step, is_kept, is_sum
-from chainrule.compiler.backends.cuda.storage import Place, Storage
+from chainrule.compiler.backends.cuda.storage import OWN, Place, Storage, pitch
 from chainrule.compiler.backends.cuda.threads import Flush, Share, SumShare, ThreadRegisters
 from chainrule.compiler.backends.llvm.fusion import Group, groups
 from chainrule.compiler.backends.llvm.library import functions
 from chainrule.compiler.backends.llvm.text import Element, Text
 from chainrule.compiler.passes.program import Access, Array, Repeat, Statement, Term, row_major
 
-# What every function is given. `own` are the thread's accumulators; `first` is the first example of the run.
+# What every function is given. `own` has the thread's own numbers; `first` is the first example of the run.
 ARGUMENTS = (
     *("ptr %shared", "ptr %scratch", "ptr %memory", "ptr %partials", "ptr %inputs", "ptr %results", "ptr %own"),
     *("i64 %first", "i64 %count", "i64 %time", "i64 %thread"),
 )
+
+
+MOST_TURNS = 32  # of a thread, in a statement on numbers that it has in registers: they are written out
 
 
 @dataclass
@@ -80,7 +83,7 @@ class Writer:
     def __init__(self, functions: Functions, storage: Storage, block: Block) -> None:
         self.functions, self.storage, self.block = functions, storage, block
         self.size = functions.element.bytes
-        self.accumulators = 0
+        self.accumulators = storage.sizes.get(OWN, 0)  # comes after the numbers that a thread has for itself
         self.sums: list[tuple[Statement, SumDeal, int]] = []
         self._by_array: dict[Array, int] = {}
 
@@ -194,6 +197,45 @@ def stored(steps: Sequence[Step]) -> set[Array]:
             found |= {statement.target.array} if statement.accumulate else set()
             written.add(statement.target.array)
     return found
+
+
+def numbers_of_a_thread(steps: Sequence[Step], block: Block, size: int, whole_sums: bool) -> set[Array]:
+    """The arrays of which a thread touches the numbers of its own example alone, at places that are known.
+
+    A thread has them for itself, in registers if there are enough.
+    """
+    if not block.owns or block.abreast > 1:
+        return set()
+    found: dict[Array, bool] = {}
+    for group in in_groups(steps):
+        inside = in_groups(group.body) if isinstance(group, Repeat) else [group]
+        for part in inside:
+            for touch in _touches(part, block, size, whole_sums):
+                array = touch.access.array
+                own = _is_by_owner(touch, block) and _is_in_known_places(touch, block)
+                found[array] = found.get(array, bool(array.examples)) and own
+    return {array for array, is_own in found.items() if is_own}
+
+
+def _touches(group: Group | Repeat, block: Block, size: int, whole_sums: bool) -> list[Touch]:
+    assert not isinstance(group, Repeat)
+    if is_kept(group[0]):
+        return touches_of_sum(group[0], deal_sum(group[0], block, size, whole_sums), block.threads)
+    given = deal(group[0], block, size)
+    return [touch for statement in group for touch in touches(statement, given, block.threads)]
+
+
+def _is_by_owner(touch: Touch, block: Block) -> bool:
+    """Whether each thread touches numbers of its own example alone."""
+    return touch.owner == (block.examples, 1) and touch.stride == 1
+
+
+def _is_in_known_places(touch: Touch, block: Block) -> bool:
+    """Whether a thread touches few numbers, and always the same."""
+    turns = prod(n for d, n in enumerate(touch.loops) if d != touch.fast)
+    places = (touch.access.base, *touch.steps)
+    still = not touch.access.repeat and touch.access.table is None
+    return still and turns <= MOST_TURNS and not any(place % pitch(block.examples) for place in places)
 
 
 def with_barriers(schedule: Schedule, storage: Storage) -> Schedule:

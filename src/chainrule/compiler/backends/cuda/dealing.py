@@ -78,7 +78,8 @@ def deal(statement: Statement, block: Block, size: int) -> Deal:
     if block.owns:
         own = next((d for d in order if loops[d] == block.examples and _is_along_examples(statement, d)), None)
         if own is not None:
-            order = [*(d for d in order if d != own), own]
+            others = [d for d in order if d != own] if block.abreast > 1 else []  # one example: a thread does all of it
+            order = [*others, own]
             tile[own] = block.abreast
     elif loops[order[-1]] % (16 // size) == 0:
         tile[order[-1]] = 16 // size

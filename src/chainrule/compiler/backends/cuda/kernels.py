@@ -17,6 +17,7 @@ from chainrule.compiler.backends.cuda.blocks import (
     Schedule,
     Writer,
     in_groups,
+    numbers_of_a_thread,
     place_for_exchange,
     stored,
     with_barriers,
@@ -24,13 +25,16 @@ from chainrule.compiler.backends.cuda.blocks import (
 from chainrule.compiler.backends.cuda.dealing import Block, Deal, Touch
 from chainrule.compiler.backends.cuda.packing import packed
 from chainrule.compiler.backends.cuda.parts import Step, split
-from chainrule.compiler.backends.cuda.storage import Storage, lives, pitch
+from chainrule.compiler.backends.cuda.storage import OWN, Storage, lives, pitch
 from chainrule.compiler.backends.cuda.threads import ThreadRegisters
 from chainrule.compiler.backends.llvm.lanes import with_turned_terms
 from chainrule.compiler.backends.llvm.text import Element
+from chainrule.compiler.passes.contract import contracted
 from chainrule.compiler.passes.differentiate import zero
 from chainrule.compiler.passes.masks import by_results
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Statement, Term, changed
+from chainrule.compiler.passes.rematerialize import rematerialized
+from chainrule.compiler.passes.unroll import unrolled
 
 WORDS = 3  # of an input's description: address, distance of examples, bytes of a number
 STAGED = 2**16  # bytes of parameters and constants that are copied to shared memory, at most; likewise of packed ones
@@ -41,7 +45,7 @@ class Kernels:
     """The kernels of a laid-out program, for blocks with `room` bytes of shared memory."""
 
     def __init__(self, program: ArrayProgram, element: Element, block: Block, room: int) -> None:
-        parts = split(by_results(program))
+        parts = split(_in_few_numbers(by_results(program), block))
         self.program = program = parts.program
         self.element, self.block, self.functions = element, block, Functions(element)
         self.small = min(STAGED, room // 3)  # bytes
@@ -59,7 +63,7 @@ class Kernels:
         self.before: Schedule = []
         self.runs: Schedule = []
         self.after: Schedule = []
-        self.accumulators = 0
+        self.accumulators = range(0)  # of the numbers that a thread has for itself
         if self.has_examples:
             self._main(room // element.bytes, given)
 
@@ -110,6 +114,10 @@ class Kernels:
         output = self.program.output
         rows = {a for a in (stored(each) | {output}) if a.examples} | set(inputs)
         together = [group.body if isinstance(group, Repeat) else group for group in in_groups(each)]
+        own = numbers_of_a_thread(each, self.block, self.element.bytes, self._has_few_sums) & rows
+        own -= {*inputs, output}
+        storage.keep(own)
+        rows -= own
         storage.fit(lives(together, rows, set(inputs), {output}), room)
         here = [_copy(array, here) for array, here in staged.items()]
         self._write([*here, *map(zero, parts.sums), *first], each, inputs, room)
@@ -120,6 +128,10 @@ class Kernels:
         each, copies = packed(smooth, 16 // self.element.bytes)
         return (each, copies) if self._is_small(copy.target.array for copy in copies) else (smooth, [])
 
+    @property
+    def _has_few_sums(self) -> bool:
+        return self.block.owns and sum(array.size for array in self.parts.sums) <= FEW_SUMS
+
     def _is_small(self, arrays: Iterable[Array]) -> bool:
         return sum(array.size for array in arrays) * self.element.bytes <= self.small
 
@@ -128,13 +140,12 @@ class Kernels:
         storage, block, output = self.storage, self.block, self.program.output
         writer = Writer(self.functions, storage, block)
         self.before = with_barriers(writer.schedule(first), storage)
-        whole = block.owns and sum(array.size for array in self.parts.sums) <= FEW_SUMS
-        middle = writer.schedule(each, whole)
+        middle = writer.schedule(each, self._has_few_sums)
         ends = [self._store(output)] if output.examples else []
         self.runs = with_barriers([*map(self._load, inputs), *middle, *ends], storage)
         place_for_exchange(storage, writer.sums, room)
         self.after = writer.flush()
-        self.accumulators = writer.accumulators
+        self.accumulators = range(storage.sizes.get(OWN, 0), writer.accumulators)
 
     # Inputs and results.
 
@@ -187,6 +198,12 @@ class Kernels:
         name = self.functions.add(storage, write)
         loops = (block.examples, width)
         return Call(name, [], [Touch(source, loops, None, None)], waits=True)
+
+
+def _in_few_numbers(program: ArrayProgram, block: Block) -> ArrayProgram:
+    """The program with less to keep from time to time; where a thread has an example, in places that are known."""
+    program = contracted(rematerialized(program))
+    return unrolled(program) if block.owns and block.abreast == 1 else program
 
 
 def _read(registers: ThreadRegisters, k: str, n: str) -> str:

@@ -23,7 +23,7 @@ define ptx_kernel void @main(ptr noalias align 16 %memory, ptr noalias align 16 
     ptr noalias align 16 %inputs, ptr noalias align 16 %results, i64 %begin, i64 %count)
     "nvvm.maxntid"="$threads" $resident {
 entry:
-  %own = alloca [$accumulators x $number], align 16
+  %own = alloca [$own x $number], align 16
 $zeros
   %shared = addrspacecast ptr addrspace(3) @room to ptr
   %ctaid = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
@@ -160,11 +160,11 @@ class Printer:
             "resident": resident,
             "number": kind,
             "threads": module.block.threads,
-            "accumulators": max(1, module.accumulators),
+            "own": max(1, module.accumulators.stop),
         }
         zeros = [
             f"  %zero{k} = getelementptr {kind}, ptr %own, i64 {k}\n  store {kind} 0.0, ptr %zero{k}"
-            for k in range(module.accumulators)
+            for k in module.accumulators
         ]
         body = BODY.substitute(
             number=kind,

@@ -11,16 +11,21 @@ from dataclasses import dataclass, field
 
 from chainrule.compiler.passes.program import Array, Statement
 
+OWN = "own"  # the space that each thread has for itself
 LINE = 4  # numbers that are loaded at once; arrays begin at multiples
 Life = tuple[int, int]  # the first and the last step in which an array is needed
 
 
 @dataclass(frozen=True)
 class Place:
-    """A pointer of the kernel, and the first element of an array behind it."""
+    """A pointer of the kernel, and the first element of an array behind it.
+
+    Of an array in a thread's own memory, only the thread's example is there: every `pitch`th number of the array.
+    """
 
     space: str
     offset: int
+    pitch: int = 1
 
 
 @dataclass
@@ -54,9 +59,18 @@ class Storage:
             self.places[array] = Place(space, offset)
             self.sizes[space] = max(self.sizes.get(space, 0), offset + size)
 
+    def keep(self, arrays: Iterable[Array]) -> None:
+        """Give arrays places in each thread's own memory."""
+        for array in arrays:
+            start, apart = self.sizes.get(OWN, 0), pitch(array.examples)
+            self.places[array] = Place(OWN, start, apart)
+            self.sizes[OWN] = start + array.size // apart
+
     def overlap(self, a: Array, b: Array) -> bool:
         """Whether two arrays have elements in the same place."""
         one, other = self.places[a], self.places[b]
+        if one.space == OWN:  # where each has a place of its own
+            return a is b
         ends = one.offset + a.size, other.offset + b.size
         return one.space == other.space and one.offset < ends[1] and other.offset < ends[0]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.backends.cuda.dealing import Deal, SumDeal
-from chainrule.compiler.backends.cuda.storage import Place
+from chainrule.compiler.backends.cuda.storage import OWN, Place
 from chainrule.compiler.backends.llvm.fusion import Group
 from chainrule.compiler.backends.llvm.nests import Nest, Reduction, Tile
 from chainrule.compiler.backends.llvm.registers import Register, Registers
@@ -38,6 +38,12 @@ class ThreadRegisters(Registers):
         self.chunk: tuple[int, str, dict[str, int]] = (-1, "", {})  # loop, its first turn, and its turns by name
         self.loaded: dict[Any, Register] = {}
         self.named: dict[int, str] = {}  # tables
+
+    def address(self, access: Access, indices: Sequence[str], extra: int = 0) -> str:
+        """As in `Registers`; of what a thread has for itself, only its own example is there."""
+        if (apart := self.places[access.array].pitch) > 1:
+            access = Access(access.array, access.base // apart, [stride // apart for stride in access.strides])
+        return super().address(access, indices, extra)
 
     def memory(self, array: Array) -> str:
         return f"%{self.places[array].space}"
@@ -183,9 +189,20 @@ class Share(Nest):
             turns = self.turns(given, depth, parts[depth])
             self._through(given, parts, depth + 1, [[*indices, turn] for indices in tile for turn in turns])
             return
-        self.walk(
-            0, given.loops[depth], 1, lambda turn: self._through(given, parts, depth + 1, [[*i, turn] for i in tile])
-        )
+
+        def inside(turn: str) -> None:
+            self._through(given, parts, depth + 1, [[*indices, turn] for indices in tile])
+
+        if self._has_own_numbers():  # registers have no addresses: their turns are written out
+            for turn in range(given.loops[depth]):
+                inside(str(turn))
+        else:
+            self.walk(0, given.loops[depth], 1, inside)
+
+    def _has_own_numbers(self) -> bool:
+        touched = [a for s in (self.statement, *self.followers) for a in (s.target, *s.accesses())]
+        places = self.registers.places
+        return any(places[access.array].space == OWN for access in touched if access.array in places)
 
     def turns(self, given: Deal, d: int, part: str) -> list[str]:
         """The turns of loop d in a tile."""
@@ -203,6 +220,8 @@ class Share(Nest):
             return super().reduce(term, tile, totals, axis, last, depth)
         extent = term.loops[depth]
         several = next(n for n in (*UNROLLED, 6, 3, 2, 1) if extent % n == 0)
+        if self._has_own_numbers():
+            several = extent
         together = self.registers.wide if several % self.registers.wide == 0 else 1  # else chunks begin anywhere
 
         def once(index: str, carried: list[Register]) -> list[Register]:

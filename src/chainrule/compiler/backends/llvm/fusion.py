@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from chainrule.compiler.backends.llvm.lanes import choose_lanes
-from chainrule.compiler.passes.differentiate import is_injective
+from chainrule.compiler.passes.differentiate import is_injective, is_zero
 from chainrule.compiler.passes.layout import split_loop
-from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Number, Repeat, Shape, Statement
+from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Shape, Statement
 
 Group = tuple[Statement, ...]
 
@@ -114,7 +114,7 @@ def without_zeros(program: ArrayProgram) -> ArrayProgram:
         for array in {a.array for statement in step.body for a in (statement.target, *statement.accesses())}:
             touching[array].append(k)
     for k, zero in enumerate(program.steps):
-        if isinstance(zero, Statement) and _is_zero(zero):
+        if isinstance(zero, Statement) and is_zero(zero):
             later = [j for j in touching[zero.target.array] if j > k]
             if changed := _set_at_first(zero.target.array, [steps[j] for j in later]):
                 needless.add(k)
@@ -123,13 +123,6 @@ def without_zeros(program: ArrayProgram) -> ArrayProgram:
     result = ArrayProgram([step for k, step in enumerate(steps) if k not in needless], program.leaves, program.output)
     result.gradient = program.gradient
     return result
-
-
-def _is_zero(statement: Statement) -> bool:
-    target, expressions = statement.target, [term.expression for term in statement.terms]
-    numbers = [expression.value for expression in expressions if isinstance(expression, Number)]
-    whole = statement.loops == (target.array.size,) and is_same(target, Access(target.array, 0, (1,)))
-    return whole and not statement.accumulate and len(expressions) == 1 and numbers == [0.0]
 
 
 def _set_at_first(array: Array, steps: Sequence[Statement | Repeat]) -> list[Statement | Repeat] | None:
