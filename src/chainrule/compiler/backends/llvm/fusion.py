@@ -107,22 +107,32 @@ def _stays_in_turn(group: Group, statement: Statement) -> bool:
 
 
 def without_zeros(program: ArrayProgram) -> ArrayProgram:
-    """The program without `array = 0` wherever the first `+=` of each element can be `=`."""
-    steps, needless = list(program.steps), set()
-    touching: dict[Array, list[int]] = defaultdict(list)  # the steps that read or write an array
-    for k, step in enumerate(program.steps):
-        for array in {a.array for statement in step.body for a in (statement.target, *statement.accesses())}:
-            touching[array].append(k)
-    for k, zero in enumerate(program.steps):
-        if isinstance(zero, Statement) and is_zero(zero):
-            later = [j for j in touching[zero.target.array] if j > k]
-            if changed := _set_at_first(zero.target.array, [steps[j] for j in later]):
-                needless.add(k)
-                for j, step in zip(later, changed, strict=True):
-                    steps[j] = step
-    result = ArrayProgram([step for k, step in enumerate(steps) if k not in needless], program.leaves, program.output)
+    """The program without `array = 0` wherever the first `+=` of each element can be `=`; in loops in time too."""
+    inside = [
+        step.with_body([s for s in _without_zeros(step.body) if isinstance(s, Statement)])
+        if isinstance(step, Repeat)
+        else step
+        for step in program.steps
+    ]
+    result = ArrayProgram(_without_zeros(inside), program.leaves, program.output)
     result.gradient = program.gradient
     return result
+
+
+def _without_zeros(steps: Sequence[Statement | Repeat]) -> list[Statement | Repeat]:
+    found, needless = list(steps), set()
+    touching: dict[Array, list[int]] = defaultdict(list)  # the steps that read or write an array
+    for k, step in enumerate(steps):
+        for array in {a.array for statement in step.body for a in (statement.target, *statement.accesses())}:
+            touching[array].append(k)
+    for k, zero in enumerate(steps):
+        if isinstance(zero, Statement) and is_zero(zero):
+            later = [j for j in touching[zero.target.array] if j > k]
+            if changed := _set_at_first(zero.target.array, [found[j] for j in later]):
+                needless.add(k)
+                for j, step in zip(later, changed, strict=True):
+                    found[j] = step
+    return [step for k, step in enumerate(found) if k not in needless]
 
 
 def _set_at_first(array: Array, steps: Sequence[Statement | Repeat]) -> list[Statement | Repeat] | None:
@@ -134,7 +144,7 @@ def _set_at_first(array: Array, steps: Sequence[Statement | Repeat]) -> list[Sta
         if array in reads and not is_set.all():
             return None
         if any(statement.target.array is array for statement in step.body):
-            if isinstance(step, Repeat):
+            if isinstance(step, Repeat) or step.target.repeat:
                 return None
             places = step.target.positions(step.loops)
             if not is_set[places].any() and is_injective(step):
