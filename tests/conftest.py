@@ -71,6 +71,7 @@ ONCE = [
     "own_program",
     "package",
     "playground_page",
+    "postpone",
     "plot",
     "predictor",
     "progress",

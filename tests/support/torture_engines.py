@@ -22,13 +22,14 @@ from chainrule import Value, ops
 from chainrule.compiler import compile
 from chainrule.compiler.backends.llvm.fusion import without_zeros
 from chainrule.compiler.passes import lift as lifting
-from chainrule.compiler.passes import loops
+from chainrule.compiler.passes import loops, postpone
 from chainrule.compiler.passes.classes import classify
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import lay_out
 from chainrule.compiler.passes.lift import lift
 from chainrule.compiler.passes.loops import find_loops
 from chainrule.compiler.passes.outline import leaves_first
+from chainrule.compiler.passes.postpone import postponed
 from chainrule.compiler.passes.recurrence import find_recurrences
 from chainrule.compiler.passes.waists import by_depth, find_levels
 from chainrule.compiler.trace.graph import graph_of
@@ -311,6 +312,13 @@ def with_waists(contest):
         return with_loops(contest)
 
 
+def with_postponing(contest):
+    """With everything that can wait as late as it can be."""
+    late = {"leaves_first": lambda graph: postponed(leaves_first(graph))}
+    with patch.multiple(lifting, **late), patch.object(postpone, "_limit", lambda distances: 1):
+        return with_loops(contest)
+
+
 def in_c(contest):
     """The exported header of one example through a C compiler, with all leaves as parameters."""
     from c_compiler import Compiled
@@ -363,6 +371,7 @@ ENGINES = {
     "interpreter": Engine(lambda contest: contest.compiled(backend="interpreter")),
     "loops": Engine(with_loops),
     "waists": Engine(with_waists),
+    "postponed": Engine(with_postponing),
     "llvm": Engine(lambda contest: contest.compiled()),
     "by arguments": Engine(by_arguments, share=0.3),
     "float32": Engine(lambda contest: contest.compiled(dtype="float32"), coarser=SINGLE, share=0.05),

@@ -322,6 +322,19 @@ def integrator(w):
     return readout(w, y, history)
 
 
+def observed(w):
+    """Several steps from one observation to the next; errors are added up on the way, or at the end."""
+    size, slope = w.one_of(decay, oscillator, lotka_volterra, lorenz)(w)
+    between, moments, at_the_end = w.pick(1, 7), w.pick(1, 7), w.one_of(True, False)
+    y, errors, total = w.some(size), [], 0.0
+    for _ in range(moments):
+        for _ in range(between):
+            y = [z + 0.1 * dz for z, dz in zip(y, slope(y), strict=True)]
+        errors += [(z - w.datum()) ** 2 for z in y]
+        total = total + errors[-1]
+    return sum_of(errors) if at_the_end else total
+
+
 def decay(w):
     rate = w.parameter()
     return 1, lambda y: [-rate * y[0]]
@@ -715,6 +728,7 @@ FAMILIES = {
         stencil_1d,
         stencil_2d,
         integrator,
+        observed,
         ragged,
         scan,
         triangular,

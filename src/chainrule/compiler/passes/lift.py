@@ -19,6 +19,7 @@ from chainrule import ops
 from chainrule.compiler.passes.classes import CHAINS, SUM, classify
 from chainrule.compiler.passes.loops import find_loops
 from chainrule.compiler.passes.outline import Constants, Outlined, leaves_first, outline
+from chainrule.compiler.passes.postpone import postponed
 from chainrule.compiler.passes.program import (
     NOTHING,
     Access,
@@ -86,6 +87,8 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
         if found.statements <= FEW_STATEMENTS:  # classes found something good; only such loops are better
             loops = [loop for loop in loops if loop.is_sequential]
         found = _fewer(found, outline(ordered, loops, lift_body, found.statements))
+    if found.statements > FEW_STATEMENTS and (later := postponed(ordered)) is not ordered:
+        found = _fewer(found, outline(later, find_loops(later), lift_body, found.statements))
     if found.statements > SOME_STATEMENTS:
         ordered = by_depth(ordered)
         for most in MOST_LEVELS:
@@ -105,10 +108,19 @@ def _of_a_large_graph(graph: Graph) -> _Lifter | None:
     """With loops of which each time needs much of the one before: classes of so many nodes take seconds to find."""
     if len(graph) < MANY_NODES:
         return None
-    ordered = leaves_first(graph)
-    outlined = outline(ordered, [loop for loop in find_loops(ordered) if loop.is_sequential], lift_body)
-    found = _Lifter(outlined) if outlined else None
-    return found if found and found.statements <= FEW_STATEMENTS else None
+    for order in _orders(graph):
+        outlined = outline(order, [loop for loop in find_loops(order) if loop.is_sequential], lift_body)
+        found = _Lifter(outlined) if outlined else None
+        if found and found.statements <= FEW_STATEMENTS:
+            return found
+    return None
+
+
+def _orders(graph: Graph) -> Iterator[Graph]:
+    """The orders of the graph to seek loops in."""
+    yield (ordered := leaves_first(graph))
+    if (later := postponed(ordered)) is not ordered:
+        yield later
 
 
 def _check_rules(graph: Graph) -> None:
