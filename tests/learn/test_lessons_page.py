@@ -256,7 +256,7 @@ def second(chromium, site):
 
 @pytest.fixture
 def breakable(second, site):
-    """A page for code that may break it, and whose clock may be stopped. What is broken in one test is so in the next."""
+    """A page for code that may break it, and whose clock may be stopped. What one test breaks is broken in the next."""
     with as_if_new(second, site) as page:
         yield page
         page.clock.resume()
