@@ -10,8 +10,9 @@ demo: $(VENV)/installed
 
 # The whole test suite, on the native engine, and what depends on the engine again on the Python one. A module's tests stay
 # in one process, so that what they share (a browser page, the built site) is made once; modules are taken in the order of
-# tests/conftest.py, the longest first. Python keeps what it has compiled: hundreds of processes import the library anew.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# tests/conftest.py, the longest first. There is one process more than a small machine has cores, for tests that wait.
+# Python keeps what it has compiled: hundreds of processes import the library anew.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/tests-installed
 	$(MAKE) -j 2 -O lint lessons
 	CHAINRULE_ENGINE=native $(PYTEST) --doctest-modules src tests

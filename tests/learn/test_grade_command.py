@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from chainrule.cli import main
+from chainrule.learn import submissions
 from chainrule.learn.confinement import MACHINES, Limits
 from chainrule.learn.lesson_files import load_course
 from chainrule.learn.submissions import grade_apart, overfull, read_answers, scratch_folder
@@ -178,12 +179,6 @@ def test_a_loop_without_end_is_stopped_and_pointed_at():
 
 def test_a_loop_that_resists_is_ended():
     code = "while True:\n    try:\n        sum(range(10**4))\n    except: pass"
-    assert apart(code, seconds=0.5)["error"]["kind"] == "Timeout"
-
-
-@pytest.mark.slow
-def test_a_loop_that_hears_nothing_is_ended_from_outside():
-    code = "import signal, time\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\ntime.sleep(60)"
     assert apart(code, seconds=0.5)["error"]["kind"] == "Timeout"
 
 
@@ -390,7 +385,8 @@ def test_an_answer_can_be_right_all_the_same(graded, case):
     ],
     ids=["deaf", "asleep"],
 )
-def test_what_hears_nothing_is_ended_from_outside(graded, code):
+def test_what_hears_nothing_is_ended_from_outside(graded, code, monkeypatch):
+    monkeypatch.setattr(submissions, "STARTING", 1.0)  # Python needs less to start, and if not, is ended no less
     assert graded(code, 0.5)["error"]["kind"] == "Timeout"
 
 

@@ -1,7 +1,7 @@
 """The lessons in a real browser: every exercise, question and widget; endless code; progress; access for all.
 
 The tests are made from the course itself, so they grow with it. Python in a page takes seconds to load: tests of the
-course share one page. Tests of what may break a page open their own.
+course share one page. Tests of what may break a page share another one, or open their own.
 """
 
 import json
@@ -22,10 +22,12 @@ from lesson_pages import (
     EXERCISES,
     PATIENCE,
     PLACES,
+    as_if_new,
     check,
     exercise_called,
     go,
     have_passed,
+    lasting_page,
     open_exercise,
     paste_code,
     serious_violations,
@@ -34,6 +36,7 @@ from lesson_pages import (
     type_code,
     until,
     wait_for_python,
+    without_python,
 )
 from lesson_texts import DOUBLE
 
@@ -245,25 +248,57 @@ def everything_said(body):
     return " ".join([body.locator(".exercise-status").text_content(), body.locator(".results").text_content()])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("isolated", [True, False], ids=["interruptible", "plain host"])
-def test_loops_without_end_are_stopped(serve, own_page, site, isolated):  # the page goes before its server
-    address = site if isolated else f"{serve(site_folder())}/"
-    page = own_page(address)
-    assert page.evaluate("crossOriginIsolated") is isolated
+@pytest.fixture(scope="module")
+def second(chromium, site):
+    with lasting_page(chromium, site) as lasting:
+        yield lasting
+
+
+@pytest.fixture
+def breakable(second, site):
+    """A page for code that may break it, and whose clock may be stopped. What one test breaks is broken in the next."""
+    with as_if_new(second, site) as page:
+        yield page
+        page.clock.resume()
+
+
+def assert_stopped_in_time(page, address, grace):
+    """Loops end after five seconds on the page's clock; those that resist it, after the milliseconds of grace."""
     exercise = exercise_called("add")
     body = open_exercise(page, address, exercise)
-    for code in (ENDLESS, RESISTING):
+    stop_the_clock(page)
+    for code, more in ((ENDLESS, 0), (RESISTING, grace)):
         paste_code(page, code)
-        assert check(page, body) == "wrong"
-        assert "ran for more than 5 seconds" in body.locator(".exercise-status").text_content()
+        status = body.locator(".exercise-status")
+        status.evaluate("element => element.removeAttribute('data-outcome')")
+        page.keyboard.press("Control+Enter")
+        page.clock.run_for(4900)
+        assert page.locator(".python").get_attribute("data-state") == "busy"
+        page.clock.run_for(200)
+        page.clock.run_for(more)
+        until(page, "element => element.dataset.outcome === 'wrong'", status.element_handle())
+        assert "ran for more than 5 seconds" in status.text_content()
         paste_code(page, exercise.solution)
         assert check(page, body) == "right"
 
 
 @pytest.mark.slow
-def test_a_loop_is_stopped_by_hand(own_page, site):
-    page = own_page()
+def test_loops_without_end_are_stopped(breakable, site):
+    assert breakable.evaluate("crossOriginIsolated")
+    assert_stopped_in_time(breakable, site, grace=300)
+
+
+@pytest.mark.slow
+def test_loops_without_end_are_stopped_on_a_plain_host(serve, own_page):  # the page goes before its server
+    address = f"{serve(site_folder())}/"
+    page = own_page(address)
+    assert not page.evaluate("crossOriginIsolated")  # so code cannot be interrupted, and Python is replaced at once
+    assert_stopped_in_time(page, address, grace=0)
+
+
+@pytest.mark.slow
+def test_a_loop_is_stopped_by_hand(breakable, site):
+    page = breakable
     exercise = exercise_called("add")
     body = open_exercise(page, site, exercise)
     paste_code(page, ENDLESS)
@@ -277,8 +312,8 @@ def test_a_loop_is_stopped_by_hand(own_page, site):
 
 
 @pytest.mark.slow
-def test_nothing_that_code_does_ends_the_page(own_page, site):
-    page = own_page()
+def test_nothing_that_code_does_ends_the_page(breakable, site):
+    page = breakable
     exercise = exercise_called("add")
     body = open_exercise(page, site, exercise)
     for name, (code, said) in KILLERS.items():
@@ -291,7 +326,7 @@ def test_nothing_that_code_does_ends_the_page(own_page, site):
 
 def test_a_check_that_waits_for_python_can_be_called_off(open_page, site):
     page = open_page()
-    hold_back(page)
+    without_python(page)
     page.goto(f"{site}#/{COURSE.lesson_of('add').id}")
     body = page.locator("[data-exercise=add]")
     body.get_by_role("button", name="Check").click()
@@ -301,8 +336,8 @@ def test_a_check_that_waits_for_python_can_be_called_off(open_page, site):
     assert body.get_by_role("button", name="Check").is_visible()
 
 
-def test_a_page_that_is_left_takes_its_loop_along(own_page, site):
-    page = own_page()
+def test_a_page_that_is_left_takes_its_loop_along(breakable, site):
+    page = breakable
     open_exercise(page, site, exercise_called("add"))
     paste_code(page, ENDLESS)
     stop_the_clock(page)
@@ -314,8 +349,8 @@ def test_a_page_that_is_left_takes_its_loop_along(own_page, site):
     assert check(page, body) == "right"
 
 
-def test_graders_that_code_has_changed_are_made_anew(own_page, site):
-    page = own_page()
+def test_graders_that_code_has_changed_are_made_anew(breakable, site):
+    page = breakable
     exercise = exercise_called("add")
     body = open_exercise(page, site, exercise)
     paste_code(page, "from chainrule.learn import grading\ngrading.grade = None")
@@ -329,14 +364,9 @@ def test_graders_that_code_has_changed_are_made_anew(own_page, site):
 # Loading.
 
 
-def hold_back(page):
-    """Python's largest file never arrives."""
-    page.route("**/pyodide.asm.wasm", lambda route: None)
-
-
 def test_the_first_lesson_can_be_read_before_python_is_there(open_page, site):
     page = open_page()
-    hold_back(page)
+    without_python(page)
     page.goto(f"{site}#/{COURSE.lessons[0].id}")
     page.wait_for_selector("h1")
     assert page.locator(".prose").first.is_visible()
@@ -350,11 +380,12 @@ def test_elsewhere_python_is_loaded_when_it_is_wanted(chromium, serve, site):
     context = chromium.new_context()
     context.set_default_timeout(PATIENCE)
     page = context.new_page()
+    page.clock.install()
     wanted = []
     page.on("request", lambda request: "pyodide" in request.url and wanted.append(request.url))
     page.goto(f"{address}/#/{COURSE.lesson_of('add').id}")
     page.wait_for_selector(".exercise")
-    page.wait_for_timeout(2500)
+    page.clock.run_for(10_000)
     assert re.search(r"Python: \d+ MB to load", page.locator(".python").text_content())
     assert wanted == []
     page.locator(".cm-content").first.click()
@@ -367,7 +398,7 @@ def test_python_that_does_not_come_is_told(chromium, site):
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
     page.clock.install()
-    hold_back(page)
+    without_python(page)
     page.goto(site)
     page.wait_for_selector(".python[data-state=loading]")
     deadline = time.monotonic() + PATIENCE / 1000
@@ -385,8 +416,7 @@ def test_python_that_does_not_come_is_told(chromium, site):
 # Progress.
 
 
-def test_progress_survives_a_reload_and_travels_as_a_file(own_page, site, tmp_path):
-    page = own_page()
+def test_progress_survives_a_reload_and_travels_as_a_file(page, site, tmp_path):
     exercise = exercise_called("add")
     lesson = COURSE.lesson_of("add")
     body = open_exercise(page, site, exercise)
@@ -407,7 +437,7 @@ def test_progress_survives_a_reload_and_travels_as_a_file(own_page, site, tmp_pa
     file = tmp_path / "progress.json"
     download.value.save_as(file)
     assert json.loads(file.read_text())["exercises"]["add"]["passed"].endswith("# mine")
-    page.on("dialog", lambda dialog: dialog.accept())
+    page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Forget everything").click()
     assert "0 of" in page.locator(".about").text_content()
     page.locator("input[type=file]").set_input_files(file)
@@ -640,8 +670,7 @@ def test_own_points_are_drawn_by_keyboard_and_pointer(page, site):
 
 
 @pytest.mark.slow
-def test_no_serious_accessibility_violation_on_any_page(own_page, site):
-    page = own_page(color_scheme="light", viewport={"width": 1200, "height": 900})
+def test_no_serious_accessibility_violation_on_any_page(page, site):
     found = []
     for place in PLACES:
         go(page, site, place)
@@ -723,6 +752,7 @@ def test_a_teachers_own_lesson_is_served_and_reread(open_page, tmp_path):
         body.locator(".cm-content").click()
         type_code(page, "def double(x):\n    return x + x")
         assert check(page, body) == "right"
+        without_python(page)  # which what follows does not need
         lesson.write_text(OWN_LESSON.replace("A lesson of my own", "Another title"))
         page.reload()
         page.wait_for_selector("h1")

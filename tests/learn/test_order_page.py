@@ -121,26 +121,40 @@ def test_a_click_takes_over_from_what_is_played(page, site):
     wait_until_spoken(view, "Lsv")
 
 
-def test_clicks_while_a_gradient_is_on_its_way_all_count(open_page, site):
-    page = open_page(reduced_motion="no-preference")
-    view = open_game(page, site)
+@pytest.fixture
+def moving(page):
+    """The shared page, as for those who welcome motion."""
+    page.emulate_media(reduced_motion="no-preference")
+    yield page
+    page.emulate_media(reduced_motion="reduce")
+
+
+def test_clicks_while_a_gradient_is_on_its_way_all_count(moving, site):
+    view = open_game(moving, site)
     for name in "Lvus":
         node(view, name).click()
     wait_until_spoken(view, "Lvus")
     assert "data 3, grad 4" in grad_of_a(view)
 
 
-def test_gradients_travel_unless_motion_is_unwelcome(open_page, page, site):
-    moving = open_page(reduced_motion="no-preference")
-    for each, travels in ((moving, True), (page, False)):
-        view = open_game(each, site)
-        token = "document.querySelector('.order-block .cr-token').getAttribute('visibility')"
-        each.evaluate(
-            "window.seen = []; new MutationObserver(() => window.seen.push("
-            f"{token})).observe(document.querySelector('.order-block .cr-token'), {{attributes: true}})"
-        )
-        press(view, "L")
-        assert ("visible" in each.evaluate("window.seen")) is travels
+def token_is_seen(page, site):
+    """Whether a gradient is seen on its way when L speaks."""
+    view = open_game(page, site)
+    token = "document.querySelector('.order-block .cr-token').getAttribute('visibility')"
+    page.evaluate(
+        "window.seen = []; new MutationObserver(() => window.seen.push("
+        f"{token})).observe(document.querySelector('.order-block .cr-token'), {{attributes: true}})"
+    )
+    press(view, "L")
+    return "visible" in page.evaluate("window.seen")
+
+
+def test_gradients_travel(moving, site):
+    assert token_is_seen(moving, site)
+
+
+def test_gradients_do_not_travel_where_motion_is_unwelcome(page, site):
+    assert not token_is_seen(page, site)
 
 
 # Whose class it is.
@@ -189,8 +203,7 @@ def test_on_a_phone(open_page, site):
     assert view.locator(".cr-stage").evaluate("e => e.scrollWidth <= e.clientWidth && e.scrollHeight <= e.clientHeight")
 
 
-def test_no_serious_accessibility_violation(own_page, site):
-    page = own_page(color_scheme="light", viewport={"width": 1200, "height": 900})
+def test_no_serious_accessibility_violation(page, site):
     view = open_game(page, site)
     press(view, "Lsvu")
     assert serious_violations(page) == []

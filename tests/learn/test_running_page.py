@@ -80,8 +80,12 @@ def test_a_run_without_end_is_stopped(own_page, site):
     page = own_page()
     body = open_exercise(page, site, BUG)
     paste_code(page, "while True:\n    pass")
-    run(page, body, "Your code ran for more than 5 seconds")
-    stop_the_clock(page)  # else it would end by itself
+    stop_the_clock(page)
+    body.get_by_role("button", name="Run").click()
+    page.clock.run_for(4900)
+    assert page.locator(".python").get_attribute("data-state") == "busy"
+    page.clock.run_for(200)
+    wait_for(page, body, "Your code ran for more than 5 seconds")
     body.get_by_role("button", name="Run").click()
     waiting = body.get_by_role("button", name="Check")
     assert waiting.get_attribute("aria-disabled") == "true"

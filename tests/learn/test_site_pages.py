@@ -25,6 +25,7 @@ from lesson_pages import (
     text_of,
     until,
     wait_for_python,
+    without_python,
 )
 
 # The learner's own file.
@@ -147,7 +148,7 @@ def test_the_bridge_shows_yours_and_theirs(page, site):
 def test_the_file_waits_for_nothing(open_page, site, tmp_path):
     """It can be had before Python is there."""
     page = open_page()
-    page.route("**/pyodide.asm.wasm", lambda route: None)
+    without_python(page)
     page.goto(f"{site}#/built")
     page.locator(".my-engine .cm-content").wait_for()
     file = downloaded(page, page.locator(".built").get_by_role("button", name="Download").click, tmp_path)
@@ -183,6 +184,8 @@ def step_of(page):
 
 def test_the_first_page_has_a_graph_that_steps_by_itself(open_page, site):
     page = open_page(reduced_motion="no-preference")
+    page.clock.install()
+    without_python(page)
     page.goto(site)
     page.locator(".living .cr-graph").wait_for()
     page.wait_for_selector(".living [aria-label=Pause]")
@@ -190,15 +193,17 @@ def test_the_first_page_has_a_graph_that_steps_by_itself(open_page, site):
     assert page.locator(".living [aria-live=polite]").count() == 0
     page.locator(".living").get_by_role("button", name="Pause").click()
     stopped = step_of(page)
-    page.wait_for_timeout(3000)
+    page.clock.run_for(10_000)
     assert step_of(page) == stopped
 
 
 def test_the_graph_stands_still_where_motion_is_unwelcome(open_page, site):
     page = open_page(reduced_motion="reduce")
+    page.clock.install()
+    without_python(page)
     page.goto(site)
     page.locator(".living .cr-graph").wait_for()
-    page.wait_for_timeout(1500)
+    page.clock.run_for(10_000)
     assert page.locator(".living .cr-phase").text_content() == "Complete"
     assert page.locator(".living [aria-label=Pause]").count() == 0
 
@@ -326,8 +331,9 @@ def test_back_returns_to_the_same_place(page, site):
     until(page, "scrollY === 0")
 
 
-def test_the_skip_link_survives_a_reload(own_page, site):
-    page = own_page()
+def test_the_skip_link_survives_a_reload(open_page, site):
+    page = open_page()
+    without_python(page)
     go(page, site, "05-backward")
     page.evaluate("document.activeElement.blur()")
     page.locator(".skip").focus()
@@ -340,12 +346,12 @@ def test_the_skip_link_survives_a_reload(own_page, site):
     assert page.locator("h1").text_content() == "Build backpropagation yourself"
 
 
-def test_two_tabs_do_not_write_over_each_other_unseen(own_page, site):
-    page = own_page()
+def test_two_tabs_do_not_write_over_each_other_unseen(page, site):
     add = COURSE.exercises["add"]
     body = open_exercise(page, site, add)
     paste_code(page, "mine = 1")
     other = page.context.new_page()
+    without_python(other)
     other.goto(page.url)
     theirs = open_exercise(other, site, add)
     assert text_of(theirs) == "mine = 1"

@@ -118,7 +118,7 @@ def train_the_gpt(page):
     faster, slower = re.search(
         r"([\d,]+) names a second; .* learns (?:at most )?([\d,]*\.?\d+)", widget.text_content()
     ).groups()
-    assert float(faster.replace(",", "")) > 50 * float(slower.replace(",", ""))
+    assert float(faster.replace(",", "")) > 5 * float(slower.replace(",", ""))
     assert "lent" not in widget.locator(".whose").text_content().lower()
 
 

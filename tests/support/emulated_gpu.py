@@ -12,12 +12,13 @@ from string import Template
 from threading import Lock
 from unittest.mock import patch
 
+import llvmlite.binding as llvm
 import numpy as np
 
 from chainrule.compiler.backends.cuda import runner, shape
 from chainrule.compiler.backends.cuda.dealing import Block
 from chainrule.compiler.backends.cuda.printing import Printer
-from chainrule.compiler.backends.llvm.native import compiled, host
+from chainrule.compiler.backends.llvm.native import host
 
 FRAME = Template("""
 @epoch = global i64 0
@@ -163,6 +164,19 @@ def watched(text):
     return "\n".join(lines)
 
 
+def compiled(text):
+    """Machine code as the text has it: to optimize what runs for a moment would take most of the time."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = host()
+    machine = llvm.Target.from_triple(target.triple).create_target_machine(target.cpu, target.features, opt=0)
+    module = llvm.parse_assembly(text)
+    module.verify()
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    return engine
+
+
 class ThreadByThread(Printer):
     """Prints kernels for a processor: a loop over threads wherever a GPU's threads run up to a barrier."""
 
@@ -212,7 +226,7 @@ class Launches:
     def __init__(self, kernels, order):
         self.kernels, dtype = kernels, kernels.element.dtype
         text = ThreadByThread(kernels, order).text()
-        self.engine = compiled(watched(text) + WATCH, host())
+        self.engine = compiled(watched(text) + WATCH)
         self.shadows, self.turn = {}, Lock()
         self.shared = np.full(kernels.storage.sizes.get("shared", 0) + 4, np.nan, dtype)
         self.owns = np.zeros((kernels.block.threads, max(1, kernels.accumulators.stop)), dtype)

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -33,9 +34,9 @@ def site():
     server.server_close()
 
 
-@pytest.fixture(scope="module")
-def shared(chromium, site):
-    """One page, with Python ready, and the problems it has had."""
+@contextmanager
+def lasting_page(chromium, site):
+    """A page for many tests, with Python ready, and the problems it has had."""
     context = chromium.new_context(viewport={"width": 1200, "height": 900}, reduced_motion="reduce")
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
@@ -47,15 +48,31 @@ def shared(chromium, site):
     context.close()
 
 
-@pytest.fixture
-def page(shared, site):
-    """The shared page, with nothing of other tests in it."""
-    page, problems = shared
+@contextmanager
+def as_if_new(lasting, site):
+    """A lasting page with nothing of other tests in it. Its problems in the meantime are an error."""
+    page, problems = lasting
     page.goto(f"{site}#/about")
     page.evaluate("localStorage.removeItem('chainrule-learn')")
     page.evaluate("dispatchEvent(new StorageEvent('storage', { key: 'chainrule-learn' }))")
     yield page
-    assert problems == []
+    found = [*problems]
+    problems.clear()  # which are not those of the next test
+    assert found == []
+
+
+@pytest.fixture(scope="session")
+def shared(chromium, site):
+    """One page for the tests of all modules, and the problems it has had."""
+    with lasting_page(chromium, site) as lasting:
+        yield lasting
+
+
+@pytest.fixture
+def page(shared, site):
+    """The shared page, with nothing of other tests in it."""
+    with as_if_new(shared, site) as page:
+        yield page
 
 
 def until(page, condition, argument=None):
@@ -68,6 +85,11 @@ def until(page, condition, argument=None):
 
 def wait_for_python(page):
     page.wait_for_selector(".python[data-state=ready]")
+
+
+def without_python(page):
+    """Python's largest file never arrives."""
+    page.route("**/pyodide.asm.wasm", lambda route: None)
 
 
 def go(page, site, place):
@@ -150,7 +172,8 @@ def serious_violations(page):
     """What axe finds on the page as it is, in light and dark: the rule, the element, and what is wrong with it."""
     if not AXE.exists():
         missing("axe-core is missing: run `make lessons`")
-    page.evaluate(AXE.read_text())
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE.read_text())
     violations = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
     page.emulate_media(color_scheme="dark")  # which changes colours, and nothing else
     violations += page.evaluate("axe.run(document, { runOnly: ['color-contrast'] })")["violations"]

@@ -43,30 +43,43 @@ def mutants(code: str) -> list[str]:
     tree = ast.parse(code)
     right = ast.unparse(tree)
     found: dict[str, None] = {}
-    for place, node in enumerate(ast.walk(tree)):
+    places = _places(tree)
+    for node in ast.walk(tree):
         for other in [*_other_expressions(node, tree), *_other_statements(node), *_other_blocks(node)]:
             with suppress(SyntaxError, ValueError):
-                text = ast.unparse(ast.fix_missing_locations(_with(tree, place, other)))
+                text = ast.unparse(_with(places, node, other))
                 ast.parse(text)
                 found[text] = None
     found.pop(right, None)
     return list(found)
 
 
-def _with(tree: ast.Module, place: int, other: ast.AST | list[ast.stmt]) -> ast.Module:
-    """A copy of the tree in which the node at `place`, counted by `ast.walk`, is `other`."""
-    copied = copy.deepcopy(tree)
-    target = list(ast.walk(copied))[place]
+def _places(tree: ast.Module) -> dict[ast.AST, tuple[ast.AST, str]]:
+    """Where each node of the tree is: its parent, and the name of the parent's field."""
+    places: dict[ast.AST, tuple[ast.AST, str]] = {}
+    for parent in ast.walk(tree):
+        for name, value in ast.iter_fields(parent):
+            nodes = value if isinstance(value, list) else [value]
+            places |= {node: (parent, name) for node in nodes if isinstance(node, ast.AST)}
+    return places
 
-    class Replace(ast.NodeTransformer):
-        def visit(self, node: ast.AST) -> object:
-            return copy.deepcopy(other) if node is target else self.generic_visit(node)
 
-    replaced = Replace().visit(copied)
-    for node in ast.walk(replaced):
-        if getattr(node, "body", None) == []:
-            node.body = [ast.Pass()]
-    return replaced
+def _with(
+    places: dict[ast.AST, tuple[ast.AST, str]], node: ast.AST, other: ast.AST | list[ast.stmt]
+) -> ast.AST | list[ast.stmt]:
+    """The tree with `other` in the place of `node`. What is above it is copied; the rest is shared with the tree."""
+    while node in places:
+        parent, name = places[node]
+        value = getattr(parent, name)
+        if isinstance(value, list):
+            at = value.index(node)
+            value = [*value[:at], *(other if isinstance(other, list) else [other]), *value[at + 1 :]]
+            if name == "body" and not value:
+                value = [ast.Pass()]
+        else:
+            value = other
+        node, other = parent, _changed(parent, **{name: value})
+    return other
 
 
 def _changed(node: ast.AST, **fields: object) -> ast.AST:
