@@ -200,6 +200,9 @@ class Memory:
         assert offset + array.nbytes <= self.bytes
         array.reshape(-1).view(np.uint8)[:] = self.data[offset : offset + array.nbytes]
 
+    def reader(self, array):
+        return lambda: self.read(array)
+
     def numbers(self, dtype):
         return self.data[: self.bytes // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize].view(dtype)
 

@@ -32,9 +32,7 @@ def sum_and_grad(
 ) -> tuple[float, np.ndarray]:
     """The sum of the results over all examples, divided by `divisor`, and its gradient."""
     machine, runner = _ready(code, traced, moment)
-    runner.launch(_columns(examples, runner), 0, examples.count)
-    runner.fetch()
-    _check_classes(machine, traced, examples)
+    _run(machine, runner, traced, examples)
     value, gradient = float(machine.output[0]) / divisor, traced.order(machine.gradient, divisor)
     code.give_back(machine)
     return value, gradient
@@ -64,11 +62,21 @@ def _results(code: Code, traced: Traced, examples: Examples, moment: np.ndarray 
     """Memory on the device with a row for each example, and what has computed it."""
     machine, runner = _ready(code, traced, moment)
     results = runner.machinery.allocate(max(1, examples.count * traced.outputs) * runner.itemsize)
-    runner.launch(_columns(examples, runner), 0, examples.count, results=results)
-    runner.fetch()
-    _check_classes(machine, traced, examples)
+    _run(machine, runner, traced, examples, results)
     code.give_back(machine)
     return results, runner
+
+
+def _run(machine: Machine, runner: Cuda, traced: Traced, examples: Examples, results: Any = None) -> None:
+    """Run once over all examples, and bring to the host what is computed; `results` are memory for those of each."""
+    columns = _columns(examples, runner)
+    try:
+        runner.launch(columns, 0, examples.count, results=results)
+        runner.fetch()
+    except BaseException:
+        examples.keep_while_busy()
+        raise
+    _check_classes(machine, traced, examples)
 
 
 def take_steps(examples: Examples, firsts: range) -> Callable[[Machine, np.ndarray], np.ndarray]:
@@ -78,12 +86,16 @@ def take_steps(examples: Examples, firsts: range) -> Callable[[Machine, np.ndarr
         runner = _of(machine)
         columns, losses = _columns(examples, runner), np.empty((len(firsts), 1), runner.dtype)
         given = np.ascontiguousarray(narrowed(scalars, runner.dtype))
-        rows_in, rows_out = (runner.machinery.allocate(array.nbytes) for array in (given, losses))
+        rows_in, rows_out = runner.step_rows(given.nbytes, losses.nbytes)
         rows_in.write(given)
         runner.load()
-        for step, first in enumerate(firsts):
-            runner.launch(columns, first, min(first + firsts.step, examples.count), (rows_in, rows_out, step))
-        runner.fetch()
+        try:
+            for step, first in enumerate(firsts):
+                runner.launch(columns, first, min(first + firsts.step, examples.count), (rows_in, rows_out, step))
+            runner.fetch()
+        except BaseException:
+            examples.keep_while_busy()
+            raise
         rows_out.read(losses)
         return losses
 

@@ -224,6 +224,10 @@ class Device:
         self.dead.append((free, handle))
         self.bury()
 
+    def keep(self, things: Any) -> None:
+        """Keep things of others, whose memory is being read, until the device is idle."""
+        self.release(let_go, things)
+
     def bury(self) -> None:
         """Free what is dead, unless the device is at work: the driver would wait for it, and not hear Ctrl-C."""
         if not self.dead or self.driver.forked:
@@ -234,6 +238,10 @@ class Device:
                     free, handle = self.dead.pop()
                     with suppress(Exception):  # which leaves nothing to do
                         free(handle)
+
+
+def let_go(_: object) -> None:
+    """Nothing: what was kept is forgotten."""
 
 
 class Current:

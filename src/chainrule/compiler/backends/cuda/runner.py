@@ -6,7 +6,7 @@ batch run on batches of any size (`run_batch`), whose examples lie in arrays on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -36,6 +36,9 @@ class Memory(Protocol):
 
     def read(self, array: np.ndarray, offset: int = 0) -> None:
         """Fill an array from the device, once it has done its work."""
+
+    def reader(self, array: np.ndarray) -> Callable[[], None]:
+        """As `read` of the whole array, to be called again and again."""
 
 
 StepRows = tuple[Memory, Memory, int]  # rows of scalars, rows for outputs, and the number of the row of a step
@@ -171,7 +174,10 @@ class Cuda:
         self.rows = self.machinery.allocate(max(4, kernels.sums_size * blocks) * self.itemsize)
         self.table = self.machinery.allocate(8 * max(1, WORDS * self._inputs()))
         self.bound = self.launches.bind(self.memory, self.scratch, self.rows, self.table)
+        self.fetch = self.memory.reader(self.mirror)  # brings all to the host that the program may have written
         self._columns: Sequence[Column] = ()
+        self._no_step: StepRows = self.rows, self.rows, NO_STEP
+        self._step_rows: list[Memory] = []
 
     def _inputs(self) -> int:
         leaf = self.program.leaves.get("input")
@@ -180,7 +186,7 @@ class Cuda:
     def run(self) -> None:
         self.memory.write(self.mirror)
         self.bound.finish()
-        self.memory.read(self.mirror)
+        self.fetch()
 
     def run_many(self, count: int, rows: Rows, output: Array, summed: Array | None, section: int) -> Results:
         results = np.empty((count, output.size), self.dtype)
@@ -212,17 +218,25 @@ class Cuda:
 
         A `step` has rows of scalars, rows for the outputs, and the number of the row that this run takes and gives.
         """
-        if columns != self._columns:
-            self.table.write(np.array(columns, dtype=np.int64))
-            self._columns = list(columns)
+        if columns is not self._columns:
+            self._describe(columns)
         runs = -(-(count - begin) // self.kernels.block.examples)
         blocks = max(1, min(self.blocks, runs))
-        self.bound.run(blocks, results or self.rows, begin, count, step or (self.rows, self.rows, NO_STEP))
+        self.bound.run(blocks, results or self.rows, begin, count, step or self._no_step)
+
+    def _describe(self, columns: Sequence[Column]) -> None:
+        """Tell the device where the numbers of the inputs are; `columns` must not be changed afterwards."""
+        if columns != self._columns:
+            self._columns = ()
+            self.table.write(np.array(columns, dtype=np.int64))
+        self._columns = columns
+
+    def step_rows(self, *sizes: int) -> list[Memory]:
+        """Memory for the rows of steps, at least as large as asked for; the same as before if that is large enough."""
+        if any(have.bytes < size for have, size in zip(self._step_rows, sizes, strict=False)) or not self._step_rows:
+            self._step_rows = [self.machinery.allocate(max(1, size)) for size in sizes]
+        return self._step_rows
 
     def wait(self) -> None:
         """Wait until the device has done its work."""
         self.memory.read(self.mirror[:0])
-
-    def fetch(self) -> None:
-        """Bring the results to the host, and all else that the program may have written."""
-        self.memory.read(self.mirror)
