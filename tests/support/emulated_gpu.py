@@ -175,14 +175,17 @@ class ThreadByThread(Printer):
     def segment(self, items, values, time):
         if not items:
             return []
-        k, threads = self.label(), self.module.block.threads
-        first, last = (0, threads - 1)[:: self.order]
+        k = self.label()
+        first, last = (0, self.threads - 1)[:: self.order]
         calls = self.calls(items, {**values, "thread": f"%thread{k}", "own": f"%own{k}"}, time)
         known = {"k": k, "first": first, "last": last, "step": self.order, "number": self.module.element.name}
         accumulators = max(1, self.module.accumulators)
         return [EVERYONE.substitute(known, accumulators=accumulators, calls="\n".join(calls))]
 
     call = Printer.plain_call
+
+    def end(self, finish):
+        return finish
 
 
 class Memory:
@@ -284,7 +287,8 @@ class Bound:
 
     def run(self, blocks, results, begin, count, step):
         self.launches.main(blocks, self.memory, self.scratch, self.rows, self.table, results, begin, count)
-        self.launches.gather(blocks, self.memory, self.rows)
+        if self.launches.kernels.sums_size:
+            self.launches.gather(blocks, self.memory, self.rows)
         self.launches.finish(self.memory, *step)
 
     def finish(self):

@@ -249,7 +249,7 @@ static kernel known[] = {
     {"tile", 0, {0}, 1024, 0},             /* a kilobyte of shared memory */
     {"greedy", 0, {0}, 0, 0},              /* more registers than there are */
     {"main", 7, {8, 8, 8, 8, 8, 8, 8}, 0, 0}, /* of compiled programs: nothing but notes on what they are given */
-    {"gather", 3, {8, 8, 8}, 0, 0},
+    {"gather", 6, {8, 8, 8, 8, 8, 8}, 0, 0},
     {"finish", 4, {8, 8, 8, 8}, 0, 0},
 };
 

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from chainrule.compiler.backends.cuda.kernels import WORDS, Kernels
-from chainrule.compiler.backends.cuda.printing import TEAMS
 from chainrule.compiler.backends.cuda.shape import block_for, room_for
 from chainrule.compiler.backends.llvm.text import ELEMENTS
 from chainrule.compiler.backends.protocol import Results, Rows
@@ -99,20 +98,22 @@ class _Loaded:
         from chainrule.compiler.backends.cuda.ptx import ptx
 
         module = device.load(ptx(kernels, device.target))
-        self._main, self._gather, self._finish = (module.function(name) for name in ("main", "gather", "finish"))
+        self._main = module.function("main")
+        self._last = module.function("gather" if kernels.sums_size else "finish")
         self.kernels, self.device = kernels, device
         self.shared = kernels.storage.sizes.get("shared", 0) * kernels.element.bytes
         occupancy = self._main.blocks_per_processor(kernels.block.threads, self.shared) if kernels.has_examples else 1
         self.blocks = device.processors * max(1, occupancy)
 
     def bind(self, memory: Memory, scratch: Memory, rows: Memory, table: Memory) -> Bound:
-        threads = self.kernels.block.threads
+        kernels = self.kernels
+        columns = -(-kernels.sums_size // 32)
+        gathered = (rows, 0) if columns else ()
         return _Bound(
             self.device.current,
-            self._main.prepared(threads, self.shared, memory, scratch, rows, table, 0, 0, 0),
-            self._gather.prepared(32 * TEAMS, 0, memory, rows, 0),
-            self._finish.prepared(threads, 0, memory, 0, 0, NO_STEP),
-            -(-self.kernels.sums_size // 32),
+            self._main.prepared(kernels.block.threads, self.shared, memory, scratch, rows, table, 0, 0, 0),
+            self._last.prepared(kernels.last_threads, 0, memory, *gathered, 0, 0, NO_STEP),
+            columns,
         )
 
 
@@ -120,8 +121,7 @@ class _Loaded:
 class _Bound:
     current: Any
     main: Any
-    gather: Any
-    end: Any
+    last: Any
     columns: int  # of sums, 32 in each
 
     def run(self, blocks: int, results: Memory, begin: int, count: int, step: StepRows) -> None:
@@ -129,12 +129,13 @@ class _Bound:
         with self.current:
             self.main(blocks, results.address, begin, count)
             if self.columns:
-                self.gather(self.columns, blocks)
-            self.end(1, given.address, taken.address, number)
+                self.last(self.columns, blocks, given.address, taken.address, number)
+            else:
+                self.last(1, given.address, taken.address, number)
 
     def finish(self) -> None:
         with self.current:
-            self.end(1, 0, 0, NO_STEP)
+            self.last(1, 0, 0, NO_STEP)
 
 
 machinery: type[Machinery] = OnDevice
