@@ -285,11 +285,12 @@ class Bound:
     def __init__(self, launches, memory, scratch, rows, table):
         self.launches, self.memory, self.scratch, self.rows, self.table = launches, memory, scratch, rows, table
 
-    def run(self, blocks, results, begin, count, step):
-        self.launches.main(blocks, self.memory, self.scratch, self.rows, self.table, results, begin, count)
-        if self.launches.kernels.sums_size:
-            self.launches.gather(blocks, self.memory, self.rows)
-        self.launches.finish(self.memory, *step)
+    def run(self, results, given, taken, runs):
+        for blocks, begin, count, step in runs:
+            self.launches.main(blocks, self.memory, self.scratch, self.rows, self.table, results, begin, count)
+            if self.launches.kernels.sums_size:
+                self.launches.gather(blocks, self.memory, self.rows)
+            self.launches.finish(self.memory, given, taken, step)
 
     def finish(self):
         self.launches.finish(self.memory, self.rows, self.rows, -1)

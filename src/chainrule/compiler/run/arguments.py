@@ -92,19 +92,11 @@ class Traces:
     def on_examples(self, arrays: Sequence[Any], names: Sequence[str] = ()) -> tuple[Paths, Examples]:
         """The traces for examples of these arguments, which have a leading axis, and all of their examples."""
         refuse_numbers("calls a batch of a compiled function")
-        if not arrays:
-            raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
         self.bring_up_to_date()
         for recent in self._recent_batches:
-            if recent.arrays.are(arrays):
+            if not names and recent.arrays.are(arrays):
                 return recent.paths, recent.examples.lent_by(arrays)
-        called = names or [f"argument {k}" for k in range(len(arrays))]
-        structure, matrices = zip(*map(_rows_of, arrays, called), strict=True)
-        lengths = [rows.shape[0] for rows in matrices]
-        if len(set(lengths)) != 1:
-            raise ValueError(f"the arguments of a batch must have as many examples each, got {lengths}")
-        if not lengths[0]:
-            raise ValueError("the batch is empty; give at least one example")
+        structure, matrices = _matrices(arrays, names)
         paths = self.by_structure.get(structure)
         if paths is None:
             paths = self._begin(structure, [number for rows in matrices for number in first_row(rows).tolist()])
@@ -159,6 +151,20 @@ def number(k: int, given: Any) -> float:
             "give its .data, or compile what differentiates, as in compile(grad(f))"
         )
     return as_float(given, f"argument {k}")
+
+
+def _matrices(arrays: Sequence[Any], names: Sequence[str]) -> tuple[tuple[Structure, ...], tuple[np.ndarray, ...]]:
+    """The structure of one example of each argument, and matrices with one row per example."""
+    if not arrays:
+        raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
+    called = names or [f"argument {k}" for k in range(len(arrays))]
+    structure, matrices = zip(*map(_rows_of, arrays, called), strict=True)
+    lengths = [rows.shape[0] for rows in matrices]
+    if len(set(lengths)) != 1:
+        raise ValueError(f"the arguments of a batch must have as many examples each, got {lengths}")
+    if not lengths[0]:
+        raise ValueError("the batch is empty; give at least one example")
+    return structure, matrices
 
 
 def _rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
@@ -246,7 +252,10 @@ class Examples:
     def unowned(self) -> Examples:
         """The same, without what keeps the arrays alive: to be kept, and used when they are lent again."""
         other = copy(self)
-        other.pieces, other.resident = [(replace(matrix, owner=None), *span) for matrix, *span in self.pieces], {}
+        matrices: list[Any] = [matrix for matrix, *_ in self.pieces]
+        spans = [span for _, *span in self.pieces]
+        other.pieces = [(replace(matrix, owner=None), *span) for matrix, span in zip(matrices, spans, strict=True)]
+        other.resident = {}
         return other
 
     def lent_by(self, arrays: Sequence[Any]) -> Examples:
@@ -259,7 +268,8 @@ class Examples:
     def keep_while_busy(self) -> None:
         """Keep the arrays until the GPU is idle, after a call that ended before its work."""
         if self.lenders:
-            self.pieces[0][0].device.keep(self.lenders)
+            matrix: Any = self.pieces[0][0]
+            matrix.device.keep(self.lenders)
 
     def chosen(self, numbers: Sequence[int]) -> Examples:
         """The examples with these numbers; a view of the same memory if they are consecutive."""

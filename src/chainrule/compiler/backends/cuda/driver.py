@@ -197,12 +197,17 @@ class Device:
         try:
             event = self._events.pop()
         except IndexError:
-            event = c_void_p()
-            self.driver("cuEventCreate", byref(event), NO_TIMING, doing="be waited for")
+            event = self.new_event()
         try:
             yield event
         finally:
             self._events.append(event)  # to be recorded anew, whatever it waits for
+
+    def new_event(self) -> c_void_p:
+        """An event to wait by, which the caller destroys."""
+        event = c_void_p()
+        self.driver("cuEventCreate", byref(event), NO_TIMING, doing="be waited for")
+        return event
 
     def wait(self) -> None:
         """Wait for what the device has been given so far; of an event, since other threads may give it more."""

@@ -11,6 +11,7 @@ from chainrule.compiler.backends.cuda.kernels import TEAMS, Kernels
 from chainrule.compiler.backends.llvm.text import DOUBLE
 
 RESIDENT = 512  # threads of a processor, where each has an example: it waits for memory, and others go on meanwhile
+ROWS_AT_ONCE = 16  # that a thread loads before it adds them up
 HEAD = 'target triple = "nvptx64-nvidia-cuda"'
 FRAME = Template("""
 @room = external addrspace(3) global [0 x $number], align 16
@@ -41,8 +42,6 @@ define internal float @quotient(float %a, float %b) #1 {
   %q = call float asm "div.full.f32 $$0, $$1, $$2;", "=f,f,f"(float %a, float %b)
   ret float %q
 }
-!10 = !{!10, !11}
-!11 = !{!"llvm.loop.unroll.count", i32 8}
 attributes #0 = { nounwind alwaysinline }
 attributes #1 = { nounwind alwaysinline }
 """)
@@ -56,8 +55,8 @@ $finish
 }
 """)
 # Which block is last is found by counting those that are done. Launches are in one stream, one after the other, so one
-# counter will do; it wraps around to 0 at the last block. What other blocks have stored is seen by it: they waited at
-# a fence before they were counted, and it waits at another after.
+# counter will do; it wraps around to 0 at the last block. What other blocks have stored is seen by it: they were at a
+# fence before they were counted, and it was at another after.
 GATHER = Template("""
 @parts = internal addrspace(3) global [$teams x [32 x double]] undef, align 16
 @is.last = internal addrspace(3) global i32 undef, align 4
@@ -77,19 +76,14 @@ entry:
   br label %test
 test:
   %row = phi i64 [ %own.row, %entry ], [ %next, %turn ]
-  %total = phi double [ 0.0, %entry ], [ %more, %turn ]
+  %total = phi double [ 0.0, %entry ], [ $total, %turn ]
   %is.row = icmp slt i64 %row, %blocks
   %go = and i1 %inside, %is.row
   br i1 %go, label %turn, label %past
 turn:
-  %at = mul i64 %row, $sums
-  %place = add i64 %at, %column
-  %from = getelementptr $number, ptr %rows, i64 %place
-  %given = load $number, ptr %from
-  $wide
-  %more = fadd double %total, %number
-  %next = add i64 %row, $teams
-  br label %test, !llvm.loop !10
+$turn
+  %next = add i64 %row, $stride
+  br label %test
 past:
   %mine = getelementptr [$teams x [32 x double]], ptr addrspace(3) @parts, i32 0, i32 %team, i32 %lane
   store double %total, ptr addrspace(3) %mine
@@ -124,7 +118,6 @@ counted:
   %goes.on = icmp ne i32 %flag.here, 0
   br i1 %goes.on, label %finish, label %out
 finish:
-  call void @llvm.nvvm.membar.gl()
   %shared = addrspacecast ptr addrspace(3) @room to ptr
 $finish
   br label %out
@@ -222,8 +215,25 @@ class Printer:
         return GATHER.substitute(known | self._gathering()) if self.module.sums_size else FINISH.substitute(known)
 
     def _gathering(self) -> dict[str, Any]:
-        """What `gather` is made with."""
-        kind, wide = self.module.element.name, self.module.element is DOUBLE
+        """What `gather` is made with: a turn loads several rows at once, since each takes long to come."""
+        kind, wide, sums = self.module.element.name, self.module.element is DOUBLE, self.module.sums_size
+        widened = "fadd double -0.0, %given{k}" if wide else f"fpext {kind} %given{{k}} to double"
+        loads, adds = [], []
+        for k in range(ROWS_AT_ONCE):
+            loads += [
+                f"  %row{k} = add i64 %row, {k * TEAMS}",
+                f"  %is{k} = icmp slt i64 %row{k}, %blocks",
+                f"  %or{k} = select i1 %is{k}, i64 %row{k}, i64 %row",  # whose number is then left out
+                f"  %at{k} = mul i64 %or{k}, {sums}",
+                f"  %place{k} = add i64 %at{k}, %column",
+                f"  %from{k} = getelementptr {kind}, ptr %rows, i64 %place{k}",
+                f"  %given{k} = load {kind}, ptr %from{k}",
+            ]
+            adds += [
+                f"  %wide{k} = {widened.format(k=k)}",
+                f"  %number{k} = select i1 %is{k}, double %wide{k}, double 0.0",
+                f"  %total{k} = fadd double {f'%total{k - 1}' if k else '%total'}, %number{k}",
+            ]
         lines = ["  %s0 = fadd double 0.0, %total"]
         for k in range(1, TEAMS):
             place = f"getelementptr [{TEAMS} x [32 x double]], ptr addrspace(3) @parts, i32 0, i32 {k}, i32 %lane"
@@ -232,9 +242,11 @@ class Printer:
         rounded = f"fadd double 0.0, %s{TEAMS - 1}" if wide else f"fptrunc double %s{TEAMS - 1} to {kind}"
         return {
             "teams": TEAMS,
-            "sums": self.module.sums_size,
+            "sums": sums,
             "sums_at": self.module.sums_at,
-            "wide": "%number = fadd double -0.0, %given" if wide else f"%number = fpext {kind} %given to double",
+            "turn": "\n".join([*loads, *adds]),
+            "total": f"%total{ROWS_AT_ONCE - 1}",
+            "stride": TEAMS * ROWS_AT_ONCE,
             "adding": "\n".join([*lines, f"  %rounded = {rounded}"]),
         }
 

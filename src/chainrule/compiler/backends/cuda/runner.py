@@ -6,7 +6,7 @@ batch run on batches of any size (`run_batch`), whose examples lie in arrays on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from chainrule.compiler.passes.program import Array, ArrayProgram
 
 NO_STEP = -1  # a run that takes and gives no rows
 SCRATCH = 2**31  # bytes of scratch memory, at most, unless one block needs more
+Batch = tuple[int, int, int]  # the first example, the one after the last, and the number of the step
 Column = tuple[int, int, int]  # of an input: the address of its first number, how far apart they are, and their bytes
 
 
@@ -40,14 +41,14 @@ class Memory(Protocol):
         """As `read` of the whole array, to be called again and again."""
 
 
-StepRows = tuple[Memory, Memory, int]  # rows of scalars, rows for outputs, and the number of the row of a step
+Run = tuple[int, int, int, int]  # how many blocks; the first example, the one after the last; the number of the step
 
 
 class Bound(Protocol):
     """Kernels with the memory that they work in."""
 
-    def run(self, blocks: int, results: Memory, begin: int, count: int, step: StepRows) -> None:
-        """Start all kernels, in order, for the examples from `begin` to `count`; nothing is waited for."""
+    def run(self, results: Memory, given: Memory, taken: Memory, runs: Iterable[Run]) -> None:
+        """Start all kernels, in order, once for each run; nothing is waited for. Rows of steps are in the last two."""
 
     def finish(self) -> None:
         """Start the last kernel alone, for a program that has no examples."""
@@ -124,14 +125,16 @@ class _Bound:
     last: Any
     columns: int  # of sums, 32 in each
 
-    def run(self, blocks: int, results: Memory, begin: int, count: int, step: StepRows) -> None:
-        given, taken, number = step
+    def run(self, results: Memory, given: Memory, taken: Memory, runs: Iterable[Run]) -> None:
+        main, last, columns = self.main, self.last, self.columns
+        rows = results.address, given.address, taken.address
         with self.current:
-            self.main(blocks, results.address, begin, count)
-            if self.columns:
-                self.last(self.columns, blocks, given.address, taken.address, number)
-            else:
-                self.last(1, given.address, taken.address, number)
+            for blocks, begin, count, step in runs:
+                main(blocks, rows[0], begin, count)
+                if columns:
+                    last(columns, blocks, rows[1], rows[2], step)
+                else:
+                    last(1, rows[1], rows[2], step)
 
     def finish(self) -> None:
         with self.current:
@@ -177,7 +180,6 @@ class Cuda:
         self.bound = self.launches.bind(self.memory, self.scratch, self.rows, self.table)
         self.fetch = self.memory.reader(self.mirror)  # brings all to the host that the program may have written
         self._columns: Sequence[Column] = ()
-        self._no_step: StepRows = self.rows, self.rows, NO_STEP
         self._step_rows: list[Memory] = []
 
     def _inputs(self) -> int:
@@ -207,23 +209,25 @@ class Cuda:
         """Bring the leaves to the device."""
         self.memory.write(self.mirror[: self.kernels.sums_at])
 
-    def launch(
-        self,
-        columns: Sequence[Column],
-        begin: int,
-        count: int,
-        step: StepRows | None = None,
-        results: Memory | None = None,
-    ) -> None:
-        """Start a run over the examples from `begin` to `count`; nothing is waited for.
+    def launch(self, columns: Sequence[Column], count: int, results: Memory | None = None) -> None:
+        """Start a run over the first `count` examples; nothing is waited for. `results` are for those of each."""
+        if columns is not self._columns:
+            self._describe(columns)
+        rows = self.rows
+        self.bound.run(results or rows, rows, rows, ((self._blocks_for(count), 0, count, NO_STEP),))
 
-        A `step` has rows of scalars, rows for the outputs, and the number of the row that this run takes and gives.
+    def launch_steps(self, columns: Sequence[Column], batches: Iterable[Batch], given: Memory, taken: Memory) -> None:
+        """Start a run for each of these batches, one after the other; nothing is waited for.
+
+        A step takes a row of scalars out of those `given`, and puts its output in a row of those `taken`.
         """
         if columns is not self._columns:
             self._describe(columns)
-        runs = -(-(count - begin) // self.kernels.block.examples)
-        blocks = max(1, min(self.blocks, runs))
-        self.bound.run(blocks, results or self.rows, begin, count, step or self._no_step)
+        runs = [(self._blocks_for(stop - first), first, stop, step) for first, stop, step in batches]
+        self.bound.run(self.rows, given, taken, runs)
+
+    def _blocks_for(self, count: int) -> int:
+        return max(1, min(self.blocks, -(-count // self.kernels.block.examples)))
 
     def _describe(self, columns: Sequence[Column]) -> None:
         """Tell the device where the numbers of the inputs are; `columns` must not be changed afterwards."""
