@@ -31,7 +31,7 @@ __all__ = ["Buffer", "CudaError", "Device", "Function", "Module", "Timing", "dev
 
 DEVICE_VARIABLE = "CHAINRULE_CUDA_DEVICE"
 LEAST_CAPABILITY = (7, 0)
-COPIED_AT_ONCE = 64 << 10  # bytes that the driver takes from the host without waiting for what the device is doing
+TAKEN_AT_ONCE = 64 << 10  # bytes of the host that the driver takes over until the device comes to copy them
 SPIN = 1e-3  # seconds of asking without a pause, which is for short kernels
 LONGEST_SLEEP = 1e-3
 
@@ -155,10 +155,12 @@ class Device:
         if not array.nbytes:
             return  # here and below: whether a driver takes 0 bytes is not written anywhere
         with self.current:
-            if array.nbytes > COPIED_AT_ONCE:
-                self.wait()  # the copy would wait too, but deaf to Ctrl-C
             doing = f"copy {amount(array.nbytes)} from the host"
-            self.driver("cuMemcpyHtoD_v2", address, array.ctypes.data, array.nbytes, doing=doing)
+            if array.nbytes <= TAKEN_AT_ONCE:
+                self.driver("cuMemcpyHtoDAsync_v2", address, array.ctypes.data, array.nbytes, None, doing=doing)
+            else:
+                self.wait()  # the copy would wait too, but deaf to Ctrl-C
+                self.driver("cuMemcpyHtoD_v2", address, array.ctypes.data, array.nbytes, doing=doing)
 
     def copy_out(self, address: int, array: NDArray[Any]) -> None:
         """Fill an array of the host from an address of the device, after all that the device was given."""

@@ -48,6 +48,7 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "cuMemHostAlloc": (c_void_p, c_size_t, c_uint),
     "cuMemFreeHost": (c_void_p,),
     "cuMemcpyHtoD_v2": (c_uint64, c_void_p, c_size_t),
+    "cuMemcpyHtoDAsync_v2": (c_uint64, c_void_p, c_size_t, c_void_p),
     "cuMemcpyDtoH_v2": (c_void_p, c_uint64, c_size_t),
     "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, c_void_p),
     "cuMemcpyDtoD_v2": (c_uint64, c_uint64, c_size_t),
