@@ -8,6 +8,7 @@ import _thread
 import gc
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -190,23 +191,21 @@ class TestArraysGivenAgain:
 
     def test_are_kept_while_the_gpu_works_after_ctrl_c(self, fake, f, call):
         x = Theirs()
-        call(f, x)
-        device().synchronize()
-        gc.collect()
+        for _ in range(3):
+            call(f, x)
         fake.fake_take_long()
         timer = threading.Timer(0.2, _thread.interrupt_main)
         timer.start()
         with pytest.raises(KeyboardInterrupt):
             call(f, x)
         timer.join()
-        address = x.buffer.address
+        alive = weakref.ref(x)
         del x
         gc.collect()
-        assert device().number_at(address) == 0  # it may still be read
+        assert alive() is not None  # for it may still be read
         fake.fake_release()
         device().synchronize()
-        device().synchronize()
-        assert device().number_at(address) is None
+        assert alive() is None
 
     def test_on_a_gpu_that_failed(self, fake, f, call):
         x = Theirs()
@@ -242,10 +241,11 @@ def test_what_ran_last_is_known_after_arrays_given_again(w):
     f, x = compile(lambda x: w * x, [w], backend="cuda"), Theirs()
     f.batch_value_and_grad(x)
     batch = f.describe()
-    f(1.0)
-    assert f.describe() != batch
-    f.batch_value_and_grad(x)
-    assert f.describe() == batch
+    for _ in range(3):
+        f(1.0)
+        assert f.describe() != batch
+        f.batch_value_and_grad(x)
+        assert f.describe() == batch
 
 
 def test_captured_numbers_are_brought_again_if_they_changed(fake, w, f):
