@@ -17,6 +17,7 @@ from chainrule import Value, optim
 from chainrule.compiler import compile
 from chainrule.compiler.backends.cuda.device_arrays import DeviceArray
 from chainrule.compiler.backends.cuda.driver import CudaError, device
+from chainrule.core.value import ENGINE
 from fake_cuda import needs_a_compiler, printed
 
 pytestmark = needs_a_compiler
@@ -163,11 +164,15 @@ class TestArraysGivenAgain:
             call(f, x)
             assert fake.fake_first_input() == x.address
 
-    def test_after_a_value_was_frozen(self, w, f, descriptions, call):
-        x, other = Theirs(), Value(1.0)
+    def test_after_a_value_was_frozen(self, w, descriptions, call):
+        x, c, other = Theirs(), Value(2.0), Value(1.0)
+        f = compile(lambda x: (w * x).tanh() + c * x, [w, c], backend="cuda")
         call(f, x)
         found = descriptions()
-        other.requires_grad = False  # not of this function, which only its traces know
+        other.requires_grad = False  # which is not of this function
+        call(f, x)
+        assert descriptions() == found
+        c.requires_grad = False
         call(f, x)
         assert descriptions() > found
 
@@ -248,6 +253,7 @@ def test_what_ran_last_is_known_after_arrays_given_again(w):
         assert f.describe() == batch
 
 
+@pytest.mark.skipif(ENGINE == "python", reason="it does not count changes, and brings them each time")
 def test_captured_numbers_are_brought_again_if_they_changed(fake, w, f):
     x = Theirs()
     f.batch_value_and_grad(x)

@@ -221,9 +221,7 @@ def freed_when_idle():
     still = device().free_memory()
     device().synchronize()
     assert device().free_memory() > before
-    return (
-        f"{allocated * 1e3:.1f} ms with an allocation, {took * 1e3:.1f} with a small write; kept: {still <= before}"
-    )
+    return f"{allocated * 1e3:.1f} ms with an allocation, {took * 1e3:.1f} with a small write; kept: {still <= before}"
 
 
 def a_timer():

@@ -68,7 +68,8 @@ class Traces:
             current = [paths.is_current() for _, paths in every]
             self.by_structure = {key: paths for (key, paths), is_it in zip(every, current, strict=True) if is_it}
             self._aside = [entry for entry, is_it in zip(every, current, strict=True) if not is_it][:MOST_ASIDE]
-            self._recent, self._recent_batches = (), ()
+            self._recent, kept = (), [*self.by_structure.values()]
+            self._recent_batches = tuple([recent for recent in self._recent_batches if recent.paths in kept])
             if not all(current[:active]):
                 self.source.forget_latest()
             self._as_of = now
