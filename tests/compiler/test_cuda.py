@@ -417,9 +417,10 @@ class TestPtx:
             command = ["ptxas", "-v", f"-arch={processor}", "-o", str(tmp_path / "out"), str(path)]
             said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
             used = [tuple(map(int, groups)) for groups in USED.findall(said)]
-            assert len(used) == 3, said
+            assert len(used) == 2, said
             assert len(found.accumulators) > 32 or all(spilled <= 64 for _, spilled, _ in used), said
-            assert all(registers * found.block.threads <= 65536 for *_, registers in used), said
+            threads = max(found.block.threads, found.last_threads)
+            assert all(registers * threads <= 65536 for *_, registers in used), said
             assert found.storage.sizes.get("shared", 0) * found.element.bytes <= 163 << 10
 
     @pytest.mark.parametrize("processor", ["sm_70", "sm_80", "sm_90"])

@@ -316,6 +316,67 @@ class TestBuffers:
         assert capfd.readouterr() == ("", "")
 
 
+class TestReaders:
+    def test_fill_an_array_again_and_again(self, fake):
+        buffer, found = device().allocate(24), np.zeros((3, 1))
+        read = buffer.reader(found)
+        for number in (1.0, 2.0):
+            buffer.write(np.full(3, number))
+            read()
+            assert found.tolist() == [[number]] * 3
+
+    def test_read_when_the_device_has_done_its_work(self, module, fake):
+        buffer, found = numbers_on_device(np.arange(3.0)), np.zeros(3)
+        read = buffer.reader(found)
+        module.function("forever").launch(1, 1, 0)
+
+        def finish_the_work():
+            buffer.write(np.full(3, 7.0))  # as a kernel would
+            fake.fake_release()
+
+        timer = threading.Timer(0.05, finish_the_work)
+        timer.start()
+        read()
+        timer.join()
+        assert found.tolist() == [7.0] * 3
+        assert fake.fake_waits() == 0  # deaf to Ctrl-C
+
+    def test_free_what_they_lock(self, module, fake):
+        before = fake.fake_events()
+        buffer = device().allocate(24)
+        read = buffer.reader(np.zeros(3))
+        assert fake.fake_locked() == 1
+        module.function("forever").launch(1, 1, 0)
+        del read
+        gc.collect()
+        assert fake.fake_locked() == 1  # the device may still write to it
+        fake.fake_release()
+        device().synchronize()
+        assert (fake.fake_locked(), fake.fake_events()) == (0, before + 1)  # one for all to wait by
+
+    def test_lock_nothing_for_large_arrays_and_empty_ones(self, fake):
+        for numbers in (np.arange(200_000.0), np.zeros(0)):
+            buffer, found = numbers_on_device(numbers), np.empty_like(numbers)
+            buffer.reader(found)()
+            assert np.array_equal(found, numbers)
+        assert fake.fake_locked() == 0
+
+    def test_keep_their_bounds(self, fake):
+        with pytest.raises(ValueError, match="`offset` 0 and 24 bytes from there do not fit in 16 bytes"):
+            device().allocate(16).reader(np.zeros(3))
+
+    @pytest.mark.parametrize(
+        ("call", "sentence"),
+        [("cuMemHostAlloc", "lock 24 bytes of the host's memory"), ("cuMemcpyDtoHAsync_v2", "copy 24 bytes to the")],
+    )
+    def test_that_fail(self, fake, call, sentence):
+        buffer = device().allocate(24)
+        fake.fake_fail(call.encode(), 2, 1)
+        with pytest.raises(CudaError, match=f"the GPU could not {sentence}"):
+            buffer.reader(np.zeros(3))()
+        assert fake.fake_depth() == 0
+
+
 class TestFunctions:
     def test_say_what_they_need(self, module):
         found = module.function("tile")

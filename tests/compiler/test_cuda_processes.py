@@ -15,6 +15,7 @@ pytestmark = needs_a_compiler
     [
         "device().synchronize()",
         "buffer.read(np.empty(2))",
+        "buffer.reader(np.empty(2))()",
         "large.write(np.empty(100_000))",
         "print(timing.milliseconds)",
         "keep = device().allocate(600 << 20); del keep; device().allocate(700 << 20)",

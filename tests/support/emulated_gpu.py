@@ -189,14 +189,17 @@ class ThreadByThread(Printer):
     def segment(self, items, values, time):
         if not items:
             return []
-        k, threads = self.label(), self.module.block.threads
-        first, last = (0, threads - 1)[:: self.order]
+        k = self.label()
+        first, last = (0, self.threads - 1)[:: self.order]
         calls = self.calls(items, {**values, "thread": f"%thread{k}", "own": f"%own{k}"}, time)
         known = {"k": k, "first": first, "last": last, "step": self.order, "number": self.module.element.name}
         size = max(1, self.module.accumulators.stop)
         return [EVERYONE.substitute(known, size=size, calls="\n".join(calls))]
 
     call = Printer.plain_call
+
+    def end(self, finish):
+        return finish
 
 
 class Memory:
@@ -213,6 +216,9 @@ class Memory:
     def read(self, array, offset=0):
         assert offset + array.nbytes <= self.bytes
         array.reshape(-1).view(np.uint8)[:] = self.data[offset : offset + array.nbytes]
+
+    def reader(self, array):
+        return lambda: self.read(array)
 
     def numbers(self, dtype):
         return self.data[: self.bytes // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize].view(dtype)
@@ -294,10 +300,12 @@ class Bound:
     def __init__(self, launches, memory, scratch, rows, table):
         self.launches, self.memory, self.scratch, self.rows, self.table = launches, memory, scratch, rows, table
 
-    def run(self, blocks, results, begin, count, step):
-        self.launches.main(blocks, self.memory, self.scratch, self.rows, self.table, results, begin, count)
-        self.launches.gather(blocks, self.memory, self.rows)
-        self.launches.finish(self.memory, *step)
+    def run(self, results, given, taken, runs):
+        for blocks, begin, count, step in runs:
+            self.launches.main(blocks, self.memory, self.scratch, self.rows, self.table, results, begin, count)
+            if self.launches.kernels.sums_size:
+                self.launches.gather(blocks, self.memory, self.rows)
+            self.launches.finish(self.memory, given, taken, step)
 
     def finish(self):
         self.launches.finish(self.memory, self.rows, self.rows, -1)

@@ -15,7 +15,7 @@
 
 typedef uint64_t address;
 enum { MOST = 4096, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_CONTEXT = 201 };
-enum { MOST_WITHOUT_ASKING = 48 << 10, MOST_SHARED = 227 << 10, INLINE_COPY = 64 << 10 };
+enum { MOST_WITHOUT_ASKING = 48 << 10, MOST_SHARED = 227 << 10, TAKEN_AT_ONCE = 64 << 10 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int started, busy, sticky, waits;
@@ -23,6 +23,8 @@ static pid_t owner;
 static struct { char name[64]; long calls; int code, times; } calls[128];
 static struct { char *at; size_t size; int device; } memory[MOST];
 static struct { int pending; } events[MOST];
+static address first_input;
+static int main_is_long;
 static int contexts, modules, live_events, current_depth_errors;
 static size_t taken, most_memory = (size_t)1 << 30;
 static uint64_t recorded[MOST], waited_on[MOST];
@@ -31,8 +33,8 @@ static __thread void *stack[64];
 static __thread int depth;
 static char the_context;
 
-typedef struct { char name[64]; int parameters; size_t sizes[4]; int static_shared, asked; } kernel;
-typedef struct { char *text; kernel kernels[8]; int count; } module;
+typedef struct { char name[64]; int parameters; size_t sizes[8]; int static_shared, asked; } kernel;
+typedef struct { char *text; kernel kernels[16]; int count; } module;
 static double table[4] = {1, 2, 3, 4};
 
 static int setting(const char *name, int otherwise) {
@@ -81,9 +83,21 @@ static int enter(const char *name, int needs_context) {
         if (code_) return code_;                                                                                       \
     } while (0)
 
+/* Copies to the host that were queued, and are done when somebody has found the device idle. */
+static struct { char *to; const char *from; size_t size; } copies[MOST];
+static int copies_count, locked;
+
+static int is_busy(void) {
+    if (__atomic_load_n(&busy, __ATOMIC_SEQ_CST)) return 1;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < copies_count; i++) memcpy(copies[i].to, copies[i].from, copies[i].size);
+    copies_count = 0;
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
 static void wait_while_busy(void) {
     __atomic_fetch_add(&waits, 1, __ATOMIC_SEQ_CST);
-    while (__atomic_load_n(&busy, __ATOMIC_SEQ_CST)) usleep(1000);
+    while (is_busy()) usleep(1000);
 }
 
 /* For tests. */
@@ -101,10 +115,15 @@ void fake_be_busy(void) { __atomic_store_n(&busy, 1, __ATOMIC_SEQ_CST); }
 int fake_waits(void) { return waits; }
 void fake_heal(void) { sticky = 0; }
 int fake_depth(void) { return depth; }
+/* Of the compiled program that was launched last: where its first input is. */
+address fake_first_input(void) { return first_input; }
+/* From now on, a compiled program runs until `fake_release`. */
+void fake_take_long(void) { main_is_long = 1; }
 int fake_contexts(void) { return contexts; }
 int fake_modules(void) { return modules; }
 int fake_events(void) { return live_events; }
 void fake_set_memory(size_t bytes) { most_memory = bytes; }
+int fake_locked(void) { return locked; }
 int fake_buffers(void) {
     int found = 0;
     for (int i = 0; i < MOST; i++) found += memory[i].at != NULL;
@@ -235,6 +254,9 @@ static kernel known[] = {
     {"crash", 1, {4}, 0, 0},               /* with the given error */
     {"tile", 0, {0}, 1024, 0},             /* a kilobyte of shared memory */
     {"greedy", 0, {0}, 0, 0},              /* more registers than there are */
+    {"main", 7, {8, 8, 8, 8, 8, 8, 8}, 0, 0}, /* of compiled programs: they note what they are given */
+    {"gather", 6, {8, 8, 8, 8, 8, 8}, 0, 0}, /* and, of a step with one scalar, give that as its output */
+    {"finish", 4, {8, 8, 8, 8}, 0, 0},
 };
 
 int cuModuleLoadDataEx(void **out, const char *ptx, unsigned count, const int *options, void **values) {
@@ -345,6 +367,11 @@ int cuLaunchKernel(kernel *given, unsigned x, unsigned y, unsigned z, unsigned t
         fake_be_busy();
     } else if (!strcmp(given->name, "crash")) {
         sticky = *(int *)arguments[0];
+    } else if (!strcmp(given->name, "main")) {
+        first_input = **(address **)arguments[3];
+        if (main_is_long) fake_be_busy();
+    } else if (!strcmp(given->name, "gather") && *(int64_t *)arguments[5] >= 0) {
+        ((float *)*(address *)arguments[4])[*(int64_t *)arguments[5]] = (*(float **)arguments[3])[*(int64_t *)arguments[5]];
     }
     pthread_mutex_unlock(&lock);
     return 0;
@@ -377,8 +404,15 @@ int cuMemFree_v2(address given) {
 }
 int cuMemcpyHtoD_v2(address to, const void *from, size_t size) {
     ENTER(1);
-    if (size > INLINE_COPY) wait_while_busy();
+    wait_while_busy();
     if (!size) return 1;
+    memcpy((void *)(uintptr_t)to, from, size);
+    return 0;
+}
+int cuMemcpyHtoDAsync_v2(address to, const void *from, size_t size, void *stream) {
+    ENTER(1);
+    if (size > TAKEN_AT_ONCE) wait_while_busy();
+    if (!size || stream) return 1;
     memcpy((void *)(uintptr_t)to, from, size);
     return 0;
 }
@@ -387,6 +421,35 @@ int cuMemcpyDtoH_v2(void *to, address from, size_t size) {
     wait_while_busy();
     if (!size) return 1;
     memcpy(to, (void *)(uintptr_t)from, size);
+    return 0;
+}
+int cuMemcpyDtoHAsync_v2(void *to, address from, size_t size, void *stream) {
+    ENTER(1);
+    if (!size || stream) return 1;
+    pthread_mutex_lock(&lock);
+    memset(to, 0xff, size); /* until then it is NaN */
+    copies[copies_count].to = to;
+    copies[copies_count].from = (const char *)(uintptr_t)from;
+    copies[copies_count++].size = size;
+    pthread_mutex_unlock(&lock);
+    return copies_count == MOST;
+}
+int cuMemHostAlloc(void **out, size_t size, unsigned flags) {
+    ENTER(1);
+    if (!size || flags) return 1;
+    pthread_mutex_lock(&lock);
+    locked++;
+    pthread_mutex_unlock(&lock);
+    *out = malloc(size);
+    return 0;
+}
+int cuMemFreeHost(void *given) {
+    ENTER(1);
+    wait_while_busy();
+    pthread_mutex_lock(&lock);
+    locked--;
+    pthread_mutex_unlock(&lock);
+    free(given);
     return 0;
 }
 int cuMemcpyDtoD_v2(address to, address from, size_t size) {
@@ -415,7 +478,7 @@ int cuPointerGetAttribute(int *out, int attribute, address given) {
 int cuStreamQuery(void *stream) {
     ENTER(1);
     (void)stream;
-    return __atomic_load_n(&busy, __ATOMIC_SEQ_CST) ? 600 : 0;
+    return is_busy() ? 600 : 0;
 }
 int cuEventCreate(void **out, unsigned flags) {
     ENTER(1);
@@ -455,7 +518,7 @@ int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
 int cuEventQuery(void *event) {
     ENTER(1);
     (void)event;
-    return __atomic_load_n(&busy, __ATOMIC_SEQ_CST) ? 600 : 0;
+    return is_busy() ? 600 : 0;
 }
 int cuEventElapsedTime(float *out, void *begin, void *end) {
     ENTER(1);

@@ -46,7 +46,8 @@ def load_afresh(built, folder, monkeypatch):
     fake.fake_fail.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int]
     fake.fake_set_memory.argtypes = [ctypes.c_size_t]
     fake.fake_allocate_on.argtypes = [ctypes.c_int, ctypes.c_size_t]
-    fake.fake_allocate_on.restype = fake.fake_last_order.restype = ctypes.c_uint64
+    for function in (fake.fake_allocate_on, fake.fake_last_order, fake.fake_first_input):
+        function.restype = ctypes.c_uint64
     return fake
 
 

@@ -82,13 +82,7 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
         graph, found = merged, once
     ordered = leaves_first(graph)
-    if found.statements > VERY_FEW_STATEMENTS:
-        loops = find_loops(ordered)
-        if found.statements <= FEW_STATEMENTS:  # classes found something good; only such loops are better
-            loops = [loop for loop in loops if loop.is_sequential]
-        found = _fewer(found, outline(ordered, loops, lift_body, found.statements))
-    if found.statements > FEW_STATEMENTS and (later := postponed(ordered)) is not ordered:
-        found = _fewer(found, outline(later, find_loops(later), lift_body, found.statements))
+    found = _with_loops(found, ordered)
     if found.statements > SOME_STATEMENTS:
         ordered = by_depth(ordered)
         for most in MOST_LEVELS:
@@ -97,6 +91,18 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     if found.statements > most_statements or (is_little and most_statements < inf):
         raise IrregularityError.of_so_many(found.statements)
     return found.program()
+
+
+def _with_loops(found: _Lifter, ordered: Graph) -> _Lifter:
+    """What is found with loops by nodes, if that has fewer statements."""
+    if found.statements > VERY_FEW_STATEMENTS:
+        loops = find_loops(ordered)
+        if found.statements <= FEW_STATEMENTS:  # classes found something good; only such loops are better
+            loops = [loop for loop in loops if loop.is_sequential]
+        found = _fewer(found, outline(ordered, loops, lift_body, found.statements))
+    if found.statements > FEW_STATEMENTS and (later := postponed(ordered)) is not ordered:
+        found = _fewer(found, outline(later, find_loops(later), lift_body, found.statements))
+    return found
 
 
 def _fewer(found: _Lifter, outlined: Graph | None) -> _Lifter:

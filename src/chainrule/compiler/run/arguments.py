@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,15 @@ from chainrule.core.value import Value
 from chainrule.ops import as_float
 
 MOST_ASIDE = 16  # structures whose traces are out of date
-MOST_RECENT = 4  # structures that arguments are compared with before theirs is found
+MOST_RECENT = 4  # structures that arguments are compared with before theirs is found, and batches likewise
+
+
+class Recent(NamedTuple):
+    """A recent batch, all of whose arrays lie on the GPU. It does not keep them alive."""
+
+    arrays: Any  # device_arrays.Seen
+    paths: Paths
+    examples: Examples
 
 
 class Traces:
@@ -33,6 +42,7 @@ class Traces:
         self.source = source
         self.by_structure: dict[Structure, Paths] = {}
         self._recent: tuple[tuple[Structure, Paths], ...] = ()
+        self._recent_batches: tuple[Recent, ...] = ()
         self._aside: list[tuple[Structure, Paths]] = []
         self._as_of = refrozen()
 
@@ -58,7 +68,8 @@ class Traces:
             current = [paths.is_current() for _, paths in every]
             self.by_structure = {key: paths for (key, paths), is_it in zip(every, current, strict=True) if is_it}
             self._aside = [entry for entry, is_it in zip(every, current, strict=True) if not is_it][:MOST_ASIDE]
-            self._recent = ()
+            self._recent, kept = (), [*self.by_structure.values()]
+            self._recent_batches = tuple([recent for recent in self._recent_batches if recent.paths in kept])
             if not all(current[:active]):
                 self.source.forget_latest()
             self._as_of = now
@@ -82,16 +93,11 @@ class Traces:
     def on_examples(self, arrays: Sequence[Any], names: Sequence[str] = ()) -> tuple[Paths, Examples]:
         """The traces for examples of these arguments, which have a leading axis, and all of their examples."""
         refuse_numbers("calls a batch of a compiled function")
-        if not arrays:
-            raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
-        called = names or [f"argument {k}" for k in range(len(arrays))]
-        structure, matrices = zip(*map(_rows_of, arrays, called), strict=True)
-        lengths = [rows.shape[0] for rows in matrices]
-        if len(set(lengths)) != 1:
-            raise ValueError(f"the arguments of a batch must have as many examples each, got {lengths}")
-        if not lengths[0]:
-            raise ValueError("the batch is empty; give at least one example")
         self.bring_up_to_date()
+        for recent in self._recent_batches:
+            if not names and recent.arrays.are(arrays):
+                return recent.paths, recent.examples.lent_by(arrays)
+        structure, matrices = _matrices(arrays, names)
         paths = self.by_structure.get(structure)
         if paths is None:
             paths = self._begin(structure, [number for rows in matrices for number in first_row(rows).tolist()])
@@ -99,7 +105,17 @@ class Traces:
         examples = Examples(matrices, first)
         if paths.only is not None and not (self.source.backend == "cuda" and examples.are_on_device):
             examples.check_classes(first)  # on a device, the program does
+        if not names and examples.are_all_on_device:
+            self._remember(arrays, paths, examples)
         return paths, examples
+
+    def _remember(self, arrays: Sequence[Any], paths: Paths, examples: Examples) -> None:
+        """Let the next call with the same arrays begin at once."""
+        from chainrule.compiler.backends.cuda.device_arrays import Seen
+
+        if (seen := Seen.of(arrays)) is not None:
+            others = [recent for recent in self._recent_batches if recent.arrays.are_alive]
+            self._recent_batches = (Recent(seen, paths, examples.unowned()), *others)[:MOST_RECENT]
 
     def to_reduce(self, arrays: Sequence[Any], reduce: str) -> tuple[Paths, Examples, int]:
         """As `on_examples`, for a result that is one number; and what to divide the sum of all results by."""
@@ -138,6 +154,20 @@ def number(k: int, given: Any) -> float:
     return as_float(given, f"argument {k}")
 
 
+def _matrices(arrays: Sequence[Any], names: Sequence[str]) -> tuple[tuple[Structure, ...], tuple[np.ndarray, ...]]:
+    """The structure of one example of each argument, and matrices with one row per example."""
+    if not arrays:
+        raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
+    called = names or [f"argument {k}" for k in range(len(arrays))]
+    structure, matrices = zip(*map(_rows_of, arrays, called), strict=True)
+    lengths = [rows.shape[0] for rows in matrices]
+    if len(set(lengths)) != 1:
+        raise ValueError(f"the arguments of a batch must have as many examples each, got {lengths}")
+    if not lengths[0]:
+        raise ValueError("the batch is empty; give at least one example")
+    return structure, matrices
+
+
 def _rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
     """The structure of one example of a batched argument, and a matrix with one row per example."""
     if (there := _on_device(array, name)) is not None:
@@ -166,7 +196,7 @@ def _on_device(array: Any, name: str) -> Any:
     """The array as one that lies on the GPU; None if it does not."""
     if isinstance(array, (np.ndarray, list, tuple)):
         return None
-    if not (hasattr(array, "__cuda_array_interface__") or hasattr(array, "__dlpack_device__")):
+    if not (hasattr(array, "__dlpack_device__") or hasattr(array, "__cuda_array_interface__")):
         return None
     from chainrule.compiler.backends.cuda.device_arrays import device_array
 
@@ -179,9 +209,9 @@ def _rows_there(array: Any, name: str) -> tuple[Structure, Any]:
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must be an array of real numbers, got one of {array.dtype}")
     structure = NUMBER if len(array.shape) == 1 else (ARRAY, array.shape[1:])
-    width = int(np.prod(array.shape[1:], dtype=np.int64))
     if array.contiguous and array.dtype.kind == "f" and array.dtype.itemsize in (4, 8):
-        return structure, replace(array, shape=(array.shape[0], width), strides=(width, 1))
+        return structure, array.as_rows()
+    width = math.prod(array.shape[1:])
     return structure, array.numpy().reshape(array.shape[0], width).astype(np.float64, copy=False)
 
 
@@ -201,6 +231,7 @@ class Examples:
     def __init__(self, matrices: Sequence[np.ndarray], traced: Traced) -> None:
         self.count, self.used = matrices[0].shape[0], traced.used
         self.resident: dict[Any, Any] = {}  # where the numbers are on a device, once they are there
+        self.lenders: Sequence[Any] = ()  # arrays of others that matrices without an owner lie in
         if traced.spans is None:
             widths = [matrix.shape[1] for matrix in matrices]
             traced.class_spans = _spans(widths, np.array(sorted(traced.classes), dtype=np.int64))
@@ -213,6 +244,33 @@ class Examples:
     def are_on_device(self) -> bool:
         """Whether some of their numbers lie on a GPU."""
         return not all(isinstance(matrix, np.ndarray) for matrix, *_ in self.pieces)
+
+    @property
+    def are_all_on_device(self) -> bool:
+        """Whether all of their numbers lie on a GPU, and are read there."""
+        return not any(isinstance(matrix, np.ndarray) for matrix, *_ in self.pieces)
+
+    def unowned(self) -> Examples:
+        """The same, without what keeps the arrays alive: to be kept, and used when they are lent again."""
+        other = copy(self)
+        matrices: list[Any] = [matrix for matrix, *_ in self.pieces]
+        spans = [span for _, *span in self.pieces]
+        other.pieces = [(replace(matrix, owner=None), *span) for matrix, span in zip(matrices, spans, strict=True)]
+        other.resident = {}
+        return other
+
+    def lent_by(self, arrays: Sequence[Any]) -> Examples:
+        """The same, of these arrays, which are as they were."""
+        other = Examples.__new__(Examples)
+        other.__dict__.update(self.__dict__)
+        other.lenders = arrays
+        return other
+
+    def keep_while_busy(self) -> None:
+        """Keep the arrays until the GPU is idle, after a call that ended before its work."""
+        if self.lenders:
+            matrix: Any = self.pieces[0][0]
+            matrix.device.keep(self.lenders)
 
     def chosen(self, numbers: Sequence[int]) -> Examples:
         """The examples with these numbers; a view of the same memory if they are consecutive."""

@@ -60,6 +60,8 @@ def sum_and_grad(
     paths: Paths, examples: Examples, divisor: int, threads: int | None
 ) -> tuple[float, np.ndarray, list[Value]]:
     """The sum of the results over the examples, divided by `divisor`; its gradient, and the Values that this is by."""
+    if (again := on_device.sum_and_grad_again(examples, divisor)) is not None:
+        return again
     if paths.only is not None:
         paths.only.check_scalar()
         return (*_sum_and_grad(paths.only, examples, divisor, threads), paths.only.wrt)

@@ -6,7 +6,7 @@ Arrays of PyTorch, CuPy or JAX that lie there are read where they are; those of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,8 +15,14 @@ from chainrule.compiler.backends.cuda.runner import Column, Cuda
 from chainrule.compiler.pipeline import Code
 from chainrule.compiler.run.arguments import Examples
 from chainrule.compiler.run.machine import NEVER, Machine, narrowed
-from chainrule.compiler.run.traced import Traced
+from chainrule.compiler.run.traced import Run, Traced
+from chainrule.core.bulk import replaced
 from chainrule.core.structure import ARRAY, is_one_number
+from chainrule.core.value import Value
+
+TOTAL = "total"  # what `Examples.resident` has of a call that added up all results
+STEPS_AT_ONCE = 16  # whose scalars are computed before they are launched
+Scalars = Callable[[int], np.ndarray]  # a row for each of so many next steps
 
 
 def code_for(traced: Traced, examples: Examples, total: bool) -> Code | None:
@@ -32,12 +38,30 @@ def sum_and_grad(
 ) -> tuple[float, np.ndarray]:
     """The sum of the results over all examples, divided by `divisor`, and its gradient."""
     machine, runner = _ready(code, traced, moment)
-    runner.launch(_columns(examples, runner), 0, examples.count)
-    runner.fetch()
-    _check_classes(machine, traced, examples)
-    value, gradient = float(machine.output[0]) / divisor, traced.order(machine.gradient, divisor)
+
+    def found() -> tuple[float, np.ndarray]:
+        return float(machine.output[0]) / divisor, traced.order(machine.gradient, divisor)
+
+    _run(machine, runner, traced, examples, meanwhile=found)
+    total = found()
     code.give_back(machine)
-    return value, gradient
+    if moment is None and TOTAL not in examples.resident:
+        examples.resident[TOTAL] = (traced.structure, traced.number, code), traced
+    return total
+
+
+def sum_and_grad_again(examples: Examples, divisor: int) -> tuple[float, np.ndarray, list[Value]] | None:
+    """The same for examples that it was computed for before, all on one path, and what the gradient is by; else None.
+
+    A short cut to the launch, which the GPU waits for.
+    """
+    known: tuple[Run, Traced] | None = examples.resident.get(TOTAL)
+    if known is None:
+        return None
+    run, traced = known
+    value, gradient = sum_and_grad(cast(Code, run[2]), traced, examples, divisor, None)
+    traced.source.ran(run)
+    return value, gradient, traced.wrt
 
 
 def results_here(code: Code, traced: Traced, examples: Examples, moment: np.ndarray | None) -> np.ndarray:
@@ -64,26 +88,58 @@ def _results(code: Code, traced: Traced, examples: Examples, moment: np.ndarray 
     """Memory on the device with a row for each example, and what has computed it."""
     machine, runner = _ready(code, traced, moment)
     results = runner.machinery.allocate(max(1, examples.count * traced.outputs) * runner.itemsize)
-    runner.launch(_columns(examples, runner), 0, examples.count, results=results)
-    runner.fetch()
-    _check_classes(machine, traced, examples)
+    _run(machine, runner, traced, examples, results)
     code.give_back(machine)
     return results, runner
 
 
-def take_steps(examples: Examples, firsts: range) -> Callable[[Machine, np.ndarray], np.ndarray]:
-    """Takes a step on each batch, which begins at one of `firsts`, given a machine and the optimizer's scalars."""
+def _run(
+    machine: Machine,
+    runner: Cuda,
+    traced: Traced,
+    examples: Examples,
+    results: Any = None,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> None:
+    """Run once over all examples, and bring to the host what is computed; `results` are memory for those of each.
 
-    def run(machine: Machine, scalars: np.ndarray) -> np.ndarray:
+    What is done with the numbers afterwards is done `meanwhile` with old ones: while the GPU works, that is for free,
+    and code that other libraries have driven out of the processor's caches is back when the numbers are there.
+    """
+    columns = _columns(examples, runner)
+    try:
+        runner.launch(columns, examples.count, results)
+        meanwhile()
+        runner.fetch()
+    except BaseException:
+        examples.keep_while_busy()
+        raise
+    _check_classes(machine, traced, examples)
+
+
+def take_steps(examples: Examples, firsts: range) -> Callable[[Machine, Scalars], np.ndarray]:
+    """Takes a step on each batch, which begins at one of `firsts`, given a machine and the optimizer's scalars.
+
+    These are computed for some steps at a time, while the GPU works on those before.
+    """
+    stops = [min(first + firsts.step, examples.count) for first in firsts]
+    batches = list(zip(firsts, stops, range(len(firsts)), strict=True))
+
+    def run(machine: Machine, scalars: Scalars) -> np.ndarray:
         runner = _of(machine)
         columns, losses = _columns(examples, runner), np.empty((len(firsts), 1), runner.dtype)
-        given = np.ascontiguousarray(narrowed(scalars, runner.dtype))
-        rows_in, rows_out = (runner.machinery.allocate(array.nbytes) for array in (given, losses))
-        rows_in.write(given)
+        width = machine.program.leaves["scalars"].size * runner.itemsize
+        rows_in, rows_out = runner.step_rows(len(firsts) * width, losses.nbytes)
         runner.load()
-        for step, first in enumerate(firsts):
-            runner.launch(columns, first, min(first + firsts.step, examples.count), (rows_in, rows_out, step))
-        runner.fetch()
+        try:
+            for step in range(0, len(firsts), STEPS_AT_ONCE):
+                some = batches[step : step + STEPS_AT_ONCE]
+                rows_in.write(narrowed(scalars(len(some)), runner.dtype), step * width)
+                runner.launch_steps(columns, some, rows_in, rows_out)
+            runner.fetch()
+        except BaseException:
+            examples.keep_while_busy()
+            raise
         rows_out.read(losses)
         return losses
 
@@ -100,6 +156,8 @@ def _check_classes(machine: Machine, traced: Traced, examples: Examples) -> None
 def _ready(code: Code, traced: Traced, moment: np.ndarray | None) -> tuple[Machine, Cuda]:
     machine = code.take()
     runner, before = _of(machine), machine.as_of
+    if moment is None and before == replaced():
+        return machine, runner
     traced.load(machine, moment=moment)
     if machine.as_of == NEVER or machine.as_of != before:  # otherwise the device has the present data
         runner.load()

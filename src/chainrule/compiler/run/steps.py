@@ -19,7 +19,7 @@ from chainrule.compiler.pipeline import Code
 from chainrule.compiler.run.arguments import Examples, Traces
 from chainrule.compiler.run.calls import sum_and_grad
 from chainrule.compiler.run.machine import Machine, Order, places
-from chainrule.compiler.run.on_device import take_steps
+from chainrule.compiler.run.on_device import Scalars, take_steps
 from chainrule.compiler.run.paths import Paths
 from chainrule.compiler.run.threads import AT_ONCE, pieces
 from chainrule.compiler.run.traced import Source, Traced
@@ -132,22 +132,23 @@ class Steps:
     def run_through(self, examples: Examples, firsts: range) -> list[float]:
         """Take a step on each batch, which begins at one of `firsts`; the losses before the updates."""
         if self.traced.source.backend == "cuda":
-            return self.take(len(firsts), take_steps(examples, firsts))
+            return self.take(take_steps(examples, firsts))
         if firsts.step == 1:
             rows = examples.matrix()[firsts.start :]
-            return self.take(len(firsts), lambda machine, scalars: _run(machine, scalars, {"input": rows}))
+            return self.take(lambda machine, scalars: _run(machine, scalars(len(rows)), {"input": rows}))
 
-        def rows_of(part: range) -> Callable[[Machine, np.ndarray], np.ndarray]:
-            return lambda machine, scalars: _run(machine, scalars, {"input": examples.rows(part, machine)})
+        def rows_of(part: range) -> Callable[[Machine, Scalars], np.ndarray]:
+            return lambda machine, scalars: _run(machine, scalars(len(part)), {"input": examples.rows(part, machine)})
 
         parts = pieces(firsts, AT_ONCE)  # the rows are a copy
-        return [loss for part in parts for loss in self.take(len(part), rows_of(part))]
+        return [loss for part in parts for loss in self.take(rows_of(part))]
 
-    def take(self, count: int, run: Callable[[Machine, np.ndarray], np.ndarray]) -> list[float]:
-        """Take `count` steps; the losses before the updates.
+    def take(self, run: Callable[[Machine, Scalars], np.ndarray]) -> list[float]:
+        """Take steps; the losses before the updates.
 
-        `run` is given a machine and a row of the optimizer's scalars for each step, and returns a row with the loss of
-        each. The caller must see to it that no other thread trains these parameters.
+        `run` is given a machine, and a function that returns a row of the optimizer's scalars for each of so many next
+        steps, all of which it takes. It returns a row with the loss of each. The caller must see to it that no other
+        thread trains these parameters.
         """
         optimizer, steps = self.optimizer, self.optimizer.steps
         self.traced.source.ran(self._run)
@@ -156,7 +157,7 @@ class Steps:
         for slot in optimizer.slots:
             machine.load(slot, np.array(optimizer.buffers[slot])[self.order])
         try:
-            losses = run(machine, self._scalars(count))
+            losses = run(machine, self._scalars)
         except BaseException:
             optimizer.steps = steps  # none was taken
             raise
@@ -240,7 +241,7 @@ class CompiledSteps(Steps):
         if not all(parameter.requires_grad for parameter in self.parameters):
             raise ValueError("a parameter was frozen after its steps were compiled: compile the function again")
         with training(self.optimizer.parameters):
-            return self.take(count, self._on_inputs)
+            return self.take(lambda machine, scalars: self._on_inputs(machine, scalars(count)))
 
     def _on_inputs(self, machine: Machine, scalars: np.ndarray) -> np.ndarray:
         machine.load("input", self.inputs)

@@ -283,10 +283,10 @@ class Traced:
 
     def examples_of_a_block(self, count: int) -> int:
         """How many of a batch's examples a block of a GPU's threads takes at a time."""
-        from chainrule.compiler.backends.cuda import runner
-        from chainrule.compiler.backends.cuda.shape import examples_at_once
-
         if count not in self._of_a_block:
+            from chainrule.compiler.backends.cuda import runner
+            from chainrule.compiler.backends.cuda.shape import examples_at_once
+
             try:
                 self._of_a_block[count] = examples_at_once(self.lifted, self.source.dtype, count, runner.machinery())
             except IrregularityError:

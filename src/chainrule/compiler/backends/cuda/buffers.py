@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from collections.abc import Callable
 from ctypes import byref, c_uint64, c_void_p
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from chainrule.compiler.backends.cuda import library
 from chainrule.compiler.backends.cuda.library import CudaError, amount
@@ -14,6 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chainrule.compiler.backends.cuda.driver import Device
+
+MOST_PINNED = 1 << 20  # bytes of the host's memory that are locked for one buffer
 
 
 class Buffer:
@@ -45,6 +51,13 @@ class Buffer:
         """Fill an array of the host from here, from the byte `offset` on, when the device has done its work."""
         self.device.copy_out(self.at(offset, array.nbytes), array)
 
+    def reader(self, array: NDArray[Any]) -> Callable[[], None]:
+        """A function that fills the array from here, when the device has done its work; for many calls."""
+        address = self.at(0, array.nbytes)
+        if 0 < array.nbytes <= MOST_PINNED:
+            return Reader(self, array)
+        return partial(self.device.copy_out, address, array)
+
     def clear(self) -> None:
         """Set all bytes to 0, after what the device was given before."""
         if not self.bytes:
@@ -75,6 +88,38 @@ class Buffer:
                 free = "an unknown amount"
             advice = f"{free} of {amount(self.device.memory)} is free: use smaller batches, or give the arrays in parts"
         return self.device.driver.error(code, f"allocate {amount(self.bytes)}", advice)
+
+
+class Reader:
+    """Fills an array from a buffer. The copy is part of the device's work, so that it ends soon after what is before.
+
+    It goes through memory of the host that stays in its place, which the device writes without the driver's help.
+    """
+
+    def __init__(self, buffer: Buffer, array: NDArray[Any]) -> None:
+        device, size, place = buffer.device, array.nbytes, c_void_p()
+        functions = device.driver.functions
+        self.device, self.buffer, self._to = device, buffer, array.reshape(-1).view(np.uint8)
+        with device.current:
+            doing = f"lock {amount(size)} of the host's memory"
+            device.driver("cuMemHostAlloc", byref(place), size, 0, doing=doing)
+            weakref.finalize(self, device.release, functions["cuMemFreeHost"], place).atexit = False
+            self._event = device.new_event()
+            weakref.finalize(self, device.release, functions["cuEventDestroy_v2"], self._event).atexit = False
+        self._from = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(place.value or 0))
+        self._copy = partial(functions["cuMemcpyDtoHAsync_v2"], place, buffer.address, size, None)
+        self._record = partial(functions["cuEventRecord"], self._event, None)
+
+    def __call__(self) -> None:
+        device, to, copied = self.device, self._to, self._from
+        with device.current:
+            if code := self._copy() or self._record():
+                raise device.driver.error(code, f"copy {amount(to.nbytes)} to the host")
+            to[:] = copied  # old numbers, while the device works: the code for it is then in the processor's caches
+            device.wait_for(self._event)
+        to[:] = copied
+        if device.dead:
+            device.bury()
 
 
 class Timing:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,11 +17,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from chainrule.compiler.backends.cuda import dlpack
 from chainrule.compiler.backends.cuda.buffers import Buffer
-from chainrule.compiler.backends.cuda.driver import DEVICE_VARIABLE, Device, device
+from chainrule.compiler.backends.cuda.driver import DEVICE_VARIABLE, Device, device, let_go
 from chainrule.compiler.backends.cuda.library import CudaError
 from chainrule.core.arguments import MOST_OF_A_MESSAGE, shown
 
 LEGACY_STREAM = 1  # in both protocols; it is the one that we use
+ORDERED = (None, LEGACY_STREAM)  # streams that need not be waited for
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +57,17 @@ class DeviceArray:
     @property
     def contiguous(self) -> bool:
         """Whether its numbers are without gaps, in C's order; strides of axes of length 1 do not matter."""
-        axes = zip(self.shape, self.strides, dlpack.c_strides(self.shape), strict=True)
-        return not self.size or all(length == 1 or stride == wanted for length, stride, wanted in axes)
+        wanted = dlpack.c_strides(self.shape)
+        if self.strides == wanted or not self.size:
+            return True
+        return all(n == 1 or stride == step for n, stride, step in zip(self.shape, self.strides, wanted, strict=True))
+
+    def as_rows(self) -> DeviceArray:
+        """The same numbers as a matrix, with a row for each entry of the first axis; it must be contiguous."""
+        count, width = self.shape[0], math.prod(self.shape[1:])
+        return DeviceArray(
+            self.address, (count, width), (width, 1), self.dtype, self.owner, self.device, self.read_only
+        )
 
     def numpy(self) -> NDArray[Any]:
         """Its numbers, on the host, when the GPU has done its work."""
@@ -116,16 +126,83 @@ def device_array(thing: Any, argument: str = "array") -> DeviceArray | None:
     """
     if isinstance(thing, DeviceArray):
         return thing
-    dlpack = hasattr(thing, "__dlpack_device__") and hasattr(thing, "__dlpack__")
-    interface = getattr(thing, "__cuda_array_interface__", None) if not dlpack or _knows_streams(thing) else None
-    if interface is not None:  # the quicker one
+    interface = _interface(thing)
+    if interface is not None:
         return _by_interface(thing, interface, argument)
-    return _by_dlpack(thing, argument) if dlpack else None
+    return _by_dlpack(thing, argument) if _has_dlpack(thing) else None
+
+
+def _interface(thing: Any) -> dict[str, Any] | None:
+    """What the thing says of itself in the quicker way, if it does, and all that is needed."""
+    found: dict[str, Any] | None = None
+    if _knows_streams(thing) or not _has_dlpack(thing):
+        found = getattr(thing, "__cuda_array_interface__", None)
+    return found
 
 
 def _knows_streams(thing: Any) -> bool:
     """Whether its library says in its interface, and not in DLPack alone, which stream an array is being written on."""
     return type(thing).__module__.partition(".")[0] == "cupy"
+
+
+def _has_dlpack(thing: Any) -> bool:
+    return hasattr(thing, "__dlpack_device__") and hasattr(thing, "__dlpack__")
+
+
+class Seen:
+    """Arrays on the GPU that a call was given: a later one recognizes them without describing them anew.
+
+    They are the same if they are the same objects and say the same of themselves: address, shape, strides, number type
+    and stream. They are not kept alive.
+    """
+
+    def __init__(self, things: Sequence[Any], said: list[Any]) -> None:
+        self._count, self._said, self._device = len(things), said, device()
+        self._things: list[Callable[[], Any]] = [weakref.ref(thing) for thing in things]
+        self._streams = {what[-1] for what in said if what is not None} - {*ORDERED}
+
+    @classmethod
+    def of(cls, things: Sequence[Any]) -> Seen | None:
+        """These; None if one of them can be taken by DLPack alone, whose order of streams is asked for every time."""
+        said = [_said(thing) for thing in things]
+        if NOTHING in said:
+            return None
+        try:
+            return cls(things, said)
+        except TypeError:  # no weak references
+            return None
+
+    def are(self, things: Sequence[Any]) -> bool:
+        """Whether these are the same; then what they are being written by is waited for."""
+        if len(things) != self._count:
+            return False
+        for known, said, thing in zip(self._things, self._said, things, strict=True):
+            if known() is not thing or (said is not None and said != _told(thing.__cuda_array_interface__)):
+                return False
+        for stream in self._streams:
+            self._device.wait_for_stream(int(stream))
+        return True
+
+    @property
+    def are_alive(self) -> bool:
+        """Whether all of them still exist."""
+        return all(known() is not None for known in self._things)
+
+
+NOTHING = ()
+
+
+def _said(thing: Any) -> Any:
+    """What the thing says of itself, its stream last; None if it is ours, which never changes."""
+    if isinstance(thing, DeviceArray):
+        return None
+    interface = _interface(thing)
+    return NOTHING if interface is None else _told(interface)
+
+
+def _told(interface: dict[str, Any]) -> tuple[Any, ...]:
+    say = interface.get
+    return say("data"), say("shape"), say("typestr"), say("strides"), say("mask") is None, say("stream")
 
 
 def _by_dlpack(thing: Any, argument: str) -> DeviceArray | None:
@@ -167,13 +244,9 @@ def _by_interface(thing: Any, interface: dict[str, Any], argument: str) -> Devic
     stream = interface.get("stream")
     if stream == 0:
         raise TypeError(f"{what} has the `stream` 0, which its protocol forbids: it must be 1, 2 or a stream's address")
-    if stream not in (None, LEGACY_STREAM):
+    if stream not in ORDERED:
         ours.wait_for_stream(int(stream))
-    return DeviceArray(address, shape, strides, dtype, Lent(ours, _let_go, thing), ours, bool(read_only))
-
-
-def _let_go(_: object) -> None:
-    """Nothing: what was kept for the call is forgotten after it."""
+    return DeviceArray(address, shape, strides, dtype, Lent(ours, let_go, thing), ours, bool(read_only))
 
 
 def _must_be_ours(number: int | None, ours: Device, what: str) -> None:

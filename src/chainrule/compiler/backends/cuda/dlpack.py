@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import math
 import os
 from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any, NamedTuple, TypeVar
@@ -136,7 +135,11 @@ def c_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     >>> c_strides((2, 3, 4))
     (12, 4, 1)
     """
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    strides, step = [], 1
+    for length in reversed(shape):
+        strides.append(step)
+        step *= length
+    return tuple(reversed(strides))
 
 
 # The way out: `_given` keeps what a capsule's consumer needs until it calls the deleter. Consumers may do that after

@@ -31,7 +31,7 @@ __all__ = ["Buffer", "CudaError", "Device", "Function", "Module", "Timing", "dev
 
 DEVICE_VARIABLE = "CHAINRULE_CUDA_DEVICE"
 LEAST_CAPABILITY = (7, 0)
-COPIED_AT_ONCE = 64 << 10  # bytes that the driver takes from the host without waiting for what the device is doing
+TAKEN_AT_ONCE = 64 << 10  # bytes of the host that the driver takes over until the device comes to copy them
 SPIN = 1e-3  # seconds of asking without a pause, which is for short kernels
 LONGEST_SLEEP = 1e-3
 
@@ -155,10 +155,12 @@ class Device:
         if not array.nbytes:
             return  # here and below: whether a driver takes 0 bytes is not written anywhere
         with self.current:
-            if array.nbytes > COPIED_AT_ONCE:
-                self.wait()  # the copy would wait too, but deaf to Ctrl-C
             doing = f"copy {amount(array.nbytes)} from the host"
-            self.driver("cuMemcpyHtoD_v2", address, array.ctypes.data, array.nbytes, doing=doing)
+            if array.nbytes <= TAKEN_AT_ONCE:
+                self.driver("cuMemcpyHtoDAsync_v2", address, array.ctypes.data, array.nbytes, None, doing=doing)
+            else:
+                self.wait()  # the copy would wait too, but deaf to Ctrl-C
+                self.driver("cuMemcpyHtoD_v2", address, array.ctypes.data, array.nbytes, doing=doing)
 
     def copy_out(self, address: int, array: NDArray[Any]) -> None:
         """Fill an array of the host from an address of the device, after all that the device was given."""
@@ -197,12 +199,17 @@ class Device:
         try:
             event = self._events.pop()
         except IndexError:
-            event = c_void_p()
-            self.driver("cuEventCreate", byref(event), NO_TIMING, doing="be waited for")
+            event = self.new_event()
         try:
             yield event
         finally:
             self._events.append(event)  # to be recorded anew, whatever it waits for
+
+    def new_event(self) -> c_void_p:
+        """An event to wait by, which the caller destroys."""
+        event = c_void_p()
+        self.driver("cuEventCreate", byref(event), NO_TIMING, doing="be waited for")
+        return event
 
     def wait(self) -> None:
         """Wait for what the device has been given so far; of an event, since other threads may give it more."""
@@ -224,6 +231,10 @@ class Device:
         self.dead.append((free, handle))
         self.bury()
 
+    def keep(self, things: Any) -> None:
+        """Keep things of others, whose memory is being read, until the device is idle."""
+        self.release(let_go, things)
+
     def bury(self) -> None:
         """Free what is dead, unless the device is at work: the driver would wait for it, and not hear Ctrl-C."""
         if not self.dead or self.driver.forked:
@@ -234,6 +245,10 @@ class Device:
                     free, handle = self.dead.pop()
                     with suppress(Exception):  # which leaves nothing to do
                         free(handle)
+
+
+def let_go(_: object) -> None:
+    """Nothing: what was kept is forgotten."""
 
 
 class Current:

@@ -163,10 +163,10 @@ class Prepared:
     def __init__(self, function: Function, threads: int, shared: int, values: list[Any]) -> None:
         self.function, self.threads, self.shared, self.values = function, threads, shared, values
         self._places = (c_void_p * len(values))(*map(ctypes.addressof, values))
-        self._launch = function.device.driver.functions["cuLaunchKernel"]
+        self._launch = function.device.driver.launch
 
     def __call__(self, blocks: int, *numbers: int) -> None:
-        for value, number in zip(reversed(self.values), reversed(numbers), strict=False):
+        for value, number in zip(self.values[-len(numbers) :], numbers, strict=False):
             value.value = number
         handle, threads, shared = self.function.handle, self.threads, self.shared
         if code := self._launch(handle, blocks, 1, 1, threads, 1, 1, shared, None, self._places, None):

@@ -1,10 +1,11 @@
 """The kernels of a program: what each of them does, in which order, and where its numbers are.
 
     main    blocks of threads take run after run of examples; each block leaves its sums in a row of its own
-    gather  adds up the rows, always in the same order
+    gather  adds up the rows, always in the same order; the block that is done last goes on with `finish`
     finish  what follows the sums, in one block: gradients that pass through what is the same for all examples, updates
 
-A program for no examples is all in `finish`. `printing` writes them down.
+A program for no examples is all in `finish`, which is then a kernel of its own, as it is where there are no sums.
+`printing` writes them down.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from chainrule.compiler.passes.unroll import unrolled
 WORDS = 3  # of an input's description: address, distance of examples, bytes of a number
 STAGED = 2**16  # bytes of parameters and constants that are copied to shared memory, at most; likewise of packed ones
 FEW_SUMS = 24  # that every thread keeps for its own examples
+TEAMS = 8  # of 32 threads each, which add up every eighth row
 
 
 class Kernels:
@@ -58,6 +60,7 @@ class Kernels:
         self.memory.add("memory", parts.sums)
         self.sums_size = self.memory.sizes.get("memory", 0) - self.sums_at
         self.memory.add("memory", [a for a in known if a not in self.memory.places])
+        self.last_threads = 32 * TEAMS if self.sums_size else block.threads  # of the block that does `finish`
         self.finish = self._finish()
         self.storage = Storage({array: self.memory.places[array] for array in given})
         self.before: Schedule = []
@@ -72,7 +75,7 @@ class Kernels:
         needed = [a for step in self.parts.after for s in step.body for a in s.accesses()]
         if self.has_examples and not any(a.array in _written(self.parts.before) for a in needed):
             steps = self.parts.after
-        writer = Writer(self.functions, self.memory, Block(self.block.threads, 0))
+        writer = Writer(self.functions, self.memory, Block(self.last_threads, 0))
         scalars, output = self.program.leaves.get("scalars"), self.program.output
         begin = [self._row(scalars, into=True)] if scalars else []
         end = [] if output.examples else [self._row(output, into=False)]
@@ -92,7 +95,7 @@ class Kernels:
                 registers.store_to(target, registers.load_from(source, 1))
 
             is_step = emit("icmp sge i64 %first, 0")
-            registers.where(is_step, lambda: registers.dealt(array.size, self.block.threads, one))
+            registers.where(is_step, lambda: registers.dealt(array.size, self.last_threads, one))
 
         name = self.functions.add(self.memory, write)
         touch = [Touch(Access(array, 0, (1,)), (array.size,), None, None)]

@@ -45,8 +45,12 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "cuMemGetInfo_v2": (c_void_p, c_void_p),
     "cuMemAlloc_v2": (c_void_p, c_size_t),
     "cuMemFree_v2": (c_uint64,),
+    "cuMemHostAlloc": (c_void_p, c_size_t, c_uint),
+    "cuMemFreeHost": (c_void_p,),
     "cuMemcpyHtoD_v2": (c_uint64, c_void_p, c_size_t),
+    "cuMemcpyHtoDAsync_v2": (c_uint64, c_void_p, c_size_t, c_void_p),
     "cuMemcpyDtoH_v2": (c_void_p, c_uint64, c_size_t),
+    "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, c_void_p),
     "cuMemcpyDtoD_v2": (c_uint64, c_uint64, c_size_t),
     "cuMemsetD8_v2": (c_uint64, ctypes.c_ubyte, c_size_t),
     "cuPointerGetAttribute": (c_void_p, c_int, c_uint64),
@@ -125,6 +129,7 @@ class Driver:
                 self.functions[name] = function
             elif name in SIGNATURES:
                 raise CudaError(f"the NVIDIA driver {library._name!r} has no {name}: update it to CUDA 11 or later")
+        self.launch = library["cuLaunchKernel"]  # untyped: its numbers are ints of C, as they come, in half the time
         number = c_int()
         self("cuDriverGetVersion", ctypes.byref(number), doing="tell its version")
         self.version = number.value // 1000, number.value % 1000 // 10  # of CUDA: (12, 8)

@@ -7,10 +7,11 @@ from string import Template
 from typing import Any
 
 from chainrule.compiler.backends.cuda.blocks import ARGUMENTS, Call, Schedule, Times
-from chainrule.compiler.backends.cuda.kernels import Kernels
+from chainrule.compiler.backends.cuda.kernels import TEAMS, Kernels
 from chainrule.compiler.backends.llvm.text import DOUBLE
 
 RESIDENT = 512  # threads of a processor, where each has an example: it waits for memory, and others go on meanwhile
+ROWS_AT_ONCE = 16  # that a thread loads before it adds them up
 HEAD = 'target triple = "nvptx64-nvidia-cuda"'
 FRAME = Template("""
 @room = external addrspace(3) global [0 x $number], align 16
@@ -18,6 +19,7 @@ declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
 declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)
+declare void @llvm.nvvm.membar.gl()
 
 define ptx_kernel void @main(ptr noalias align 16 %memory, ptr noalias align 16 %scratches, ptr noalias align 16 %rows,
     ptr noalias align 16 %inputs, ptr noalias align 16 %results, i64 %begin, i64 %count)
@@ -34,16 +36,33 @@ $body
   ret void
 }
 
+$end
+; Within 2 ulp for all numbers. The exact quotient has a slow way for zeros, of which masks make many.
+define internal float @quotient(float %a, float %b) #1 {
+  %q = call float asm "div.full.f32 $$0, $$1, $$2;", "=f,f,f"(float %a, float %b)
+  ret float %q
+}
+attributes #0 = { nounwind alwaysinline }
+attributes #1 = { nounwind alwaysinline }
+""")
+FINISH = Template("""
 define ptx_kernel void @finish(ptr noalias align 16 %memory, ptr noalias align 16 %inputs,
     ptr noalias align 16 %results, i64 %first) "nvvm.maxntid"="$threads" {
 entry:
   %shared = addrspacecast ptr addrspace(3) @room to ptr
-$end
+$finish
   ret void
 }
+""")
+# Which block is last is found by counting those that are done. Launches are in one stream, one after the other, so one
+# counter will do; it wraps around to 0 at the last block. What other blocks have stored is seen by it: they were at a
+# fence before they were counted, and it was at another after.
+GATHER = Template("""
 @parts = internal addrspace(3) global [$teams x [32 x double]] undef, align 16
-define ptx_kernel void @gather(ptr noalias align 16 %memory, ptr noalias align 16 %rows, i64 %blocks)
-    "nvvm.maxntid"="$gathering" {
+@is.last = internal addrspace(3) global i32 undef, align 4
+@done = internal addrspace(1) global i32 0, align 4
+define ptx_kernel void @gather(ptr noalias align 16 %memory, ptr noalias align 16 %rows, i64 %blocks,
+    ptr noalias align 16 %inputs, ptr noalias align 16 %results, i64 %first) "nvvm.maxntid"="$threads" {
 entry:
   %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
   %lane = and i32 %tid, 31
@@ -53,23 +72,18 @@ entry:
   %sum = add i32 %offset, %lane
   %column = zext nneg i32 %sum to i64
   %inside = icmp slt i64 %column, $sums
-  %first = zext nneg i32 %team to i64
+  %own.row = zext nneg i32 %team to i64
   br label %test
 test:
-  %row = phi i64 [ %first, %entry ], [ %next, %turn ]
-  %total = phi double [ 0.0, %entry ], [ %more, %turn ]
+  %row = phi i64 [ %own.row, %entry ], [ %next, %turn ]
+  %total = phi double [ 0.0, %entry ], [ $total, %turn ]
   %is.row = icmp slt i64 %row, %blocks
   %go = and i1 %inside, %is.row
   br i1 %go, label %turn, label %past
 turn:
-  %at = mul i64 %row, $sums
-  %place = add i64 %at, %column
-  %from = getelementptr $number, ptr %rows, i64 %place
-  %given = load $number, ptr %from
-  $wide
-  %more = fadd double %total, %number
-  %next = add i64 %row, $teams
-  br label %test, !llvm.loop !10
+$turn
+  %next = add i64 %row, $stride
+  br label %test
 past:
   %mine = getelementptr [$teams x [32 x double]], ptr addrspace(3) @parts, i32 0, i32 %team, i32 %lane
   store double %total, ptr addrspace(3) %mine
@@ -82,21 +96,35 @@ $adding
   %to.at = add i64 %column, $sums_at
   %to = getelementptr $number, ptr %memory, i64 %to.at
   store $number %rounded, ptr %to
+  call void @llvm.nvvm.membar.gl()
   br label %end
 end:
+  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)
+  %is.counting = icmp eq i32 %tid, 0
+  br i1 %is.counting, label %count, label %counted
+count:
+  %nctaid = call i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
+  %most = sub i32 %nctaid, 1
+  %before = call i32 asm sideeffect "atom.global.inc.u32 $$0, [$$1], $$2;",
+    "=r,l,r,~{memory}"(ptr addrspace(1) @done, i32 %most)
+  %all.done = icmp eq i32 %before, %most
+  %flag = zext i1 %all.done to i32
+  store i32 %flag, ptr addrspace(3) @is.last
+  call void @llvm.nvvm.membar.gl()
+  br label %counted
+counted:
+  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)
+  %flag.here = load i32, ptr addrspace(3) @is.last
+  %goes.on = icmp ne i32 %flag.here, 0
+  br i1 %goes.on, label %finish, label %out
+finish:
+  %shared = addrspacecast ptr addrspace(3) @room to ptr
+$finish
+  br label %out
+out:
   ret void
 }
-; Within 2 ulp for all numbers. The exact quotient has a slow way for zeros, of which masks make many.
-define internal float @quotient(float %a, float %b) #1 {
-  %q = call float asm "div.full.f32 $$0, $$1, $$2;", "=f,f,f"(float %a, float %b)
-  ret float %q
-}
-!10 = !{!10, !11}
-!11 = !{!"llvm.loop.unroll.count", i32 8}
-attributes #0 = { nounwind alwaysinline }
-attributes #1 = { nounwind alwaysinline }
 """)
-TEAMS = 8  # of threads, which add up every eighth row
 BODY = Template("""  %scratch.at = mul i64 %block, $scratch
   %scratch = getelementptr $number, ptr %scratches, i64 %scratch.at
   %row.at = mul i64 %block, $sums
@@ -148,6 +176,7 @@ class Printer:
 
     def __init__(self, module: Kernels) -> None:
         self.module = module
+        self.threads = module.block.threads  # of the kernel that is being printed
         self.labels = 0
 
     def text(self) -> str:
@@ -175,13 +204,36 @@ class Printer:
             runs=self.print(module.runs, {}, waits=True),
             after=self.print(module.after, {"first": "0"}, waits=True),
         )
-        end = self.print(module.finish, {"count": "0", "scratch": "null", "partials": "null", "own": "null"})
-        frame = self.frame.substitute(known | self._gathering(), zeros="\n".join(zeros), body=body, end=end)
+        self.threads = module.last_threads
+        finish = self.print(module.finish, {"count": "0", "scratch": "null", "partials": "null", "own": "null"})
+        frame = self.frame.substitute(known, zeros="\n".join(zeros), body=body, end=self.end(finish))
         return "\n".join([self.head, *module.functions.texts, frame, *sorted(module.functions.declarations)])
 
+    def end(self, finish: str) -> str:
+        """The last kernel, of which `finish` is all or a part."""
+        known = {"number": self.module.element.name, "threads": self.threads, "finish": finish}
+        return GATHER.substitute(known | self._gathering()) if self.module.sums_size else FINISH.substitute(known)
+
     def _gathering(self) -> dict[str, Any]:
-        """What `gather` is made with."""
-        kind, wide = self.module.element.name, self.module.element is DOUBLE
+        """What `gather` is made with: a turn loads several rows at once, since each takes long to come."""
+        kind, wide, sums = self.module.element.name, self.module.element is DOUBLE, self.module.sums_size
+        widened = "fadd double -0.0, %given{k}" if wide else f"fpext {kind} %given{{k}} to double"
+        loads, adds = [], []
+        for k in range(ROWS_AT_ONCE):
+            loads += [
+                f"  %row{k} = add i64 %row, {k * TEAMS}",
+                f"  %is{k} = icmp slt i64 %row{k}, %blocks",
+                f"  %or{k} = select i1 %is{k}, i64 %row{k}, i64 %row",  # whose number is then left out
+                f"  %at{k} = mul i64 %or{k}, {sums}",
+                f"  %place{k} = add i64 %at{k}, %column",
+                f"  %from{k} = getelementptr {kind}, ptr %rows, i64 %place{k}",
+                f"  %given{k} = load {kind}, ptr %from{k}",
+            ]
+            adds += [
+                f"  %wide{k} = {widened.format(k=k)}",
+                f"  %number{k} = select i1 %is{k}, double %wide{k}, double 0.0",
+                f"  %total{k} = fadd double {f'%total{k - 1}' if k else '%total'}, %number{k}",
+            ]
         lines = ["  %s0 = fadd double 0.0, %total"]
         for k in range(1, TEAMS):
             place = f"getelementptr [{TEAMS} x [32 x double]], ptr addrspace(3) @parts, i32 0, i32 {k}, i32 %lane"
@@ -190,10 +242,11 @@ class Printer:
         rounded = f"fadd double 0.0, %s{TEAMS - 1}" if wide else f"fptrunc double %s{TEAMS - 1} to {kind}"
         return {
             "teams": TEAMS,
-            "gathering": 32 * TEAMS,
-            "sums": self.module.sums_size,
+            "sums": sums,
             "sums_at": self.module.sums_at,
-            "wide": "%number = fadd double -0.0, %given" if wide else f"%number = fpext {kind} %given to double",
+            "turn": "\n".join([*loads, *adds]),
+            "total": f"%total{ROWS_AT_ONCE - 1}",
+            "stride": TEAMS * ROWS_AT_ONCE,
             "adding": "\n".join([*lines, f"  %rounded = {rounded}"]),
         }
 

@@ -6,7 +6,7 @@ batch run on batches of any size (`run_batch`), whose examples lie in arrays on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from chainrule.compiler.backends.cuda.kernels import WORDS, Kernels
-from chainrule.compiler.backends.cuda.printing import TEAMS
 from chainrule.compiler.backends.cuda.shape import block_for, room_for
 from chainrule.compiler.backends.llvm.text import ELEMENTS
 from chainrule.compiler.backends.protocol import Results, Rows
@@ -22,6 +21,7 @@ from chainrule.compiler.passes.program import Array, ArrayProgram
 
 NO_STEP = -1  # a run that takes and gives no rows
 SCRATCH = 2**31  # bytes of scratch memory, at most, unless one block needs more
+Batch = tuple[int, int, int]  # the first example, the one after the last, and the number of the step
 Column = tuple[int, int, int]  # of an input: the address of its first number, how far apart they are, and their bytes
 
 
@@ -37,15 +37,18 @@ class Memory(Protocol):
     def read(self, array: np.ndarray, offset: int = 0) -> None:
         """Fill an array from the device, once it has done its work."""
 
+    def reader(self, array: np.ndarray) -> Callable[[], None]:
+        """As `read` of the whole array, to be called again and again."""
 
-StepRows = tuple[Memory, Memory, int]  # rows of scalars, rows for outputs, and the number of the row of a step
+
+Run = tuple[int, int, int, int]  # how many blocks; the first example, the one after the last; the number of the step
 
 
 class Bound(Protocol):
     """Kernels with the memory that they work in."""
 
-    def run(self, blocks: int, results: Memory, begin: int, count: int, step: StepRows) -> None:
-        """Start all kernels, in order, for the examples from `begin` to `count`; nothing is waited for."""
+    def run(self, results: Memory, given: Memory, taken: Memory, runs: Iterable[Run]) -> None:
+        """Start all kernels, in order, once for each run; nothing is waited for. Rows of steps are in the last two."""
 
     def finish(self) -> None:
         """Start the last kernel alone, for a program that has no examples."""
@@ -96,20 +99,22 @@ class _Loaded:
         from chainrule.compiler.backends.cuda.ptx import ptx
 
         module = device.load(ptx(kernels, device.target))
-        self._main, self._gather, self._finish = (module.function(name) for name in ("main", "gather", "finish"))
+        self._main = module.function("main")
+        self._last = module.function("gather" if kernels.sums_size else "finish")
         self.kernels, self.device = kernels, device
         self.shared = kernels.storage.sizes.get("shared", 0) * kernels.element.bytes
         occupancy = self._main.blocks_per_processor(kernels.block.threads, self.shared) if kernels.has_examples else 1
         self.blocks = device.processors * max(1, occupancy)
 
     def bind(self, memory: Memory, scratch: Memory, rows: Memory, table: Memory) -> Bound:
-        threads = self.kernels.block.threads
+        kernels = self.kernels
+        columns = -(-kernels.sums_size // 32)
+        gathered = (rows, 0) if columns else ()
         return _Bound(
             self.device.current,
-            self._main.prepared(threads, self.shared, memory, scratch, rows, table, 0, 0, 0),
-            self._gather.prepared(32 * TEAMS, 0, memory, rows, 0),
-            self._finish.prepared(threads, 0, memory, 0, 0, NO_STEP),
-            -(-self.kernels.sums_size // 32),
+            self._main.prepared(kernels.block.threads, self.shared, memory, scratch, rows, table, 0, 0, 0),
+            self._last.prepared(kernels.last_threads, 0, memory, *gathered, 0, 0, NO_STEP),
+            columns,
         )
 
 
@@ -117,21 +122,23 @@ class _Loaded:
 class _Bound:
     current: Any
     main: Any
-    gather: Any
-    end: Any
+    last: Any
     columns: int  # of sums, 32 in each
 
-    def run(self, blocks: int, results: Memory, begin: int, count: int, step: StepRows) -> None:
-        given, taken, number = step
+    def run(self, results: Memory, given: Memory, taken: Memory, runs: Iterable[Run]) -> None:
+        main, last, columns = self.main, self.last, self.columns
+        rows = results.address, given.address, taken.address
         with self.current:
-            self.main(blocks, results.address, begin, count)
-            if self.columns:
-                self.gather(self.columns, blocks)
-            self.end(1, given.address, taken.address, number)
+            for blocks, begin, count, step in runs:
+                main(blocks, rows[0], begin, count)
+                if columns:
+                    last(columns, blocks, rows[1], rows[2], step)
+                else:
+                    last(1, rows[1], rows[2], step)
 
     def finish(self) -> None:
         with self.current:
-            self.end(1, 0, 0, NO_STEP)
+            self.last(1, 0, 0, NO_STEP)
 
 
 machinery: type[Machinery] = OnDevice
@@ -171,7 +178,9 @@ class Cuda:
         self.rows = self.machinery.allocate(max(4, kernels.sums_size * blocks) * self.itemsize)
         self.table = self.machinery.allocate(8 * max(1, WORDS * self._inputs()))
         self.bound = self.launches.bind(self.memory, self.scratch, self.rows, self.table)
+        self.fetch = self.memory.reader(self.mirror)  # brings all to the host that the program may have written
         self._columns: Sequence[Column] = ()
+        self._step_rows: list[Memory] = []
 
     def _inputs(self) -> int:
         leaf = self.program.leaves.get("input")
@@ -180,7 +189,7 @@ class Cuda:
     def run(self) -> None:
         self.memory.write(self.mirror)
         self.bound.finish()
-        self.memory.read(self.mirror)
+        self.fetch()
 
     def run_many(self, count: int, rows: Rows, output: Array, summed: Array | None, section: int) -> Results:
         results = np.empty((count, output.size), self.dtype)
@@ -200,29 +209,39 @@ class Cuda:
         """Bring the leaves to the device."""
         self.memory.write(self.mirror[: self.kernels.sums_at])
 
-    def launch(
-        self,
-        columns: Sequence[Column],
-        begin: int,
-        count: int,
-        step: StepRows | None = None,
-        results: Memory | None = None,
-    ) -> None:
-        """Start a run over the examples from `begin` to `count`; nothing is waited for.
+    def launch(self, columns: Sequence[Column], count: int, results: Memory | None = None) -> None:
+        """Start a run over the first `count` examples; nothing is waited for. `results` are for those of each."""
+        if columns is not self._columns:
+            self._describe(columns)
+        rows = self.rows
+        self.bound.run(results or rows, rows, rows, ((self._blocks_for(count), 0, count, NO_STEP),))
 
-        A `step` has rows of scalars, rows for the outputs, and the number of the row that this run takes and gives.
+    def launch_steps(self, columns: Sequence[Column], batches: Iterable[Batch], given: Memory, taken: Memory) -> None:
+        """Start a run for each of these batches, one after the other; nothing is waited for.
+
+        A step takes a row of scalars out of those `given`, and puts its output in a row of those `taken`.
         """
+        if columns is not self._columns:
+            self._describe(columns)
+        runs = [(self._blocks_for(stop - first), first, stop, step) for first, stop, step in batches]
+        self.bound.run(self.rows, given, taken, runs)
+
+    def _blocks_for(self, count: int) -> int:
+        return max(1, min(self.blocks, -(-count // self.kernels.block.examples)))
+
+    def _describe(self, columns: Sequence[Column]) -> None:
+        """Tell the device where the numbers of the inputs are; `columns` must not be changed afterwards."""
         if columns != self._columns:
+            self._columns = ()
             self.table.write(np.array(columns, dtype=np.int64))
-            self._columns = list(columns)
-        runs = -(-(count - begin) // self.kernels.block.examples)
-        blocks = max(1, min(self.blocks, runs))
-        self.bound.run(blocks, results or self.rows, begin, count, step or (self.rows, self.rows, NO_STEP))
+        self._columns = columns
+
+    def step_rows(self, *sizes: int) -> list[Memory]:
+        """Memory for the rows of steps, at least as large as asked for; the same as before if that is large enough."""
+        if any(have.bytes < size for have, size in zip(self._step_rows, sizes, strict=False)) or not self._step_rows:
+            self._step_rows = [self.machinery.allocate(max(1, size)) for size in sizes]
+        return self._step_rows
 
     def wait(self) -> None:
         """Wait until the device has done its work."""
         self.memory.read(self.mirror[:0])
-
-    def fetch(self) -> None:
-        """Bring the results to the host, and all else that the program may have written."""
-        self.memory.read(self.mirror)
