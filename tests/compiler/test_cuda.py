@@ -431,6 +431,13 @@ class TestPtx:
         assert not re.findall(r"\b(?:ld|st)\.(?:local|f32|f64|v\d)", text)
         assert text.count("ld.shared.v4") > 20
 
+    def test_inputs_are_on_their_way_together(self, monkeypatch):
+        """A thread loads three inputs of four examples before it stores the first."""
+        texts = made(next(calls("float32")), monkeypatch).functions.texts
+        load = next(text for text in texts if "load double" in text)
+        assert load.count(" phi ") == 12
+        assert load.rindex(" phi ") < load.index(" store ")
+
 
 class TestPlantedFaults:
     """Faults of the backend that its tests must notice."""

@@ -7,17 +7,20 @@ and need not wait for others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations, product
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations, permutations, product
 from math import gcd, prod
 
 import numpy as np
 
+from chainrule.compiler.backends.cuda.costs import cost, cost_of_sum
 from chainrule.compiler.passes.differentiate import is_injective
 from chainrule.compiler.passes.program import Access, Shape, Statement
 
 BUSY = 0.7  # share of the threads that should have something to do
+PERMUTED = 3  # loops, at most, of which all orders are tried
 TALLEST = 8  # turns of a second loop in a tile
 PRICE = 8  # of an accumulator, in multiplications: it takes a register from everything else
 
@@ -40,30 +43,59 @@ class Block:
 class Deal:
     """Tiles of `loops`. The loops in `order` are dealt, the last of them fastest; others a thread goes through itself.
 
-    A tile has neighbouring turns of the `fast` loop, so that they are loaded at once, and of others turns far apart.
+    A tile has neighbouring turns of the `fast` loop, so that they are loaded at once, and of others turns far apart;
+    or, of each loop, as many neighbouring ones as `near` says. If loop `pair` is given, its tiles go to threads two by
+    two: neighbouring threads then share what does not move with it.
     """
 
     loops: Shape
     tile: Shape
     order: Shape
+    near: Shape = ()
+    pair: int | None = None
 
     @property
     def fast(self) -> int | None:
         return self.order[-1] if self.order else None
 
-    @property
+    @cached_property
     def parts(self) -> Shape:
         """Tiles along each loop."""
         return tuple(n // t for n, t in zip(self.loops, self.tile, strict=True))
 
-    @property
+    @cached_property
     def count(self) -> int:
         """Tiles that are dealt."""
         return prod(self.parts[d] for d in self.order)
 
+    def neighbours(self, d: int) -> int:
+        """How many turns of loop d are neighbours in a tile."""
+        if self.near:
+            return self.near[d]
+        return self.tile[d] if d == self.fast else 1
+
+    def turn(self, d: int, k: int) -> int:
+        """How far the k-th turn of loop d in a tile is from the first."""
+        near = self.neighbours(d)
+        return k // near * near * self.parts[d] + k % near
+
+    @cached_property
+    def digits(self) -> list[tuple[int, int, int]]:
+        """What a tile's number is made of, the fastest last: a loop, how many parts, how far apart."""
+        found = [(d, self.parts[d] // 2, 2) if d == self.pair else (d, self.parts[d], 1) for d in self.order]
+        return found if self.pair is None else [*found, (self.pair, 2, 1)]
+
+    def first(self, number: int) -> dict[int, int]:
+        """The first turns of the tile with this number."""
+        found = dict.fromkeys(self.order, 0)
+        for d, extent, step in reversed(self.digits):
+            found[d] += number % extent * step * self.neighbours(d)
+            number //= extent
+        return found
+
     def owner(self, threads: int) -> tuple[int, int] | None:
         """How the turns of the fast loop belong to threads, if each belongs to one: extent and turns of a tile."""
-        if self.fast is None or self.parts[self.fast] % threads:
+        if self.fast is None or self.pair is not None or self.parts[self.fast] % threads:
             return None
         return self.loops[self.fast], self.tile[self.fast]
 
@@ -75,27 +107,53 @@ def deal(statement: Statement, block: Block, size: int) -> Deal:
     order = sorted(_dealt(statement), key=lambda d: (-abs(statement.target.strides[d]), d))
     if not order:
         return Deal(loops, tuple(tile), ())
-    if block.owns:
-        own = next((d for d in order if loops[d] == block.examples and _is_along_examples(statement, d)), None)
-        if own is not None:
-            others = [d for d in order if d != own] if block.abreast > 1 else []  # one example: a thread does all of it
-            order = [*others, own]
-            tile[own] = block.abreast
-    elif loops[order[-1]] % (16 // size) == 0:
-        tile[order[-1]] = 16 // size
+    if not block.owns:
+        return _shared(statement, order, block, size)
+    own = next((d for d in order if loops[d] == block.examples and _is_along_examples(statement, d)), None)
+    if own is not None:
+        others = [d for d in order if d != own] if block.abreast > 1 else []  # one example: a thread does all of it
+        order = [*others, own]
+        tile[own] = block.abreast
     other = _sharing(statement, order)
     if other is not None:
         tile[other] = max(_divisors(loops[other], TALLEST))
-    if not block.owns:
-        _make_smaller(tile, [d for d in (other, order[-1]) if d is not None], loops, order, block)
     return Deal(loops, tuple(tile), tuple(order))
 
 
-def _make_smaller(tile: list[int], chosen: list[int], loops: Shape, order: list[int], block: Block) -> None:
-    """Have fewer turns of the chosen loops in a tile, one loop after the other, as long as many threads have none."""
-    for d in chosen:
-        while tile[d] > 1 and BUSY * block.threads > Deal(loops, tuple(tile), tuple(order)).count:
-            tile[d] = max(_divisors(loops[d], tile[d] - 1))
+def _shared(statement: Statement, order: list[int], block: Block, size: int) -> Deal:
+    """The cheapest way to deal a statement to threads that share examples."""
+    loops, fast = statement.loops, order[-1]
+    tile = [1] * len(loops)
+    if loops[fast] % (16 // size) == 0:
+        tile[fast] = 16 // size
+    while tile[fast] > 1 and BUSY * block.threads > Deal(loops, tuple(tile), tuple(order)).count:
+        tile[fast] = max(_divisors(loops[fast], tile[fast] - 1))
+    plain = Deal(loops, tuple(tile), tuple(order))
+    if not any(term.loops for term in statement.terms):
+        return plain
+    found = [plain]
+    for taller in _taller(plain, order[:-1], block):
+        for others in _orders(order[:-1]):
+            each = Deal(loops, taller, (*others, fast))
+            found += [each, *(replace(each, pair=d) for d in others if each.parts[d] % 2 == 0)]
+    return min(found, key=lambda each: cost(statement, each, size))
+
+
+def _taller(given: Deal, others: Sequence[int], block: Block) -> Iterator[Shape]:
+    """The tile, and those with more turns of other loops, as long as there are enough of them for the threads."""
+    chosen = others[-PERMUTED:]
+    for turns in product(*[_divisors(given.loops[d], TALLEST) for d in chosen]):
+        tile = list(given.tile)
+        for d, count in zip(chosen, turns, strict=True):
+            tile[d] = count
+        is_busy = replace(given, tile=tuple(tile)).count >= BUSY * block.threads
+        if prod(turns) == 1 or (prod(turns) <= TALLEST and is_busy):
+            yield tuple(tile)
+
+
+def _orders(loops: Sequence[int]) -> Iterable[Sequence[int]]:
+    """Orders in which loops may be dealt."""
+    return permutations(loops) if len(loops) <= PERMUTED else [loops]
 
 
 def _divisors(extent: int, most: int) -> list[int]:
@@ -138,7 +196,8 @@ class SumDeal:
     """Tiles of sums, dealt to teams of `groups` threads, which share the turns of one loop of the reduction.
 
     Thread t has tile t % count, and of the reduction's parts those that are t // count more than a multiple of
-    `groups`. A part is `chunk` turns of loop `along` of each term. Several `passes` have more tiles than threads.
+    `groups`; if `turned`, tile t // groups, and so on. A part is `chunk` turns of loop `along` of each term. Several
+    `passes` have more tiles than threads.
     """
 
     outputs: Deal
@@ -147,6 +206,13 @@ class SumDeal:
     along: int
     passes: int
     whole: bool = False  # every thread has an accumulator for each element of the target, whatever adds to it
+    turned: bool = False
+
+    def team(self, thread: int) -> tuple[int, int]:
+        """The number of a thread's first tile, and its number in the team."""
+        if self.turned:
+            return thread // self.groups, thread % self.groups
+        return thread % self.outputs.count, thread // self.outputs.count
 
     @property
     def accumulators(self) -> int:
@@ -172,7 +238,18 @@ def deal_sum(statement: Statement, block: Block, size: int, whole: bool) -> SumD
         if best is None or cost < least:
             best, least = SumDeal(outputs, groups, chunk if groups > 1 else 0, along, passes), cost
     assert best is not None
-    return best
+    return min(_turned(best), key=lambda each: cost_of_sum(statement, each, size))
+
+
+def _turned(given: SumDeal) -> Iterator[SumDeal]:
+    """The deal, and others: tiles of the same size, of other turns, and for other threads of a warp."""
+    outputs = given.outputs
+    yield given
+    nears = [_divisors(t, t) if outputs.parts[d] > 1 else [t] for d, t in enumerate(outputs.tile)]
+    for order, near in product(_orders(outputs.order), product(*nears)):
+        for pair in (None, *(d for d in order if outputs.parts[d] % 2 == 0)):
+            for turned in (False, True) if given.groups > 1 else (False,):
+                yield replace(given, outputs=replace(outputs, order=tuple(order), near=near, pair=pair), turned=turned)
 
 
 def _tiles(loops: Shape, chosen: Sequence[int]) -> Iterator[Shape]:
@@ -215,22 +292,32 @@ class Touch:
     loops: Shape
     fast: int | None
     owner: tuple[int, int] | None
+    dealt: Deal | None = None
 
     def is_by_same_thread(self, other: Touch) -> bool:
         """Whether an element that both touch is touched by one thread alone.
 
         It is if both have the same turns of their fast loops, and whatever else moves the access moves it further.
         """
+        if self.dealt is not None and self._is_in_the_same_turn(other):
+            return True
         if self.owner is None or self.owner != other.owner or self.stride != other.stride or not self.stride:
             return False
         apart = gcd(self.access.base - other.access.base, *self.steps, *other.steps)
         return apart == 0 or apart > abs(self.stride) * (self.owner[0] - 1)
 
+    def _is_in_the_same_turn(self, other: Touch) -> bool:
+        """Whether both are of statements that are dealt alike, and touch the same at each turn."""
+        mine, others = self.access, other.access
+        alike = self.dealt == other.dealt and self.loops == other.loops == (self.dealt and self.dealt.loops)
+        same = (mine.base, mine.strides) == (others.base, others.strides) and mine.table is others.table is None
+        return alike and same and not mine.repeat and not others.repeat
+
     @property
     def key(self) -> tuple[object, ...]:
         """What distinguishes it from other touches of its array."""
         access, table = self.access, id(self.access.table)
-        return access.base, access.strides, access.repeat, table, self.loops, self.fast, self.owner
+        return access.base, access.strides, access.repeat, table, self.loops, self.fast, self.owner, self.dealt
 
     @property
     def stride(self) -> int:
@@ -247,7 +334,7 @@ class Touch:
 def touches(statement: Statement, given: Deal, threads: int) -> list[Touch]:
     """What a statement touches: its target first."""
     owner = given.owner(threads)
-    return [Touch(access, loops, given.fast, owner) for access, loops in statement.accesses_in_loops()]
+    return [Touch(access, loops, given.fast, owner, given) for access, loops in statement.accesses_in_loops()]
 
 
 def touches_of_sum(statement: Statement, given: SumDeal, threads: int) -> list[Touch]:

@@ -29,6 +29,7 @@ from chainrule.compiler.backends.cuda.parts import Step, split
 from chainrule.compiler.backends.cuda.storage import OWN, Storage, lives, pitch
 from chainrule.compiler.backends.cuda.threads import ThreadRegisters
 from chainrule.compiler.backends.llvm.lanes import with_turned_terms
+from chainrule.compiler.backends.llvm.registers import Register
 from chainrule.compiler.backends.llvm.text import Element
 from chainrule.compiler.passes.contract import contracted
 from chainrule.compiler.passes.differentiate import zero
@@ -39,6 +40,7 @@ from chainrule.compiler.passes.unroll import unrolled
 
 WORDS = 3  # of an input's description: address, distance of examples, bytes of a number
 STAGED = 2**16  # bytes of parameters and constants that are copied to shared memory, at most; likewise of packed ones
+IN_FLIGHT = 16  # numbers that a thread asks memory for before it takes the first
 FEW_SUMS = 24  # that every thread keeps for its own examples
 TEAMS = 8  # of 32 threads each, which add up every eighth row
 
@@ -163,15 +165,36 @@ class Kernels:
         target = Access(leaf, 0, (width, 1))
 
         def write(registers: ThreadRegisters) -> None:
-            def tile(place: str) -> None:
-                k, part = registers.split(place, given.parts)
-                start = registers.text.emit(f"mul nuw nsw i64 {part}, {abreast}")
-                for turn in range(abreast):
-                    n = registers.text.emit(f"add nuw nsw i64 {start}, {turn}")
-                    number = registers.emit(_read(registers, k, n) if is_input else _is_there(registers, n), 1)
-                    registers.store_to(registers.address(target, [k, n]), number)
+            emit = registers.text.emit
 
-            registers.dealt(given.count, block.threads, tile)
+            def read(k: str, n: str) -> Register:
+                return registers.emit(_read(registers, k, n) if is_input else _is_there(registers, n), 1)
+
+            def load(rows: Sequence[str], start: str) -> None:
+                """Examples side by side, of several inputs, all of which are on their way at the same time."""
+                together = min(abreast, registers.wide)
+                turns = [emit(f"add nuw nsw i64 {start}, {turn}") for turn in range(abreast)]
+                for k, numbers in [(k, [read(k, n) for n in turns]) for k in rows]:
+                    for at in range(0, abreast, together):
+                        several = registers.side_by_side(numbers[at : at + together], together)
+                        registers.store_to(registers.address(target, [k, turns[at]]), several)
+
+            def own(first: str, carried: list[Register]) -> list[Register]:
+                rows = [emit(f"add nuw nsw i64 {first}, {k}") for k in range(at_once)]
+                load(rows, emit(f"mul nuw nsw i64 %thread, {abreast}"))
+                return []
+
+            def shared(place: str) -> None:
+                k, n = registers.split(place, given.parts)
+                load([k], n)
+
+            at_once = next(n for n in range(max(1, IN_FLIGHT // abreast), 0, -1) if count % n == 0)
+            if not block.owns:
+                registers.dealt(given.count, block.threads, shared)
+            elif count > at_once:
+                registers.loop(count, at_once, [], own)
+            elif count:
+                own("0", [])
 
         name = self.functions.add(storage, write)
         return Call(name, [Touch(target, given.loops, 1, given.owner(block.threads))])

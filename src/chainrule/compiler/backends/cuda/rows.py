@@ -7,6 +7,7 @@ after each *run* of rows a few are left out, where loops step over runs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
@@ -14,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.backends.cuda.storage import pitch
+from chainrule.compiler.passes.layout import split_loop
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Shape, Statement
 
 LOADED = 16  # bytes that a thread loads at once, at most
 BANKS = 8  # of that width
 RUNS = (4, 8, 16, 32, 64)  # rows of a run
 
-Touched = list[tuple[Access, Shape, int]]  # accesses, their loops, and how often they happen
+Touched = list[tuple[Access, Shape, int, int]]  # accesses, their loops, those of the statement, how often they happen
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,23 @@ class Layout:
         return row * pitch(self.examples) + example
 
     def fits(self, touched: Touched) -> bool:
-        """Whether no access moves from one run to the next by steps that are no runs."""
+        """Whether no access moves from one run to the next by steps that are no runs, once loops are split."""
         return all(self._stays(*each) for each in touched)
 
-    def _stays(self, access: Access, loops: Shape, count: int) -> bool:
+    def inner(self, stride: int, extent: int) -> int:
+        """How many turns of a loop stay in a run, if it goes through several, run after run; else 0."""
+        rows = stride // self.examples
+        if not self.run or stride % self.examples or rows <= 0 or rows >= self.run or self.run % rows:
+            return 0
+        turns = self.run // rows
+        return turns if extent > turns and extent % turns == 0 else 0
+
+    def _stays(self, access: Access, loops: Shape, own: int, count: int) -> bool:
         moves = [(access.repeat, count)]
         if access.table is None:
-            moves += [(stride, extent) for stride, extent in zip(access.strides, loops, strict=True) if extent > 1]
+            for d, (stride, extent) in enumerate(zip(access.strides, loops, strict=True)):
+                turns = self.inner(stride, extent) if d < own else 0
+                moves += [(stride, turns or extent)] if extent > 1 else []
         if any(step < 0 for step, _ in moves):
             return False
         reach = 0 if access.table is not None else access.base // self.examples % self.run
@@ -57,7 +69,7 @@ class Layout:
         """How long threads wait for each other, about, if neighbouring ones take neighbouring turns of any loop."""
         wide = min(LOADED, self.examples * 4)
         total = 0.0
-        for access, loops, count in touched:
+        for access, loops, _, count in touched:
             steps = [self.place(s) * 4 // wide for s, n in zip(access.strides, loops, strict=True) if s and n > 1]
             total += count * prod(loops) * sum(gcd(step, BANKS * LOADED // wide) for step in steps)
         return total
@@ -69,6 +81,7 @@ def in_rows(program: ArrayProgram) -> ArrayProgram:
     layouts = {array: _chosen(array, touched) for array, touched in _touched(program).items()}
     if program.output in layouts:  # which leaves the block as it is
         layouts[program.output] = Layout(program.output.examples)
+    program = program.rewritten(lambda statement: _split(statement, layouts), {})
     rows = {array: _moved(array, layout) for array, layout in layouts.items()}
 
     def change(access: Access) -> Access:
@@ -92,8 +105,18 @@ def _touched(program: ArrayProgram) -> dict[Array, Touched]:
         for statement in step.body:
             for access, loops in statement.accesses_in_loops():
                 if access.array.examples:
-                    found.setdefault(access.array, []).append((access, loops, step.count))
+                    found.setdefault(access.array, []).append((access, loops, len(statement.loops), step.count))
     return found
+
+
+def _split(statement: Statement, layouts: Mapping[Array, Layout]) -> Statement:
+    """The statement with a loop of its own for the runs of an array, where one loop goes through several."""
+    for access in (statement.target, *statement.accesses()):
+        if access.array in layouts and access.table is None:
+            for d, (stride, extent) in enumerate(zip(access.strides, statement.loops, strict=False)):
+                if turns := layouts[access.array].inner(stride, extent):
+                    return _split(split_loop(statement, statement.loops, d, turns), layouts)
+    return statement
 
 
 def _chosen(array: Array, touched: Touched) -> Layout:

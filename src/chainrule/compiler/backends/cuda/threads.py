@@ -177,8 +177,16 @@ class Share(Nest):
         return access.table is None and (access.strides[d] == 0 or (access.strides[d] == 1 and aligned))
 
     def _tiles(self, given: Deal, number: str) -> None:
-        parts = dict(zip(given.order, self.registers.split(number, [given.parts[d] for d in given.order]), strict=True))
-        self._through(given, parts, 0, [[]])
+        self._through(given, self.parts(given, number), 0, [[]])
+
+    def parts(self, given: Deal, number: str) -> dict[int, str]:
+        """Which part of each dealt loop a tile is."""
+        emit, found = self.registers.text.emit, dict[int, str]()
+        values = self.registers.split(number, [extent for _, extent, _ in given.digits])
+        for (d, _, step), value in zip(given.digits, values, strict=True):
+            scaled = value if step == 1 else emit(f"mul nuw nsw i64 {value}, {step}")
+            found[d] = emit(f"add nuw nsw i64 {found[d]}, {scaled}") if d in found else scaled
+        return found
 
     def _through(self, given: Deal, parts: Mapping[int, str], depth: int, tile: Tile) -> None:
         """The loops from `depth` on."""
@@ -206,11 +214,10 @@ class Share(Nest):
 
     def turns(self, given: Deal, d: int, part: str) -> list[str]:
         """The turns of loop d in a tile."""
-        count, emit = given.tile[d], self.registers.text.emit
-        if d == given.fast:
-            first = part if count == 1 else emit(f"mul nuw nsw i64 {part}, {count}")
-            return [self.shifted(first, k) for k in range(0, count, self.lanes)]
-        return [self.shifted(part, k * given.parts[d]) for k in range(count)]
+        near, emit = given.neighbours(d), self.registers.text.emit
+        first = part if near == 1 else emit(f"mul nuw nsw i64 {part}, {near}")
+        step = self.lanes if d == given.fast else 1
+        return [self.shifted(first, given.turn(d, k)) for k in range(0, given.tile[d], step)]
 
     def reduce(
         self, term: Term, tile: Tile, totals: list[Register], axis: int, last: range, depth: int = 0
@@ -255,8 +262,10 @@ class SumShare(Share):
         for turn in range(given.passes):
             number, group = "%thread", "0"
             if given.groups > 1:
-                group = emit(f"udiv i64 %thread, {count}") if count > 1 else "%thread"
-                number = emit(f"urem i64 %thread, {count}") if count > 1 else "0"
+                across, along = ("udiv", "urem")[:: -1 if given.turned else 1]
+                within = given.groups if given.turned else count
+                group = emit(f"{across} i64 %thread, {within}") if count > 1 else "%thread"
+                number = emit(f"{along} i64 %thread, {within}") if count > 1 else "0"
             elif turn:
                 number = emit(f"add nuw nsw i64 %thread, {turn * self.threads}")
             first = self.first + turn * prod(outputs.tile)
@@ -273,8 +282,7 @@ class SumShare(Share):
 
     def _outputs(self, number: str) -> Tile:
         given = self.given.outputs
-        digits = self.registers.split(number, [given.parts[d] for d in given.order])
-        parts = dict(zip(given.order, digits, strict=True))
+        parts = self.parts(given, number)
         tile: Tile = [[]]
         for d, extent in enumerate(given.loops):
             turns = self.turns(given, d, parts[d]) if d in parts else [str(k) for k in range(extent)]
