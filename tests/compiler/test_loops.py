@@ -154,7 +154,7 @@ def test_the_program_is_as_a_person_would_write_it():
             "  i<7: u1_3[7r+i] = x1[1+9r+i] + u1_0[7r+i]·u1_2[7r+i]",
             "  i<2: x1[9+9r+8i] = x1[9r+8i]",
             "  i<7: x1[10+9r+i] = u1_3[7r+i]",
-            "v0[0] = 0 + Σi<2 parameter[1+8i]·parameter[1+8i] + Σi<7 u1_3[203+i]·u1_3[203+i]",
+            "v0[0] = 0 + Σi<2 parameter[1+8i]·parameter[1+8i] + Σi<7 x1[271+i]·x1[271+i]",
         ]
     )
 

@@ -57,6 +57,7 @@ class Outlined:
         body, offsets = self.body(graph, exports)
         statements, places = lift_body(body, [offsets[offset] for offset in exports], f"u{number}_")
         self.rows: dict[Array, Array] = {}  # an array of the body -> the same with a row for each time
+        self.held = {held.node: k for k, held in enumerate(loop.state)} if loop.count > 1 else {}  # in the next row
         self.results = dict(zip(exports, places, strict=True))
         at_each_time = [statement.map(self.timed) for statement in statements]
         self.steps: list[Statement | Repeat] = list(at_each_time)
@@ -117,6 +118,8 @@ class Outlined:
     def place(self, node: int) -> Place:
         """Where a node of the loop is, at its time."""
         time, offset = divmod(node - self.loop.start, self.loop.period)
+        if offset in self.held:
+            return self.arrays["x"], (time + 1) * self.widths["x"] + self.held[offset]
         array, position = self.results[offset]
         return self.rows[array], position + time * array.size
 
