@@ -319,6 +319,49 @@ def test_what_holds_for_every_exercise_is_told(code, message):
 
 
 @pytest.mark.parametrize(
+    ("name", "wanted", "renamed"),
+    [("init", "__init__", "_init_"), ("backward", "backward", "backwards"), ("trace", "trace", "tracing")],
+)
+def test_a_misspelt_name_is_told(name, wanted, renamed):
+    report = grade(EXERCISES[name], EXERCISES[name].solution.replace(f"def {wanted}(", f"def {renamed}("))
+    assert report.message.startswith(f"`{wanted}` is missing. Keep the line `def {wanted}(")
+
+
+def test_a_first_line_is_not_blamed_for_a_missing_field():
+    code = (
+        EXERCISES["layer"]
+        .solution.replace("class Layer:", "class Layer(object):")
+        .replace("self.neurons =", "neurons =")
+    )
+    report = grade(EXERCISES["layer"], code)
+    assert "no attribute 'neurons'" in report.error.text
+    assert report.message is None
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("add", EXERCISES["by-hand"].solution, "`_backward` is missing."),
+        ("mul", EXERCISES["by-hand"].solution, "`_backward` is missing."),
+        ("uphill", EXERCISES["add"].solution, "`a.data`, in `L, computed again`: got `2`, expected `2.06`."),
+    ],
+)
+def test_the_answer_to_another_exercise_is_not_taken_for_a_slip_in_this_one(name, code, message):
+    assert grade(EXERCISES[name], code).message.startswith(message)
+
+
+def test_answers_of_another_shape_are_described_and_do_not_stop_the_check():
+    swapped = grade(
+        EXERCISES["trace"], EXERCISES["trace"].solution.replace("return nodes, edges", "return edges, nodes")
+    )
+    assert (swapped.error, swapped.message.startswith("`its nodes`: got `['(Value(")) == (None, True)
+    shares = grade(EXERCISES["attention"], EXERCISES["attention"].solution.replace("shares, heard", "heard"))
+    assert (shares.error, shares.message) == (None, "`attention` must return two lists: `shares, heard`.")
+    number = grade(EXERCISES["embed"], "def embed(table, token):\n    return sum(token)")
+    assert number.message == "`embed` must return a list, with one number for each column of the table."
+
+
+@pytest.mark.parametrize(
     ("beside", "name"),
     [
         ("from collections import deque", "deque"),
