@@ -343,6 +343,7 @@ def _(names: Names) -> None:
         neuron = names["Neuron"](nin)
         demand(len({w.data for w in neuron.w}) == nin and len(neuron.w) == nin)
         demand(any(names["Neuron"](nin).w[0].data != neuron.w[0].data for _ in range(3)))
+        demand(names["Neuron"](nin).b is not neuron.b)
         p = neuron.parameters()
         demand(isinstance(p, list) and all(x is y for x, y in zip(p, [*neuron.w, neuron.b], strict=True)))
         demand(len(neuron.parameters()) == nin + 1 and len(neuron.w) == nin)
@@ -605,7 +606,7 @@ def _(names: Names) -> None:
 
 @oracle("vanishing")
 def _(names: Names) -> None:
-    squashes = (lambda v: v.tanh(), lambda v: v.relu(), lambda v: v * 0.5 + 1.0, lambda v: v * v * 0.3)
+    squashes = (lambda v: v.tanh(), lambda v: v.relu(), lambda v: v * -0.5 + 1.0, lambda v: v * v * 0.3)
     for squash in squashes:
         for x in NUMBERS:
             for depth in (0, 1, 2, 5):
