@@ -327,6 +327,34 @@ def test_a_misspelt_name_is_told(name, wanted, renamed):
     assert report.message.startswith(f"`{wanted}` is missing. Keep the line `def {wanted}(")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ("sum((wi * xi for wi, xi in zip(w, x)), self.b).tanh()", "w"),
+        ("sum((wi * xi for wi, xi in zip(self.w, x)), b).tanh()", "b"),
+        ("sum(wi * xi + b for wi, xi in zip(self.w, x)).tanh()", "b"),
+        ("sum(p * xi for p, xi in zip(parameters(), x)).tanh()", "parameters"),
+        ("sum(c * xi for c, xi in zip(self.w, x)) + bias", None),
+    ],
+)
+def test_a_forgotten_self_is_told(wrong, name):
+    code = EXERCISES["neuron"].wrong[0].code.replace("sum((wi * xi for wi, xi in zip(self.w, x)), self.b)", wrong)
+    error = grade(EXERCISES["neuron"], code).error
+    assert error.kind == "NameError"
+    assert error.text.endswith(f"`self` has something of that name: `self.{name}`.") == (name is not None)
+
+
+def test_a_forgotten_self_is_told_where_a_field_is_changed():
+    error = grade(EXERCISES["add"], "def _backward():\n    grad += out.grad").error
+    assert error.text.endswith("Is a field meant, as in `self.grad`?")
+
+
+def test_an_object_that_cannot_be_looked_at_is_no_trouble():
+    code = EXERCISES["neuron"].solution.replace("self.b\n        for", "oops\n        for", 1)
+    code += "\n    def __dir__(self):\n        raise ValueError\n"
+    assert grade(EXERCISES["neuron"], code).error.text == "NameError: name 'oops' is not defined."
+
+
 def test_a_first_line_is_not_blamed_for_a_missing_field():
     code = (
         EXERCISES["layer"]
@@ -377,7 +405,7 @@ def test_what_stands_beside_a_method_is_not_seen_by_it(beside, name):
         f"`{name}` stands in the body of the class, where its methods do not see it: move it into the method."
     )
     error = grade(EXERCISES["backward"], "def backward(self):\n    relu(self)").error  # which is a method
-    assert error.text == "NameError: name 'relu' is not defined."
+    assert error.text == "NameError: name 'relu' is not defined. `self` has something of that name: `self.relu`."
 
 
 def test_pasted_code_may_be_indented_and_have_other_line_ends():

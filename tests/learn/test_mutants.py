@@ -85,6 +85,12 @@ def test_whoever_is_refused_is_told_something_and_nothing_internal(name):
 
 
 MISJUDGED = [  # code that computes what an authored wrong answer computes, and is something else
+    ("numerical", "def numerical(f, values, h=0.0001):\n    return [v.grad for v in values]", "nudged `grad`"),
+    (
+        "vanishing",
+        EXERCISES["vanishing"].solution.replace("start", "node").replace("node = squash(node)", "squash(node)"),
+        "last* node",
+    ),
     ("add", "def _backward():\n    pass", "changes data"),
     ("mul", "def _backward():\n    return ...", "changes data"),
     ("power", "def _backward():\n    return ...", "changes data"),
