@@ -319,6 +319,77 @@ def test_what_holds_for_every_exercise_is_told(code, message):
 
 
 @pytest.mark.parametrize(
+    ("name", "wanted", "renamed"),
+    [("init", "__init__", "_init_"), ("backward", "backward", "backwards"), ("trace", "trace", "tracing")],
+)
+def test_a_misspelt_name_is_told(name, wanted, renamed):
+    report = grade(EXERCISES[name], EXERCISES[name].solution.replace(f"def {wanted}(", f"def {renamed}("))
+    assert report.message.startswith(f"`{wanted}` is missing. Keep the line `def {wanted}(")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ("sum((wi * xi for wi, xi in zip(w, x)), self.b).tanh()", "w"),
+        ("sum((wi * xi for wi, xi in zip(self.w, x)), b).tanh()", "b"),
+        ("sum(wi * xi + b for wi, xi in zip(self.w, x)).tanh()", "b"),
+        ("sum(p * xi for p, xi in zip(parameters(), x)).tanh()", "parameters"),
+        ("sum(c * xi for c, xi in zip(self.w, x)) + bias", None),
+    ],
+)
+def test_a_forgotten_self_is_told(wrong, name):
+    code = EXERCISES["neuron"].wrong[0].code.replace("sum((wi * xi for wi, xi in zip(self.w, x)), self.b)", wrong)
+    error = grade(EXERCISES["neuron"], code).error
+    assert error.kind == "NameError"
+    assert error.text.endswith(f"`self` has something of that name: `self.{name}`.") == (name is not None)
+
+
+def test_a_forgotten_self_is_told_where_a_field_is_changed():
+    error = grade(EXERCISES["add"], "def _backward():\n    grad += out.grad").error
+    assert error.text.endswith("Is a field meant, as in `self.grad`?")
+
+
+def test_an_object_that_cannot_be_looked_at_is_no_trouble():
+    code = EXERCISES["neuron"].solution.replace("self.b\n        for", "oops\n        for", 1)
+    code += "\n    def __dir__(self):\n        raise ValueError\n"
+    assert grade(EXERCISES["neuron"], code).error.text == "NameError: name 'oops' is not defined."
+
+
+def test_a_first_line_is_not_blamed_for_a_missing_field():
+    code = (
+        EXERCISES["layer"]
+        .solution.replace("class Layer:", "class Layer(object):")
+        .replace("self.neurons =", "neurons =")
+    )
+    report = grade(EXERCISES["layer"], code)
+    assert "no attribute 'neurons'" in report.error.text
+    assert report.message is None
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("add", EXERCISES["by-hand"].solution, "`_backward` is missing."),
+        ("mul", EXERCISES["by-hand"].solution, "`_backward` is missing."),
+        ("uphill", EXERCISES["add"].solution, "`a.data`, in `L, computed again`: got `2`, expected `2.06`."),
+    ],
+)
+def test_the_answer_to_another_exercise_is_not_taken_for_a_slip_in_this_one(name, code, message):
+    assert grade(EXERCISES[name], code).message.startswith(message)
+
+
+def test_answers_of_another_shape_are_described_and_do_not_stop_the_check():
+    swapped = grade(
+        EXERCISES["trace"], EXERCISES["trace"].solution.replace("return nodes, edges", "return edges, nodes")
+    )
+    assert (swapped.error, swapped.message.startswith("`its nodes`: got `['(Value(")) == (None, True)
+    shares = grade(EXERCISES["attention"], EXERCISES["attention"].solution.replace("shares, heard", "heard"))
+    assert (shares.error, shares.message) == (None, "`attention` must return two lists: `shares, heard`.")
+    number = grade(EXERCISES["embed"], "def embed(table, token):\n    return sum(token)")
+    assert number.message == "`embed` must return a list, with one number for each column of the table."
+
+
+@pytest.mark.parametrize(
     ("beside", "name"),
     [
         ("from collections import deque", "deque"),
@@ -334,7 +405,7 @@ def test_what_stands_beside_a_method_is_not_seen_by_it(beside, name):
         f"`{name}` stands in the body of the class, where its methods do not see it: move it into the method."
     )
     error = grade(EXERCISES["backward"], "def backward(self):\n    relu(self)").error  # which is a method
-    assert error.text == "NameError: name 'relu' is not defined."
+    assert error.text == "NameError: name 'relu' is not defined. `self` has something of that name: `self.relu`."
 
 
 def test_pasted_code_may_be_indented_and_have_other_line_ends():

@@ -83,16 +83,18 @@ def _(names: Names) -> None:
         for x in NUMBERS[:-1]:
             for h in (None, 0.01, 0.0003, -0.002):
                 got = names["slope"](f, x) if h is None else names["slope"](f, x, h)
-                demand(abs(got - derivative(x)) <= 0.6 * curvature * abs(h or 0.0003) + 1e-9)  # any small nudge will do
+                demand(abs(got - derivative(x)) <= 0.6 * curvature * abs(h or 0.0003) + 1e-9)
+    for step in (2.0, 4.0, -2.0):  # over such a distance a staircase is a ramp, to either side
+        near(names["slope"](round, 0.0, step), 1.0)
 
 
 @oracle("init")
 def _(names: Names) -> None:
     Value = names["Value"]
-    x, y = Value(2.5, label="x"), Value(-1.0)
+    x, y = Value(math.pi, label="x"), Value(-1.0)
     z = Value(0.0, (x, y, x), "op", "z")
     for node, data, children, op, label in (
-        (x, 2.5, set(), "", "x"),
+        (x, math.pi, set(), "", "x"),
         (y, -1.0, set(), "", ""),
         (z, 0.0, {x, y}, "op", "z"),
     ):
@@ -114,6 +116,7 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "exp": (lambda a: a.exp(), 1),
     "relu": (lambda a: a.relu(), 1),
 }
+SPECIAL = {"tanh": (400.0, -400.0), "relu": (1e-6, -1e-6)}
 EXPONENTS = (2, 3, -1, 0.5, 1, 2.5, -2)
 
 
@@ -145,7 +148,7 @@ def _operation(names: Names, operation: Callable[..., Any], arity: int, numbers:
 
 def _register_operations() -> None:
     for name, (operation, arity) in OPERATIONS.items():
-        numbers = (*NUMBERS, 400.0, -400.0) if name == "tanh" else NUMBERS
+        numbers = (*NUMBERS, *SPECIAL.get(name, ()))
         ORACLES[name] = partial(_operation, operation=operation, arity=arity, numbers=numbers)
 
 
@@ -210,6 +213,11 @@ def _(names: Names) -> None:
         near((y.grad, x.grad), (1.0, 6.0))
     y.backward()
     near((y.grad, x.grad), (1.0, 12.0))
+    demand(y._prev == {x})
+    for _ in range(2):  # other results above the same node
+        x.grad = y.grad = 0.0
+        (y * 3 + x).backward()
+        near((y.grad, x.grad), (3.0, 19.0))
     node = start = Value(0.5)
     for _ in range(100):
         node = node + node * 0.01
@@ -271,10 +279,10 @@ def _(names: Names) -> None:
             new = [child for child in waiting.pop()._prev if child not in below]
             below.update(new)
             waiting += new
-        found, edges = trace(nodes[-1])
-        demand(set(found) == below and len(found) == len(below))
         arrows = {(child, node) for node in below for child in node._prev}
-        demand(set(map(tuple, edges)) == arrows and len(edges) == len(arrows))
+        for found, edges in (trace(nodes[-1]), trace(nodes[-1])):
+            demand(set(found) == below and len(found) == len(below))
+            demand(set(map(tuple, edges)) == arrows and len(edges) == len(arrows))
     node, looks = Value(1.0), 0
 
     class Counted(set[Any]):
@@ -335,6 +343,7 @@ def _(names: Names) -> None:
         neuron = names["Neuron"](nin)
         demand(len({w.data for w in neuron.w}) == nin and len(neuron.w) == nin)
         demand(any(names["Neuron"](nin).w[0].data != neuron.w[0].data for _ in range(3)))
+        demand(names["Neuron"](nin).b is not neuron.b)
         p = neuron.parameters()
         demand(isinstance(p, list) and all(x is y for x, y in zip(p, [*neuron.w, neuron.b], strict=True)))
         demand(len(neuron.parameters()) == nin + 1 and len(neuron.w) == nin)
@@ -347,7 +356,9 @@ def _(names: Names) -> None:
                 q.grad = 0.0
             out = neuron([names["Value"](xi) for xi in x])
             near(out.data, result.item())
+            kept = list(x)
             near(neuron(x).data, result.item())
+            demand(x == kept)
             out.backward()
             near([q.grad for q in p], [float(t.grad) for t in theirs])
 
@@ -368,17 +379,18 @@ def _(names: Names) -> None:
         own = [q for neuron in layer.neurons for q in (*neuron.w, neuron.b)]
         demand(isinstance(p, list) and all(x is y for x, y in zip(p, own, strict=True)))
         demand(len(p) == len(layer.parameters()) == nout * (nin + 1))
+        demand(len({w.data for neuron in layer.neurons for w in neuron.w}) == nout * nin)
         numbers, x = _set(p, rng), [rng.uniform(-2, 2) for _ in range(nin)]
+        kept = list(x)
         out = layer(x)
-        out = out if isinstance(out, list) or nout > 1 else [out]  # one answer may come without a list
-        demand(isinstance(out, list))
+        demand(isinstance(out, list) and x == kept)
         near([o.data for o in out], _layer_output(numbers, x, nout))
 
 
 @oracle("mlp")
 def _(names: Names) -> None:
     rng = random.Random(3)
-    for nin, nouts in ((3, [4, 4, 1]), (1, [1]), (2, [3, 2]), (2, [5]), (4, [2, 3, 2, 3])):
+    for nin, nouts in ((3, [4, 4, 1]), (1, [1]), (2, [3, 2]), (2, [5]), (4, [2, 3, 2, 3]), (2, [1, 1]), (1, [1, 2])):
         sizes = list(nouts)
         model = names["MLP"](nin, nouts)
         demand(nouts == sizes)
@@ -409,7 +421,9 @@ def _(names: Names) -> None:
     for count in (1, 2, 5):
         xs, ys = [[rng.uniform(-2, 2)] for _ in range(count)], [rng.uniform(-2, 2) for _ in range(count)]
         w, v = names["Value"](0.7), tensor(0.7)
+        kept = [list(x) for x in xs], list(ys)
         loss = names["loss_of"](lambda x, w=w: w * x[0], xs, ys)
+        demand((xs, ys) == kept)
         result = sum((v * x[0] - y) ** 2 for x, y in zip(xs, ys, strict=True))
         result.backward()
         loss.backward()
@@ -565,7 +579,9 @@ def _(names: Names) -> None:
 def _(names: Names) -> None:
     rng = random.Random(3)
     for nin, nouts in ((1, [1]), (2, [3, 1]), (3, [2, 4, 2])):
+        sizes = list(nouts)
         model = names["regressor"](nin, nouts)
+        demand(nouts == sizes)
         _set(model.parameters(), rng)
         x = [rng.uniform(-3, 3) for _ in range(nin)]
         said: list[Any] = x
@@ -582,13 +598,15 @@ def _(names: Names) -> None:
         near(model.layers[-1].neurons[0].b.grad, 1.0)
     neuron = names["Plain"](2)
     neuron.w[0].data, neuron.w[1].data, neuron.b.data = 2.0, -1.0, 0.5
-    near(neuron([3.0, names["Value"](-4.0)]).data, 10.5)
+    given = [3.0, names["Value"](-4.0)]
+    near(neuron(given).data, 10.5)
+    demand(len(given) == 2 and given[0] == 3.0)
     demand(isinstance(neuron, names["Neuron"]))
 
 
 @oracle("vanishing")
 def _(names: Names) -> None:
-    squashes = (lambda v: v.tanh(), lambda v: v.relu(), lambda v: v * 0.5 + 1.0, lambda v: v * v * 0.3)
+    squashes = (lambda v: v.tanh(), lambda v: v.relu(), lambda v: v * -0.5 + 1.0, lambda v: v * v * 0.3)
     for squash in squashes:
         for x in NUMBERS:
             for depth in (0, 1, 2, 5):

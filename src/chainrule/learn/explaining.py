@@ -162,7 +162,7 @@ def _unbound_advice(text: str, frames: list[tuple[FrameType, int]], source: Sour
     (frame, line), found = frames[-1], re.search(r"variable '(\w+)'", text)
     name = found[1] if found else ""
     outer = _enclosing_names(ast.parse(source.text), line, frame.f_code.co_firstlineno) if source else []
-    if name in outer or name in frame.f_globals:
+    if name in outer or name in frame.f_globals or name in FIELDS:
         return " A name that a function assigns to is its own, and empty at first. Is a field meant, as in `self.grad`?"
     return f" Give `{name}` a value before this line." if name else ""
 
@@ -173,7 +173,16 @@ def _elsewhere(name: str, program: str, frames: list[tuple[FrameType, int]]) -> 
         return _from_math(name)
     if _in_class_body(name, program, frames):
         return f"`{name}` stands in the body of the class, where its methods do not see it: move it into the method."
-    return ""
+    return f"`self` has something of that name: `self.{name}`." if _self_has(name, frames) else ""
+
+
+def _self_has(name: str, frames: list[tuple[FrameType, int]]) -> bool:
+    """Whether the object whose method failed has a field or a method of this name."""
+    functions = (frame for frame, _ in reversed(frames) if not frame.f_code.co_name.startswith("<"))  # no <genexpr>
+    frame = next(functions, None)
+    with suppress(Exception):  # the learner's __getattribute__
+        return frame is not None and "self" in frame.f_locals and name in dir(frame.f_locals["self"])
+    return False
 
 
 def _from_math(name: str) -> str:

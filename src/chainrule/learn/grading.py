@@ -35,6 +35,11 @@ POSITIONS = ("label", "got", "expected", "node", "tolerance")  # the arguments o
 NEEDED = ("label", "got", "node", "site")  # those that say nothing about the expected value
 SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.FunctionDef)  # imports stay: the learner's code sees them too
 BUILTINS = frozenset(dir(builtins))
+CALLED_AMISS = {
+    "AttributeError": "no attribute '{}'",
+    "NameError": r"\b{}\b",
+    "TypeError": r"\b{}\b",
+}  # errors about a name
 SKIPPED = "Not all that is checked was compared. Does your code change `expect`, or end the check before its time?"
 
 
@@ -168,9 +173,11 @@ def _message(exercise: Exercise, transcript: Transcript, report: Report) -> str 
 def _called_as_it_was(transcript: Transcript) -> str | None:
     """What the code has instead of the starter's first line, if an error from outside is about that."""
     name, error = transcript.reading.first_line_of, transcript.error
-    if not name or not error or error.line is not None or error.kind not in ("NameError", "TypeError"):
+    if not name or not error or error.line is not None or error.kind not in CALLED_AMISS:
         return None
-    return transcript.reading.first_line if re.search(rf"\b{re.escape(name)}\b", error.text) else None
+    text = error.text.replace("() takes no arguments", ".__init__() is missing")  # Python does not name it
+    about = re.search(CALLED_AMISS[error.kind].format(re.escape(name)), text)
+    return transcript.reading.first_line if about else None
 
 
 def _rows(transcript: Transcript, reference: Transcript | None) -> list[Row]:
