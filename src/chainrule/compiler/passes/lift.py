@@ -19,7 +19,7 @@ from chainrule import ops
 from chainrule.compiler.passes.classes import CHAINS, SUM, classify
 from chainrule.compiler.passes.loops import find_loops
 from chainrule.compiler.passes.outline import Constants, Outlined, leaves_first, outline
-from chainrule.compiler.passes.postpone import postponed
+from chainrule.compiler.passes.postpone import large, postponed
 from chainrule.compiler.passes.program import (
     NOTHING,
     Access,
@@ -101,7 +101,7 @@ def _with_loops(found: _Lifter, ordered: Graph) -> _Lifter:
             loops = [loop for loop in loops if loop.is_sequential]
         found = _fewer(found, outline(ordered, loops, lift_body, found.statements))
     if found.statements > FEW_STATEMENTS and (later := postponed(ordered)) is not ordered:
-        found = _fewer(found, outline(later, find_loops(later), lift_body, found.statements))
+        found = _fewer(found, outline(later, large(find_loops(later)), lift_body, found.statements))
     return found
 
 

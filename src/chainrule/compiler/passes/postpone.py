@@ -7,20 +7,41 @@ added up. If it comes then, what remains is the step, two hundred times.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from chainrule.compiler.passes.loops import is_leaf
+from chainrule.compiler.passes.loops import Loop, find_loops, is_leaf
 from chainrule.compiler.trace.graph import Graph
 
 USUAL = 0.9  # of all nodes, at least, are used within the usual distance
 JUMP = 4  # times the usual distance is much later
+LEAST_LOOP = 0.1  # of the nodes of the largest loop, for another one
 
 
 def postponed(graph: Graph) -> Graph:
-    """The graph, whose leaves come first, in an order in which no node comes much earlier than the first that uses it.
+    """The graph, whose leaves come first, in an order in which hardly any node comes much earlier than it is used.
 
-    It is the same graph if none does, or if it is not clear what is much.
+    It is the same graph if none does, or if it is not clear what is much. Around the loops that are then seen, nodes
+    are in the order of their creation, as people lay out arrays.
     """
+    order = _late(graph)
+    if order is None:
+        return graph
+    done: list[int] = []
+    for loop in large(find_loops(graph.reordered(order))):
+        done += [*sorted(order[len(done) : loop.start]), *order[loop.start : loop.stop]]
+    return graph.reordered([*done, *sorted(order[len(done) :])])
+
+
+def large(loops: Sequence[Loop]) -> list[Loop]:
+    """Loops that are not small beside others: what was postponed, such as a sum of errors, is mostly an array."""
+    largest = max([loop.size for loop in loops], default=0)
+    return [loop for loop in loops if loop.size >= LEAST_LOOP * largest]
+
+
+def _late(graph: Graph) -> list[int] | None:
+    """The nodes in an order in which each comes before the first that uses it, if that is far; None if none is."""
     count = len(graph)
     first_use = np.full(count, count)
     for node in range(count - 1, -1, -1):
@@ -29,7 +50,7 @@ def postponed(graph: Graph) -> Graph:
     inner = np.array([not is_leaf(rule) for rule in graph.rules], dtype=bool)
     far = _limit((first_use - np.arange(count))[inner])
     if far is None:
-        return graph
+        return None
     place = np.arange(count)  # each node's own, or that of the first to use it
     use = np.full(count, count)
     for node in range(count - 1, -1, -1):
@@ -37,7 +58,8 @@ def postponed(graph: Graph) -> Graph:
             place[node] = use[node]
         for operand in graph.operands[node]:
             use[operand] = min(use[operand], place[node])
-    return graph.reordered(np.lexsort((np.arange(count), place)).tolist())
+    found: list[int] = np.lexsort((np.arange(count), place)).tolist()
+    return found
 
 
 def _limit(distances: np.ndarray) -> int | None:
