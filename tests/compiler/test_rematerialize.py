@@ -217,6 +217,16 @@ def test_a_short_loop_is_written_out():
     assert len(found.statements) == 2 + 3 * TIMES
 
 
+def test_of_a_long_loop_several_times_are_one_turn(of_an_orbit):
+    found = unrolled(of_an_orbit)
+    assert_same(found, of_an_orbit)
+    before, after = ([step for step in p.steps if isinstance(step, Repeat)] for p in (of_an_orbit, found))
+    assert [step.backward for step in after] == [False, True]
+    for long, short in zip(before, after, strict=True):
+        assert short.count * len(short.body) == long.count * len(long.body)
+        assert 1 < len(short.body) / len(long.body) <= 10
+
+
 def test_tables_move_with_time():
     x, s = Array("x", 2 * TIMES, "input"), Array("s", 1, "value")
     read = Access(x, 0, (1,), np.array([1, 0]), repeat=2)

@@ -1,4 +1,4 @@
-"""Unrolling: a short loop in time as the statements of all its times, which touch places that are known."""
+"""Unrolling: a short loop in time as the statements of all its times; several times of a long one in each turn."""
 
 from __future__ import annotations
 
@@ -8,26 +8,41 @@ import numpy as np
 
 from chainrule.compiler.passes.program import Access, ArrayProgram, Repeat, Statement
 
-MOST_STATEMENTS = 64  # that are written in place of a loop
+FEW_STATEMENTS = 64  # that are written in place of a loop
+SOME_STATEMENTS = 512  # that several times of a loop may be written as
+MOST_TIMES = 10  # that are written as one
 
 
 def unrolled(program: ArrayProgram) -> ArrayProgram:
-    """The same program without loops that stand for few statements."""
+    """The same program without loops that stand for few statements; of other loops, several times are one."""
     found = ArrayProgram([], program.leaves, program.output)
     found.gradient = program.gradient
     for step in program.steps:
-        short = isinstance(step, Repeat) and step.count * len(step.body) <= MOST_STATEMENTS
-        found.steps += _at_all_times(step) if short else [step]
+        if isinstance(step, Statement):
+            found.steps.append(step)
+        elif step.count * len(step.body) <= FEW_STATEMENTS:
+            found.steps += _written_out(step, step.times)
+        else:
+            found.steps.append(_in_larger_turns(step))
     return found
 
 
-def _at_all_times(step: Statement | Repeat) -> Iterator[Statement]:
-    for time in step.times:
+def _in_larger_turns(step: Repeat) -> Repeat:
+    """The loop with several times in each turn: what one hands to the next can then stay in registers."""
+    several = range(1, min(MOST_TIMES, SOME_STATEMENTS // len(step.body)) + 1)
+    turns = max((n for n in several if step.count % n == 0), default=1)
+    times = range(turns - 1, -1, -1) if step.backward else range(turns)
+    return Repeat(step.count // turns, list(_written_out(step, times, turns)), step.backward)
+
+
+def _written_out(step: Repeat, times: range, turns: int = 0) -> Iterator[Statement]:
+    """The statements of some times in order; they stand for times `turns` later in each turn of a loop."""
+    for time in times:
 
         def then(access: Access, time: int = time) -> Access:
-            move = access.repeat * time
+            move, repeat = access.repeat * time, access.repeat * turns
             if access.table is not None:
-                return Access(access.array, access.base, access.strides, np.asarray(access.table) + move)
-            return Access(access.array, access.base + move, access.strides)
+                return Access(access.array, access.base, access.strides, np.asarray(access.table) + move, repeat)
+            return Access(access.array, access.base + move, access.strides, None, repeat)
 
         yield from (statement.map(then) for statement in step.body)
