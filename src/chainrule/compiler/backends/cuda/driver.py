@@ -32,7 +32,7 @@ __all__ = ["Buffer", "CudaError", "Device", "Function", "Module", "Timing", "dev
 DEVICE_VARIABLE = "CHAINRULE_CUDA_DEVICE"
 LEAST_CAPABILITY = (7, 0)
 TAKEN_AT_ONCE = 64 << 10  # bytes of the host that the driver takes over until the device comes to copy them
-SPIN = 1e-3  # seconds of asking without a pause, which is for short kernels
+SPIN = 1e-2  # seconds of asking without a pause, after which what a pause adds is little
 LONGEST_SLEEP = 1e-3
 
 PROCESSORS, SHARED_PER_BLOCK, SHARED_PER_PROCESSOR, THREADS_PER_PROCESSOR = 16, 97, 81, 39
