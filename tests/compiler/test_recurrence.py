@@ -257,11 +257,11 @@ class TestPrograms:
             (hidden_units, 20, 250, 22),
             (euler, 20, 1000, 17),
             (price_paths, 20, 250, 32),
-            (runge_kutta, 20, 100, 104),
+            (runge_kutta, 20, 100, 102),
             (hidden_states, 20, 300, 28),
-            (products_across_steps, 20, 300, 35),
-            (bodies_in_pairs, 20, 60, 161),
-            (sweeps_over_a_ring, 60, 200, 309),
+            (products_across_steps, 20, 300, 33),
+            (bodies_in_pairs, 20, 60, 139),
+            (sweeps_over_a_ring, 60, 200, 206),
         ],
     )
     def test_their_length_is_that_of_a_few_steps(self, recurrence, few, steps, statements):

@@ -446,9 +446,9 @@ def test_a_second_thread_that_grades_keeps_the_first_out_of_reach():
 
 
 def test_right_numbers_pass_wherever_they_come_from():
-    numbers = "numbers = iter([14.0, -10.0, 0.0, 6.0, 0.0, 3.4, -2.0])\nslope = lambda *_: next(numbers)"
+    numbers = "numbers = iter([14.0, -10.0, 0.0, 6.0, 0.0, 3.4, -2.0, 1.0])\nslope = lambda *_: next(numbers)"
     assert passes(numbers)[0]
-    assert passes(TRANSCRIPT + "tell(transcript([14.0, -10.0, 0.0, 6.0, 0.0, 3.4, -2.0]))\nos._exit(0)")[0]
+    assert passes(TRANSCRIPT + "tell(transcript([14.0, -10.0, 0.0, 6.0, 0.0, 3.4, -2.0, 1.0]))\nos._exit(0)")[0]
 
 
 def test_the_command_reports_a_forgery_as_a_failure(tmp_path, capsys):
