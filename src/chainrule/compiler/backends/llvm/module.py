@@ -1,4 +1,6 @@
-"""The text of a whole program: one function per group of statements, `run` that calls them, and `drive`.
+"""The text of a whole program: functions of groups of statements, `run` that calls them, and `drive`.
+
+Groups that differ only in where their arrays lie are one function, which is given pointers to these.
 
 `drive` calls `run` again and again, before returning to Python. Before each run, one row of each input matrix is copied
 into memory; after it, one row of results is copied out, and an array is added, in doubles, to the row of sums of the
@@ -8,13 +10,14 @@ present section. A matrix is given by its address, its width, and the place in m
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from string import Template
 
 import numpy as np
 
 from chainrule.compiler.backends.llvm.fusion import Group, groups, stored, without_zeros
 from chainrule.compiler.backends.llvm.nests import Nest
-from chainrule.compiler.backends.llvm.registers import Registers
+from chainrule.compiler.backends.llvm.registers import Movable, Registers
 from chainrule.compiler.backends.llvm.target import Target
 from chainrule.compiler.backends.llvm.text import DOUBLE, Element, Text
 from chainrule.compiler.passes.program import Array, ArrayProgram, Repeat, Statement
@@ -105,13 +108,15 @@ class Module:
                 self.size += element.padded(array.size)
         self.tables: list[np.ndarray] = []  # of positions, which the code refers to by address
         self.declarations: set[str] = set()
-        self.functions: list[str] = []
+        self.functions: dict[str, str] = {}  # all but the name of each -> its name, that of the first group
+        self.groups, self.pointers, self.repeats = count(), count(), count()
         self.calls = self._calls(program.steps)
 
     def __str__(self) -> str:
         attributes = ATTRIBUTES.substitute(bits=self.target.bits)
         main = "\n".join(["define void @run(ptr %memory) {", *self.calls, "  ret void\n}\n"])
-        return "\n".join([*self.functions, main, drive(self.element), *sorted(self.declarations), attributes])
+        functions = [f"define internal void {name}{rest}" for rest, name in self.functions.items()]
+        return "\n".join([*functions, main, drive(self.element), *sorted(self.declarations), attributes])
 
     def _calls(self, steps: Sequence[Statement | Repeat], time: str = "0", inline: bool = False) -> list[str]:
         return [
@@ -120,16 +125,34 @@ class Module:
 
     def _call(self, group: Group, time: str, inline: bool) -> str:
         """A call of the function of some statements, which is inlined if it has no loops and `inline` says so."""
-        inlined = inline and not group[0].loops and not any(term.loops for term in group[0].terms)
-        text, name = Text(self.element, self.declarations), f"@s{len(self.functions)}"
-        Nest(Registers(text, self.offsets, self.tables, self.target), group)
-        head = f"define internal void {name}(ptr %memory, i64 %time) {'#1' if inlined else '#0'}"
-        self.functions.append(text.function(head))
-        return f"  call void {name}(ptr %memory, i64 {time})"
+        text = Text(self.element, self.declarations)
+        if inline and not group[0].loops and not any(term.loops for term in group[0].terms):
+            Nest(Registers(text, self.offsets, self.tables, self.target), group)
+            return f"  call void {self._function(text, ', ptr %memory', '#1')}(i64 {time}, ptr %memory)"
+        registers = Movable(text, self.offsets, self.tables, self.target)
+        Nest(registers, group)
+        name = self._function(text, registers.parameters, "#0")
+        return self._call_with(name, time, registers.places())
+
+    def _function(self, text: Text, parameters: str, attributes: str) -> str:
+        """The name of the function with this text. LLVM's time is mostly that of functions, so equal ones are one."""
+        name = f"@s{next(self.groups)}"
+        return self.functions.setdefault(text.function(f"(i64 %time{parameters}) {attributes}"), name)
+
+    def _call_with(self, name: str, time: str, places: Sequence[int | str]) -> str:
+        """A call with pointers to these places in memory, and to tables."""
+        lines, given = [], [f"i64 {time}"]
+        for place in places:
+            pointer = place
+            if isinstance(place, int):
+                pointer = f"%p{next(self.pointers)}"
+                lines.append(f"  {pointer} = getelementptr inbounds {self.element.name}, ptr %memory, i64 {place}\n")
+            given.append(f"ptr {pointer}")
+        return "".join([*lines, f"  call void {name}({', '.join(given)})"])
 
     def _repeat(self, step: Repeat) -> str:
         """A loop that calls the functions of the body in order, once for each time."""
-        k = len(self.functions)
+        k = next(self.repeats)
         calls = self._calls(step.body, f"%r{k}", len(step.body) <= LONGEST)
         first, last, to_next = step.times[0], step.times[-1], step.times.step
         return REPEAT.substitute(k=k, first=first, calls="\n".join(calls), to_next=to_next, last=last)
