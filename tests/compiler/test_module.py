@@ -82,9 +82,9 @@ def test_functions_of_two_statements(make, functions):
     assert_as_interpreted(program)
 
 
-def test_a_loop_in_time_shares_functions_with_what_surrounds_it():
+def test_functions_in_a_loop_in_time_know_their_places():
     a, b, c, d = arrays()
     body = [copy_of(b, at(a, COUNT, repeat=1), repeat=COUNT), copy_of(d, at(c, 2, repeat=1), repeat=COUNT)]
     program = program_of(Repeat(3, [body[0], copy_of(c, at(d)), body[1]]), leaves=[a, b, c, d])
-    assert count_functions(program) == 2
+    assert count_functions(program) == 3
     assert_as_interpreted(program)

@@ -1,6 +1,8 @@
 """The text of a whole program: functions of groups of statements, `run` that calls them, and `drive`.
 
-Groups that differ only in where their arrays lie are one function, which is given pointers to these.
+Groups that differ only in where their arrays lie are one function, which is given pointers to these: LLVM takes time
+for each function. In a loop in time it would take time at every turn to hand the pointers over, and functions know
+their places.
 
 `drive` calls `run` again and again, before returning to Python. Before each run, one row of each input matrix is copied
 into memory; after it, one row of results is copied out, and an array is added, in doubles, to the row of sums of the
@@ -110,7 +112,9 @@ class Module:
         self.declarations: set[str] = set()
         self.functions: dict[str, str] = {}  # all but the name of each -> its name, that of the first group
         self.groups, self.pointers, self.repeats = count(), count(), count()
-        self.calls = self._calls(program.steps)
+        self.calls = [
+            self._repeat(step) if isinstance(step, Repeat) else self._call(step) for step in groups(program.steps)
+        ]
 
     def __str__(self) -> str:
         attributes = ATTRIBUTES.substitute(bits=self.target.bits)
@@ -118,44 +122,39 @@ class Module:
         functions = [f"define internal void {name}{rest}" for rest, name in self.functions.items()]
         return "\n".join([*functions, main, drive(self.element), *sorted(self.declarations), attributes])
 
-    def _calls(self, steps: Sequence[Statement | Repeat], time: str = "0", inline: bool = False) -> list[str]:
-        return [
-            self._repeat(step) if isinstance(step, Repeat) else self._call(step, time, inline) for step in groups(steps)
-        ]
-
-    def _call(self, group: Group, time: str, inline: bool) -> str:
-        """A call of the function of some statements, which is inlined if it has no loops and `inline` says so."""
+    def _call(self, group: Group) -> str:
+        """A call of the function of some statements, with pointers to the arrays and tables of these."""
         text = Text(self.element, self.declarations)
-        if inline and not group[0].loops and not any(term.loops for term in group[0].terms):
-            Nest(Registers(text, self.offsets, self.tables, self.target), group)
-            return f"  call void {self._function(text, ', ptr %memory', '#1')}(i64 {time}, ptr %memory)"
         registers = Movable(text, self.offsets, self.tables, self.target)
         Nest(registers, group)
-        name = self._function(text, registers.parameters, "#0")
-        return self._call_with(name, time, registers.places())
+        name, lines, given = self._function(text, registers.parameters, "#0"), [], ["i64 0"]
+        for place in registers.places():
+            pointer = place if isinstance(place, str) else f"%p{next(self.pointers)}"
+            if isinstance(place, int):
+                lines.append(f"  {pointer} = getelementptr inbounds {self.element.name}, ptr %memory, i64 {place}")
+            given.append(f"ptr {pointer}")
+        return "\n".join([*lines, f"  call void {name}({', '.join(given)})"])
 
     def _function(self, text: Text, parameters: str, attributes: str) -> str:
-        """The name of the function with this text. LLVM's time is mostly that of functions, so equal ones are one."""
+        """The name of the function with this text; one that another group has as well is used again."""
         name = f"@s{next(self.groups)}"
         return self.functions.setdefault(text.function(f"(i64 %time{parameters}) {attributes}"), name)
-
-    def _call_with(self, name: str, time: str, places: Sequence[int | str]) -> str:
-        """A call with pointers to these places in memory, and to tables."""
-        lines, given = [], [f"i64 {time}"]
-        for place in places:
-            pointer = place
-            if isinstance(place, int):
-                pointer = f"%p{next(self.pointers)}"
-                lines.append(f"  {pointer} = getelementptr inbounds {self.element.name}, ptr %memory, i64 {place}\n")
-            given.append(f"ptr {pointer}")
-        return "".join([*lines, f"  call void {name}({', '.join(given)})"])
 
     def _repeat(self, step: Repeat) -> str:
         """A loop that calls the functions of the body in order, once for each time."""
         k = next(self.repeats)
-        calls = self._calls(step.body, f"%r{k}", len(step.body) <= LONGEST)
+        inline = len(step.body) <= LONGEST
+        calls = [self._call_at(group, f"%r{k}", inline) for group in groups(step.body)]
         first, last, to_next = step.times[0], step.times[-1], step.times.step
         return REPEAT.substitute(k=k, first=first, calls="\n".join(calls), to_next=to_next, last=last)
+
+    def _call_at(self, group: Group, time: str, inline: bool) -> str:
+        """A call at one time of a loop, of a function that is inlined if it has no loops and `inline` says so."""
+        text = Text(self.element, self.declarations)
+        Nest(Registers(text, self.offsets, self.tables, self.target), group)
+        inlined = inline and not group[0].loops and not any(term.loops for term in group[0].terms)
+        name = self._function(text, ", ptr %memory", "#1" if inlined else "#0")
+        return f"  call void {name}(i64 {time}, ptr %memory)"
 
 
 def drive(element: Element) -> str:
