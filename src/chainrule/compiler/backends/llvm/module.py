@@ -11,7 +11,6 @@ present section. A matrix is given by its address, its width, and the place in m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import count
 from string import Template
 
@@ -22,7 +21,7 @@ from chainrule.compiler.backends.llvm.nests import Nest
 from chainrule.compiler.backends.llvm.registers import Movable, Registers
 from chainrule.compiler.backends.llvm.target import Target
 from chainrule.compiler.backends.llvm.text import DOUBLE, Element, Text
-from chainrule.compiler.passes.program import Array, ArrayProgram, Repeat, Statement
+from chainrule.compiler.passes.program import Array, ArrayProgram, Repeat
 
 LONGEST = 1024  # statements of a Repeat that are compiled as one: LLVM's work on straight-line code is superlinear
 ATTRIBUTES = Template("""
