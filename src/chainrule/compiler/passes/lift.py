@@ -17,7 +17,7 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.passes.classes import CHAINS, SUM, classify
-from chainrule.compiler.passes.loops import find_loops
+from chainrule.compiler.passes.loops import Loop, find_loops
 from chainrule.compiler.passes.outline import Constants, Outlined, leaves_first, outline
 from chainrule.compiler.passes.program import (
     NOTHING,
@@ -74,15 +74,17 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     Unless it `merges`, equal nodes stay apart, as they must where a derivative is with respect to one of them.
     """
     _check_rules(graph)
-    if large := _of_a_large_graph(graph):
-        return large.program()
-    nodes, found = len(graph), _Lifter(graph)
+    nodes, ordered, loops = len(graph), leaves_first(graph), None
+    if nodes >= MANY_NODES:
+        loops = find_loops(ordered)
+        if large := _of_a_large_graph(ordered, loops):
+            return large.program()
+    found = _Lifter(graph)
     merged = without_repeats(graph) if merges else graph
     if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
-        graph, found = merged, once
-    ordered = leaves_first(graph)
+        ordered, loops, found = leaves_first(merged), None, once
     if found.statements > VERY_FEW_STATEMENTS:
-        loops = find_loops(ordered)
+        loops = find_loops(ordered) if loops is None else loops
         if found.statements <= FEW_STATEMENTS:  # classes found something good; only such loops are better
             loops = [loop for loop in loops if loop.is_sequential]
         found = _fewer(found, outline(ordered, loops, lift_body, found.statements))
@@ -101,12 +103,9 @@ def _fewer(found: _Lifter, outlined: Graph | None) -> _Lifter:
     return min(found, _Lifter(outlined), key=lambda lifter: lifter.statements) if outlined else found
 
 
-def _of_a_large_graph(graph: Graph) -> _Lifter | None:
+def _of_a_large_graph(ordered: Graph, loops: list[Loop]) -> _Lifter | None:
     """With loops of which each time needs much of the one before: classes of so many nodes take seconds to find."""
-    if len(graph) < MANY_NODES:
-        return None
-    ordered = leaves_first(graph)
-    outlined = outline(ordered, [loop for loop in find_loops(ordered) if loop.is_sequential], lift_body)
+    outlined = outline(ordered, [loop for loop in loops if loop.is_sequential], lift_body)
     found = _Lifter(outlined) if outlined else None
     return found if found and found.statements <= FEW_STATEMENTS else None
 
