@@ -38,7 +38,7 @@ from chainrule.compiler.passes.repeats import without_repeats
 from chainrule.compiler.passes.waists import by_depth, find_levels
 from chainrule.compiler.trace.graph import Graph
 
-MOST_STATEMENTS = 3000  # LLVM takes about 5 ms for each
+MOST_STATEMENTS = 3000  # LLVM takes about a millisecond for each
 MANY_NODES = 100_000  # of a graph, to seek loops before classes
 VERY_FEW_STATEMENTS = 10  # if classes leave more of them, loops are sought by nodes that are surely sequential
 FEW_STATEMENTS = 50  # if they leave more, all loops are
@@ -92,10 +92,15 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
         ordered = by_depth(ordered)
         for most in MOST_LEVELS:
             found = _fewer(found, outline(ordered, find_levels(ordered, most), lift_body, found.statements))
-    is_little = found.statements > SOME_STATEMENTS and found.statements * LEAST_NODES > nodes
-    if found.statements > most_statements or (is_little and most_statements < inf):
-        raise IrregularityError.of_so_many(found.statements)
+    _check_worth(found.statements, nodes, most_statements)
     return found.program()
+
+
+def _check_worth(statements: int, nodes: int, most_statements: float) -> None:
+    """Refuse more statements than `most_statements`, and many of few nodes each."""
+    is_little = statements > SOME_STATEMENTS and statements * LEAST_NODES > nodes
+    if statements > most_statements or (is_little and most_statements < inf):
+        raise IrregularityError.of_so_many(statements)
 
 
 def _fewer(found: _Lifter, outlined: Graph | None) -> _Lifter:

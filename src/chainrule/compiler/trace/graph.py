@@ -99,8 +99,8 @@ def _kind(node: Any, parameters: set[Value] | None, others: str) -> str:
 def that_may_freeze(graph: Graph, wrt: Iterable[Value] | None) -> list[Value]:
     """The leaves that are parameters, or not, because of their `requires_grad`."""
     chosen = None if wrt is None else set(wrt)
-    leaves = [graph.nodes[place] for place in graph.leaf_places]
-    values = [node for node in leaves if isinstance(node, Value) and not node._constant]
+    leaves = [graph.nodes[place] for place in graph.leaf_places if graph.rules[place] != "constant"]
+    values = [node for node in leaves if isinstance(node, Value)]
     return values if chosen is None else [value for value in values if value in chosen]
 
 
