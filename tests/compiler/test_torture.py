@@ -164,6 +164,7 @@ PLANTED = [
     ("fuse", "backends.llvm.fusion.is_zero", lambda found: True, "llvm", list(FAMILIES)),
     ("lanes", "backends.llvm.lanes.is_injective", lambda found: True, "llvm", list(FAMILIES)),
     ("llvm", "backends.llvm.nests._chunks", lambda found: found[:1], "llvm", ["stencil_1d"]),
+    ("llvm", "backends.llvm.registers.Movable.offset", lambda found: 0, "llvm", ["stencil_1d"]),
     ("barriers", "backends.cuda.dealing.Touch.is_by_same_thread", lambda found: True, "cuda", ["batches"]),
     ("missing examples", "backends.cuda.kernels._is_there", lambda found: "fadd double 1.0, 0.0", "cuda", ["batches"]),
     ("tape", "backends.tape._taken", lambda found: [bits & 1 for bits in found], "strict", ["scan"]),

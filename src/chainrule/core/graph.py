@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 from chainrule.core.value import ENGINE, Value
@@ -33,10 +34,11 @@ def lay_flat(*roots: Any, since: int = 0) -> tuple[list[Any], list[Any], list[tu
     def younger(node: Any) -> tuple[Any, ...]:
         return node._operands if node._serial > since else ()
 
-    nodes = oldest_first(*roots, operands_of=younger)
-    place = {id(node): k for k, node in enumerate(nodes)}
+    operands_of = younger if since else attrgetter("_operands")
+    nodes = oldest_first(*roots, operands_of=operands_of)
+    place = dict(zip(map(id, nodes), range(len(nodes)), strict=True))
     rules = [None if node._serial <= since or is_hand_written(node) else node._rule for node in nodes]
-    return nodes, rules, [tuple([place[id(operand)] for operand in younger(node)]) for node in nodes]
+    return nodes, rules, [tuple([place[id(operand)] for operand in operands_of(node)]) for node in nodes]
 
 
 def is_hand_written(node: Any) -> bool:

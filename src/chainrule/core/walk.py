@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
 
 OperandsOf = Callable[[Any], Iterable[Any]]
 WAYS = ("__deepcopy__", "__reduce__", "__reduce_ex__", "__setstate__")  # in which a class says how it is copied
 
 
-def oldest_first(*roots: Any, operands_of: OperandsOf = lambda node: node._operands) -> list[Any]:
+def oldest_first(*roots: Any, operands_of: OperandsOf = attrgetter("_operands")) -> list[Any]:
     """The roots and all nodes that they were made of, in order of creation.
 
     >>> from chainrule import Value
@@ -21,10 +22,10 @@ def oldest_first(*roots: Any, operands_of: OperandsOf = lambda node: node._opera
     >>> [node.data for node in oldest_first(a * a + a)]
     [2.0, 4.0, 6.0]
     """
-    return sorted(below(*roots, operands_of=operands_of), key=lambda node: node._serial)
+    return sorted(below(*roots, operands_of=operands_of), key=attrgetter("_serial"))
 
 
-def below(*roots: Any, operands_of: OperandsOf = lambda node: node._operands) -> list[Any]:
+def below(*roots: Any, operands_of: OperandsOf = attrgetter("_operands")) -> list[Any]:
     """The roots and all nodes that they were made of, in no particular order; found without recursion."""
     found, pending = {id(root): root for root in roots}, list(roots)
     while pending:

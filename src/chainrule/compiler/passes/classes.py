@@ -152,30 +152,31 @@ class _Classing:
         self.to_merge |= {key for key, found in self.exponents.items() if len(found) >= FEWEST_EXPONENTS}
 
     def classify(self, chains: dict[int, list[tuple[int, int]]]) -> None:
-        add, sub, larger, of = ops.add, ops.sub, ops.larger, self.of
+        links, pow_, of, first, slots = (ops.add, ops.sub, ops.larger), ops.pow_, self.of, self.first, self.slots
         for node, (rule, operands) in enumerate(zip(self.graph.rules, self.graph.operands, strict=True)):
-            is_chain = rule is add or rule is sub or rule is larger
-            if is_chain and node not in chains:
-                continue  # a link of a longer chain
-            groups: dict[tuple[int, int], list[int]] = {}
-            for operand, sign in chains[node] if is_chain else ():
-                groups.setdefault((of[operand], sign), []).append(operand)
-            key = self.chain_key(node, groups) if is_chain else self.key(node)
-            of[node] = name = self.first.setdefault(key, node)
-            if name == node and is_chain:
-                self.slots[node] = tuple([(*group, len(members)) for group, members in groups.items()])
-            elif name == node:
-                self.slots[node] = tuple([(of[operand], 1, 1) for operand in operands])
+            if rule in links:
+                if node in chains:  # otherwise it is a link of a longer one
+                    groups: dict[tuple[int, int], list[int]] = {}
+                    for operand, sign in chains[node]:
+                        groups.setdefault((of[operand], sign), []).append(operand)
+                    of[node] = name = first.setdefault(self.chain_key(node, groups), node)
+                    if name == node:
+                        slots[node] = tuple([(*group, len(members)) for group, members in groups.items()])
+                continue
+            key: Any = (rule, *[of[operand] for operand in operands])
+            if rule is pow_:
+                key = self.power_key(key, operands[1])
+            of[node] = name = first.setdefault(key, node)
+            if name == node:
+                slots[node] = tuple([(of[operand], 1, 1) for operand in operands])
 
-    def key(self, node: int) -> Any:
-        """The key of a node that is not a chain: its op and the classes of its operands."""
-        rules, operands = self.graph.rules, self.graph.operands[node]
-        key = (rules[node], *[self.of[operand] for operand in operands])
-        if rules[node] is ops.pow_ and rules[operands[1]] == "constant":
-            exponent = self.graph.nodes[operands[1]].data
-            self.exponents.setdefault(key, set()).add(exponent)
-            return key if key in self.merged else (*key, exponent)  # x² and x³ are different arrays
-        return key
+    def power_key(self, key: Any, exponent: int) -> Any:
+        """The key of a power: if its exponent is a constant, with that, because x² and x³ are different arrays."""
+        if self.graph.rules[exponent] != "constant":
+            return key
+        number = self.graph.nodes[exponent].data
+        self.exponents.setdefault(key, set()).add(number)
+        return key if key in self.merged else (*key, number)
 
     def chain_key(self, node: int, groups: dict[tuple[int, int], list[int]]) -> Any:
         """The key of a chain: the classes and signs of its terms, and unless it is ragged the number of each."""
@@ -202,7 +203,7 @@ class _Classing:
             [number[name] if name >= 0 else -1 for name in self.of],
             self.rows,
             real,
-            {node: self.graph.nodes[node] for node, rule in enumerate(rules) if isinstance(rule, Array)},
+            {node: self.graph.nodes[node] for node, rule in enumerate(rules) if rule.__class__ is Array},
         )
 
 
@@ -233,12 +234,13 @@ def _chains(graph: Graph) -> dict[int, list[tuple[int, int]]]:
     flat = np.fromiter(chain.from_iterable(graph.operands), np.int64)
     uses = np.bincount(flat, minlength=len(graph)).tolist()
     terms: dict[int, list[tuple[int, int]]] = {}
-    for node, (rule, operands) in enumerate(zip(graph.rules, graph.operands, strict=True)):
-        if rule is ops.add or rule is ops.larger:
-            a, b = [terms.pop(k) if graph.rules[k] is rule and uses[k] == 1 else [(k, 1)] for k in operands]
+    add, larger, sub, rules = ops.add, ops.larger, ops.sub, graph.rules
+    for node, (rule, operands) in enumerate(zip(rules, graph.operands, strict=True)):
+        if rule is add or rule is larger:
+            a, b = [terms.pop(k) if rules[k] is rule and uses[k] == 1 else [(k, 1)] for k in operands]
             a += b  # in place, because long sums chain on the left
             terms[node] = a
-        elif rule is ops.sub:  # never part of a chain: whether the first has other uses must not change its class
+        elif rule is sub:  # never part of a chain: whether the first has other uses must not change its class
             terms[node] = [(operands[0], 1), (operands[1], -1)]
     return terms
 

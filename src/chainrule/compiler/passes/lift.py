@@ -17,7 +17,7 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.passes.classes import CHAINS, SUM, classify
-from chainrule.compiler.passes.loops import find_loops
+from chainrule.compiler.passes.loops import Loop, find_loops
 from chainrule.compiler.passes.outline import Constants, Outlined, leaves_first, outline
 from chainrule.compiler.passes.postpone import large, postponed
 from chainrule.compiler.passes.program import (
@@ -39,7 +39,7 @@ from chainrule.compiler.passes.repeats import without_repeats
 from chainrule.compiler.passes.waists import by_depth, find_levels
 from chainrule.compiler.trace.graph import Graph
 
-MOST_STATEMENTS = 3000  # LLVM takes about 5 ms for each
+MOST_STATEMENTS = 3000  # LLVM takes about a millisecond for each
 MANY_NODES = 100_000  # of a graph, to seek loops before classes
 VERY_FEW_STATEMENTS = 10  # if classes leave more of them, loops are sought by nodes that are surely sequential
 FEW_STATEMENTS = 50  # if they leave more, all loops are
@@ -75,58 +75,74 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     Unless it `merges`, equal nodes stay apart, as they must where a derivative is with respect to one of them.
     """
     _check_rules(graph)
-    if large := _of_a_large_graph(graph):
-        return large.program()
-    nodes, found = len(graph), _Lifter(graph)
+    nodes, order = len(graph), _Order(leaves_first(graph))
+    if nodes >= MANY_NODES and (sequential := _of_a_large_graph(order)):
+        return sequential.program()
+    found = _Lifter(graph)
     merged = without_repeats(graph) if merges else graph
     if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
-        graph, found = merged, once
-    ordered = leaves_first(graph)
-    found = _with_loops(found, ordered)
+        order, found = _Order(leaves_first(merged)), once
+    found = _with_loops(found, order)
     if found.statements > SOME_STATEMENTS:
-        ordered = by_depth(ordered)
+        ordered = by_depth(order.graph)
         for most in MOST_LEVELS:
             found = _fewer(found, outline(ordered, find_levels(ordered, most), lift_body, found.statements))
-    is_little = found.statements > SOME_STATEMENTS and found.statements * LEAST_NODES > nodes
-    if found.statements > most_statements or (is_little and most_statements < inf):
-        raise IrregularityError.of_so_many(found.statements)
+    _check_worth(found.statements, nodes, most_statements)
     return found.program()
 
 
-def _with_loops(found: _Lifter, ordered: Graph) -> _Lifter:
+class _Order:
+    """A graph in an order in which loops are sought, and the loops that are seen in it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    @cached_property
+    def loops(self) -> list[Loop]:
+        return find_loops(self.graph)
+
+    @cached_property
+    def later(self) -> _Order | None:
+        """The order in which what can wait comes later, with its large loops; None if nothing can."""
+        graph = postponed(self.graph)
+        if graph is self.graph:
+            return None
+        order = _Order(graph)
+        order.loops = large(order.loops)
+        return order
+
+
+def _of_a_large_graph(order: _Order) -> _Lifter | None:
+    """With loops of which each time needs much of the one before: classes of so many nodes take seconds to find."""
+    outlined = outline(order.graph, [loop for loop in order.loops if loop.is_sequential], lift_body)
+    found = _Lifter(outlined) if outlined else None
+    if found and found.statements <= FEW_STATEMENTS:
+        return found
+    return _of_a_large_graph(order.later) if order.later else None
+
+
+def _with_loops(found: _Lifter, order: _Order) -> _Lifter:
     """What is found with loops by nodes, if that has fewer statements."""
     if found.statements > VERY_FEW_STATEMENTS:
-        loops = find_loops(ordered)
+        loops = order.loops
         if found.statements <= FEW_STATEMENTS:  # classes found something good; only such loops are better
             loops = [loop for loop in loops if loop.is_sequential]
-        found = _fewer(found, outline(ordered, loops, lift_body, found.statements))
-    if found.statements > FEW_STATEMENTS and (later := postponed(ordered)) is not ordered:
-        found = _fewer(found, outline(later, large(find_loops(later)), lift_body, found.statements))
+        found = _fewer(found, outline(order.graph, loops, lift_body, found.statements))
+    if found.statements > FEW_STATEMENTS and (later := order.later):
+        found = _fewer(found, outline(later.graph, later.loops, lift_body, found.statements))
     return found
+
+
+def _check_worth(statements: int, nodes: int, most_statements: float) -> None:
+    """Refuse more statements than `most_statements`, and many of few nodes each."""
+    is_little = statements > SOME_STATEMENTS and statements * LEAST_NODES > nodes
+    if statements > most_statements or (is_little and most_statements < inf):
+        raise IrregularityError.of_so_many(statements)
 
 
 def _fewer(found: _Lifter, outlined: Graph | None) -> _Lifter:
     """Whichever has fewer statements."""
     return min(found, _Lifter(outlined), key=lambda lifter: lifter.statements) if outlined else found
-
-
-def _of_a_large_graph(graph: Graph) -> _Lifter | None:
-    """With loops of which each time needs much of the one before: classes of so many nodes take seconds to find."""
-    if len(graph) < MANY_NODES:
-        return None
-    for order in _orders(graph):
-        outlined = outline(order, [loop for loop in find_loops(order) if loop.is_sequential], lift_body)
-        found = _Lifter(outlined) if outlined else None
-        if found and found.statements <= FEW_STATEMENTS:
-            return found
-    return None
-
-
-def _orders(graph: Graph) -> Iterator[Graph]:
-    """The orders of the graph to seek loops in."""
-    yield (ordered := leaves_first(graph))
-    if (later := postponed(ordered)) is not ordered:
-        yield later
 
 
 def _check_rules(graph: Graph) -> None:

@@ -106,7 +106,7 @@ def is_leaf(rule: Any) -> bool:
 
 def find_leaves(graph: Graph) -> list[int]:
     """The leaves of a graph, except constants."""
-    return [node for node, rule in enumerate(graph.rules) if rule.__class__ is str and rule != "constant"]
+    return [place for place in graph.leaf_places if graph.rules[place] != "constant"]
 
 
 def find_loops(graph: Graph) -> list[Loop]:
@@ -118,8 +118,8 @@ class _Search:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.first = len(find_leaves(graph))  # node that is no leaf
-        numbers: dict[Any, int] = {}
-        self.codes = np.array([numbers.setdefault(rule, len(numbers)) for rule in graph.rules], dtype=np.int64)
+        numbers = {rule: k for k, rule in enumerate(dict.fromkeys(graph.rules))}
+        self.codes = np.fromiter(map(numbers.__getitem__, graph.rules), np.int64, len(graph))
         arity = np.fromiter(map(len, graph.operands), np.int64, len(graph))
         self.starts = np.concatenate([[0], np.cumsum(arity)])
         self.operands = np.fromiter(chain.from_iterable(graph.operands), np.int64, int(self.starts[-1]))

@@ -34,12 +34,20 @@ def without_repeats(graph: Graph) -> Graph:
 def _firsts(graph: Graph) -> list[int]:
     """For each node the first that is equal to it."""
     same, first = list(range(len(graph))), dict[Any, int]()
+    names = _names(graph)
     for node, (rule, operands) in enumerate(zip(graph.rules, graph.operands, strict=True)):
         if operands:
-            same[node] = first.setdefault((rule, *[_name(graph, same[operand]) for operand in operands]), node)
+            key = (rule, *[names[operand] for operand in operands])
+            same[node] = names[node] = first.setdefault(key, node)
     return same
 
 
-def _name(graph: Graph, node: int) -> Any:
-    """What equal operands have in common: that they are the same node, or constants with the same bits."""
-    return np.float64(graph.nodes[node].data).tobytes() if graph.rules[node] == "constant" else node
+def _names(graph: Graph) -> list[int]:
+    """A number for each node: its place, or for a constant that of the first with the same bits."""
+    names = list(range(len(graph)))
+    constants = [place for place in graph.leaf_places if graph.rules[place] == "constant"]
+    bits = np.array([graph.nodes[place].data for place in constants], dtype=np.float64).view(np.int64).tolist()
+    first: dict[int, int] = {}
+    for place, own in zip(constants, bits, strict=True):
+        names[place] = first.setdefault(own, place)
+    return names

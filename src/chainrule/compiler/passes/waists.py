@@ -7,7 +7,7 @@ reads one class, whatever made its numbers. A level is a loop of one time.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -35,11 +35,11 @@ def depths(graph: Graph) -> np.ndarray:
 def find_levels(graph: Graph, most: int) -> list[Loop]:
     """At `most` so many levels of a graph in the order of depth, between places where fewer numbers are alive."""
     depth = depths(graph)
-    last = depth.copy()  # at which each node is read
-    for node, operands in enumerate(graph.operands):
-        for operand in operands:
-            last[operand] = max(last[operand], depth[node])
-    computed = np.array([bool(operands) for operands in graph.operands])
+    last = depth.copy()
+    arity = np.fromiter(map(len, graph.operands), np.int64, len(graph))
+    operands = np.fromiter(chain.from_iterable(graph.operands), np.int64)
+    np.maximum.at(last, operands, np.repeat(depth, arity))  # at which each node is read
+    computed = arity > 0
     changes = np.zeros(int(depth.max()) + 2, dtype=np.int64)
     np.add.at(changes, depth[computed], 1)
     np.add.at(changes, last[computed], -1)

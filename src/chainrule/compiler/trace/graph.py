@@ -9,6 +9,7 @@ the inputs. A part of a graph may have leaves of other kinds, for what was compu
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 from chainrule.compiler.trace.symbols import Symbol
@@ -38,9 +39,14 @@ class Graph:
     def __len__(self) -> int:
         return len(self.rules)
 
+    @cached_property
+    def leaf_places(self) -> list[int]:
+        """Where the leaves of all kinds are."""
+        return [place for place, rule in enumerate(self.rules) if rule.__class__ is str]
+
     def leaves(self, kind: str) -> list[Any]:
         """The nodes that are leaves of one kind."""
-        return [node for node, rule in zip(self.nodes, self.rules, strict=True) if rule == kind]
+        return [self.nodes[place] for place in self.leaf_places if self.rules[place] == kind]
 
     def reordered(self, order: Sequence[int]) -> Graph:
         """The same nodes in another order, which must have operands before their users."""
@@ -93,8 +99,8 @@ def _kind(node: Any, parameters: set[Value] | None, others: str) -> str:
 def that_may_freeze(graph: Graph, wrt: Iterable[Value] | None) -> list[Value]:
     """The leaves that are parameters, or not, because of their `requires_grad`."""
     chosen = None if wrt is None else set(wrt)
-    leaves = [node for node, rule in zip(graph.nodes, graph.rules, strict=True) if isinstance(rule, str)]
-    values = [node for node in leaves if isinstance(node, Value) and not node._constant]
+    leaves = [graph.nodes[place] for place in graph.leaf_places if graph.rules[place] != "constant"]
+    values = [node for node in leaves if isinstance(node, Value)]
     return values if chosen is None else [value for value in values if value in chosen]
 
 

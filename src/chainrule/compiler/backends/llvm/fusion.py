@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any, overload
 
 import numpy as np
 
@@ -21,7 +22,11 @@ Group = tuple[Statement, ...]
 MOST = 32  # statements per group: finding one takes time quadratic in its length
 
 
-def groups(steps: Sequence[Statement | Repeat]) -> list[Group | Repeat]:
+@overload
+def groups(steps: Sequence[Statement]) -> list[Group]: ...
+@overload
+def groups(steps: Sequence[Statement | Repeat]) -> list[Group | Repeat]: ...
+def groups(steps: Sequence[Statement | Repeat]) -> Any:
     """The statements in groups, in order. A Repeat stays as it is."""
     found: list[Group | Repeat] = []
     for step in steps:

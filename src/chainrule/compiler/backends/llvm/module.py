@@ -1,4 +1,8 @@
-"""The text of a whole program: one function per group of statements, `run` that calls them, and `drive`.
+"""The text of a whole program: functions of groups of statements, `run` that calls them, and `drive`.
+
+Groups that differ only in where their arrays lie are one function, which is given pointers to these: LLVM takes time
+for each function. In a loop in time it would take time at every turn to hand the pointers over, and functions know
+their places.
 
 `drive` calls `run` again and again, before returning to Python. Before each run, one row of each input matrix is copied
 into memory; after it, one row of results is copied out, and an array is added, in doubles, to the row of sums of the
@@ -7,17 +11,17 @@ present section. A matrix is given by its address, its width, and the place in m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import count
 from string import Template
 
 import numpy as np
 
 from chainrule.compiler.backends.llvm.fusion import Group, groups, stored, without_zeros
 from chainrule.compiler.backends.llvm.nests import Nest
-from chainrule.compiler.backends.llvm.registers import Registers
+from chainrule.compiler.backends.llvm.registers import Movable, Registers
 from chainrule.compiler.backends.llvm.target import Target
 from chainrule.compiler.backends.llvm.text import DOUBLE, Element, Text
-from chainrule.compiler.passes.program import Array, ArrayProgram, Repeat, Statement
+from chainrule.compiler.passes.program import Array, ArrayProgram, Repeat
 
 LONGEST = 1024  # statements of a Repeat that are compiled as one: LLVM's work on straight-line code is superlinear
 ATTRIBUTES = Template("""
@@ -105,34 +109,51 @@ class Module:
                 self.size += element.padded(array.size)
         self.tables: list[np.ndarray] = []  # of positions, which the code refers to by address
         self.declarations: set[str] = set()
-        self.functions: list[str] = []
-        self.calls = self._calls(program.steps)
+        self.functions: dict[str, str] = {}  # all but the name of each -> its name, that of the first group
+        self.groups, self.pointers, self.repeats = count(), count(), count()
+        self.calls = [
+            self._repeat(step) if isinstance(step, Repeat) else self._call(step) for step in groups(program.steps)
+        ]
 
     def __str__(self) -> str:
         attributes = ATTRIBUTES.substitute(bits=self.target.bits)
         main = "\n".join(["define void @run(ptr %memory) {", *self.calls, "  ret void\n}\n"])
-        return "\n".join([*self.functions, main, drive(self.element), *sorted(self.declarations), attributes])
+        functions = [f"define internal void {name}{rest}" for rest, name in self.functions.items()]
+        return "\n".join([*functions, main, drive(self.element), *sorted(self.declarations), attributes])
 
-    def _calls(self, steps: Sequence[Statement | Repeat], time: str = "0", inline: bool = False) -> list[str]:
-        return [
-            self._repeat(step) if isinstance(step, Repeat) else self._call(step, time, inline) for step in groups(steps)
-        ]
+    def _call(self, group: Group) -> str:
+        """A call of the function of some statements, with pointers to the arrays and tables of these."""
+        text = Text(self.element, self.declarations)
+        registers = Movable(text, self.offsets, self.tables, self.target)
+        Nest(registers, group)
+        name, lines, given = self._function(text, registers.parameters, "#0"), [], ["i64 0"]
+        for place in registers.places():
+            pointer = place if isinstance(place, str) else f"%p{next(self.pointers)}"
+            if isinstance(place, int):
+                lines.append(f"  {pointer} = getelementptr inbounds {self.element.name}, ptr %memory, i64 {place}")
+            given.append(f"ptr {pointer}")
+        return "\n".join([*lines, f"  call void {name}({', '.join(given)})"])
 
-    def _call(self, group: Group, time: str, inline: bool) -> str:
-        """A call of the function of some statements, which is inlined if it has no loops and `inline` says so."""
-        inlined = inline and not group[0].loops and not any(term.loops for term in group[0].terms)
-        text, name = Text(self.element, self.declarations), f"@s{len(self.functions)}"
-        Nest(Registers(text, self.offsets, self.tables, self.target), group)
-        head = f"define internal void {name}(ptr %memory, i64 %time) {'#1' if inlined else '#0'}"
-        self.functions.append(text.function(head))
-        return f"  call void {name}(ptr %memory, i64 {time})"
+    def _function(self, text: Text, parameters: str, attributes: str) -> str:
+        """The name of the function with this text; one that another group has as well is used again."""
+        name = f"@s{next(self.groups)}"
+        return self.functions.setdefault(text.function(f"(i64 %time{parameters}) {attributes}"), name)
 
     def _repeat(self, step: Repeat) -> str:
         """A loop that calls the functions of the body in order, once for each time."""
-        k = len(self.functions)
-        calls = self._calls(step.body, f"%r{k}", len(step.body) <= LONGEST)
+        k = next(self.repeats)
+        inline = len(step.body) <= LONGEST
+        calls = [self._call_at(group, f"%r{k}", inline) for group in groups(step.body)]
         first, last, to_next = step.times[0], step.times[-1], step.times.step
         return REPEAT.substitute(k=k, first=first, calls="\n".join(calls), to_next=to_next, last=last)
+
+    def _call_at(self, group: Group, time: str, inline: bool) -> str:
+        """A call at one time of a loop, of a function that is inlined if it has no loops and `inline` says so."""
+        text = Text(self.element, self.declarations)
+        Nest(Registers(text, self.offsets, self.tables, self.target), group)
+        inlined = inline and not group[0].loops and not any(term.loops for term in group[0].terms)
+        name = self._function(text, ", ptr %memory", "#1" if inlined else "#0")
+        return f"  call void {name}(i64 {time}, ptr %memory)"
 
 
 def drive(element: Element) -> str:

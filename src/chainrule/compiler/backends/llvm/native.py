@@ -95,7 +95,7 @@ def optimized(text: str, target: Target) -> tuple[Any, Any]:
     )
     module = llvm.parse_assembly(text)
     module.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
     options.loop_vectorization = False  # done here, on the axis that we chose
     options.slp_vectorization = False
     options.loop_unrolling = False  # likewise: by tiles, and sums of few terms are written out

@@ -174,22 +174,28 @@ class Registers:
 
     def address(self, access: Access, indices: Sequence[str], extra: int = 0) -> str:
         """A pointer to the element; through the table if there is one."""
-        emit, offset = self.text.emit, self.offsets[access.array]
+        emit, offset = self.text.emit, self.offset(access)
         table = access.table is not None
-        index = str(extra + access.base + (0 if table else offset))
-        for stride, name in zip(access.strides, indices, strict=True):
-            if stride and name != "0":
+        places = [(stride, name) for stride, name in zip(access.strides, indices, strict=True) if stride]
+        known = sum([stride * int(name) for stride, name in places if name.isdigit()])
+        index = str(extra + access.base + known + (0 if table else offset))
+        for stride, name in places:
+            if not name.isdigit():
                 step = name if stride == 1 else emit(f"mul nsw i64 {name}, {stride}")
-                index = emit(f"add nsw i64 {step}, {index}")
+                index = step if index == "0" else emit(f"add nsw i64 {step}, {index}")
         if table:
             entry = emit(f"getelementptr inbounds i64, ptr {self.table(access)}, i64 {index}")
             index = emit(f"load i64, ptr {entry}, !invariant.load !0")
             self.text.declarations.add("!0 = !{}")
         if access.repeat:
             index = emit(f"add nsw i64 {index}, {emit(f'mul nsw i64 %time, {access.repeat}')}")
-        if table:
+        if table and offset:
             index = emit(f"add nsw i64 {index}, {offset}")
         return emit(f"getelementptr inbounds {self.element.name}, ptr {self.memory(access.array)}, i64 {index}")
+
+    def offset(self, access: Access) -> int:
+        """How far the array of an access lies from the pointer that `memory` gives."""
+        return self.offsets[access.array]
 
     def memory(self, array: Array) -> str:
         """The pointer that the offset of an array is from."""
@@ -233,3 +239,37 @@ class Registers:
         text.lines += [f"  br i1 {again}, label %{head}, label %{after}", f"{after}:"]
         text.label = after
         return results
+
+
+class Movable(Registers):
+    """Registers of a function that is given its arrays, and its tables of positions, as arguments.
+
+    Statements that differ only in where their arrays lie are then the same function. An argument points to the element
+    that the first access has as its base.
+    """
+
+    def __init__(self, text: Text, offsets: Mapping[Array, int], tables: list[np.ndarray], target: Target) -> None:
+        super().__init__(text, offsets, tables, target)
+        self.bases: dict[Array, int] = {}
+        self.names: dict[Array | str, str] = {}  # an array, or a pointer to a table -> the argument
+
+    @property
+    def parameters(self) -> str:
+        """The arguments, as the function declares them. No two arrays overlap."""
+        return "".join([f", ptr noalias {name}" for name in self.names.values()])
+
+    def places(self) -> list[int | str]:
+        """The arguments of this statement: places in memory, and pointers to tables."""
+        return [k if isinstance(k, str) else self.offsets[k] + self.bases[k] for k in self.names]
+
+    def offset(self, access: Access) -> int:
+        return -self.bases.setdefault(access.array, 0 if access.table is not None else access.base)
+
+    def memory(self, array: Array) -> str:
+        return self._argument(array)
+
+    def table(self, access: Access) -> str:
+        return self._argument(super().table(access))
+
+    def _argument(self, thing: Array | str) -> str:
+        return self.names.setdefault(thing, f"%given{len(self.names)}")

@@ -1,0 +1,90 @@
+"""The text for LLVM: statements that differ only in where their arrays lie are one function."""
+
+import numpy as np
+import pytest
+
+from chainrule import ops
+from chainrule.compiler.backends.interpret import Interpreted
+from chainrule.compiler.backends.llvm import Native
+from chainrule.compiler.backends.llvm.module import Module
+from chainrule.compiler.backends.llvm.native import host
+from chainrule.compiler.backends.llvm.text import DOUBLE
+from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Statement, Term
+
+COUNT = 21  # with a rest beside whole vectors
+TABLES = [np.random.default_rng(k).permutation(COUNT) for k in range(2)]
+
+
+def arrays(names="abcd"):
+    return [Array(name, 4 * COUNT, "captured") for name in names]
+
+
+def copy_of(target, expression, accumulate=False, repeat=0):
+    return Statement(Access(target, 0, (1,), repeat=repeat), (COUNT,), [Term(expression)], accumulate)
+
+
+def program_of(*steps, leaves):
+    return ArrayProgram(steps, {array.name: array for array in leaves}, leaves[-1])
+
+
+def count_functions(program):
+    return len(Module(program, DOUBLE, host()).functions)
+
+
+def assert_as_interpreted(program):
+    start = np.random.default_rng(0).normal(size=(8, 4 * COUNT))
+    machines = Native(program), Interpreted(program)
+    for machine in machines:
+        for array, numbers in zip(program.arrays(), start, strict=False):
+            machine.views[array][:] = numbers
+        machine.run()
+    for array in program.arrays():
+        np.testing.assert_allclose(*[machine.views[array] for machine in machines], rtol=1e-14)
+
+
+def at(array, base=0, table=None, repeat=0):
+    return Access(array, base, (1,), table, repeat)
+
+
+def elsewhere(a, b, c, d):
+    """Other arrays, and other places in them."""
+    return copy_of(b, at(a, 3) * at(a, 5)), copy_of(d, at(c, 7) * at(c, 9))
+
+
+def other_tables(a, b, c, d):
+    return copy_of(b, at(a, 0, TABLES[0])), copy_of(d, at(c, 0, TABLES[1]))
+
+
+def other_distances(a, b, c, d):
+    """Two places of one array, at another distance from each other."""
+    return copy_of(b, at(a, 3) * at(a, 5)), copy_of(d, at(c, 3) * at(c, 6))
+
+
+def the_array_itself(a, b, c, d):
+    """What is written to is what is read, or another array."""
+    return copy_of(b, at(b) * at(a), accumulate=True), copy_of(d, at(c) * at(a), accumulate=True)
+
+
+def other_ops(a, b, c, d):
+    return copy_of(b, ops.sqrt(at(a))), copy_of(d, abs(at(c)))
+
+
+@pytest.mark.parametrize(
+    ("make", "functions"),
+    [(elsewhere, 1), (other_tables, 1), (other_distances, 2), (the_array_itself, 2), (other_ops, 2)],
+)
+def test_functions_of_two_statements(make, functions):
+    leaves = arrays()
+    first, second = make(*leaves)
+    apart = Statement(Access(leaves[0], 4 * COUNT - 1, ()), (), [Term(at(leaves[1]).with_strides(()))])  # not fused
+    program = program_of(first, apart, second, leaves=leaves)
+    assert count_functions(program) == functions + 1
+    assert_as_interpreted(program)
+
+
+def test_functions_in_a_loop_in_time_know_their_places():
+    a, b, c, d = arrays()
+    body = [copy_of(b, at(a, COUNT, repeat=1), repeat=COUNT), copy_of(d, at(c, 2, repeat=1), repeat=COUNT)]
+    program = program_of(Repeat(3, [body[0], copy_of(c, at(d)), body[1]]), leaves=[a, b, c, d])
+    assert count_functions(program) == 3
+    assert_as_interpreted(program)
