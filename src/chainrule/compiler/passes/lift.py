@@ -108,7 +108,7 @@ class _Order:
         if graph is self.graph:
             return None
         order = _Order(graph)
-        order.loops = large(order.loops)
+        order.loops, order.later = large(order.loops), None
         return order
 
 
