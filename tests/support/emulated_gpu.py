@@ -164,6 +164,9 @@ def watched(text):
     return "\n".join(lines)
 
 
+GPU = Lock()  # which does one thing at a time; and LLVM writes no code while other code of it runs
+
+
 def compiled(text):
     """Machine code as the text has it: to optimize what runs for a moment would take most of the time."""
     llvm.initialize_all_targets()
@@ -232,8 +235,9 @@ class Launches:
     def __init__(self, kernels, order):
         self.kernels, dtype = kernels, kernels.element.dtype
         text = ThreadByThread(kernels, order).text()
-        self.engine = compiled(watched(text) + WATCH)
-        self.shadows, self.turn = {}, Lock()
+        with GPU:
+            self.engine = compiled(watched(text) + WATCH)
+        self.shadows = {}
         self.shared = np.full(kernels.storage.sizes.get("shared", 0) + 4, np.nan, dtype)
         self.owns = np.zeros((kernels.block.threads, max(1, kernels.accumulators.stop)), dtype)
         address, number = ctypes.c_void_p, ctypes.c_int64
@@ -244,7 +248,7 @@ class Launches:
         return Bound(self, memory, scratch, rows, table)
 
     def main(self, *given):
-        with self.turn:
+        with GPU:
             self._run(*given)
 
     def _run(self, blocks, memory, scratch, rows, inputs, results, begin, count):
@@ -269,7 +273,7 @@ class Launches:
     def finish(self, memory, given, taken, step):
         buffers = [buffer.address for buffer in (memory, given, taken)]
         named = {"memory": memory, "given": given, "taken": taken}
-        with self.turn:
+        with GPU:
             self._watch(**{name: (each, 0, each.bytes) for name, each in named.items()})
             self._finish(self.shared.ctypes.data, self.owns.ctypes.data, *buffers, step)
             self._look()
