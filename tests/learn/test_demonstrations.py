@@ -91,6 +91,29 @@ def test_the_playground_separates_its_points(kind, program):
     assert all((network([x, y]).data > 0) == (label > 0) for x, y, label in state["points"])
 
 
+MICROGRADS_LAYER = """
+class Layer:
+    def __init__(self, nin, nout):
+        self.neurons = [Neuron(nin) for _ in range(nout)]
+
+    def __call__(self, x):
+        out = [n(x) for n in self.neurons]
+        return out[0] if len(out) == 1 else out
+
+    def parameters(self):
+        return [p for neuron in self.neurons for p in neuron.parameters()]
+"""
+
+
+@pytest.mark.parametrize(("hidden", "failing"), [([3], []), ([1], ["layer"]), ([3, 1], ["layer"])])
+def test_a_layer_that_cannot_follow_a_single_neuron_is_lent_where_it_would(hidden, failing):
+    own = PROGRAM["own"] | {"layer": MICROGRADS_LAYER, "mlp": PROGRAM["lent"]["mlp"]}
+    program = PROGRAM | {"own": own}
+    begun = begin("playground", data="circles", n=6, hidden=hidden, program=program)
+    assert list(begun["failing"]) == failing
+    assert after(begun["name"], 3)["steps"] == 3
+
+
 @PROGRAMS
 def test_the_graph_of_a_point_has_pytorchs_gradients(program):
     begun = begin("playground", hidden=[3], program=program)

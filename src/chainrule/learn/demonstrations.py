@@ -114,9 +114,14 @@ class Demonstration:
 
     runs: list[Run]
 
-    def __init__(self, settings: dict[str, Any], activations: Sequence[str] = ("tanh",)) -> None:
+    def __init__(
+        self,
+        settings: dict[str, Any],
+        activations: Sequence[str] = ("tanh",),
+        attempt: Callable[[Program], object] = lambda program: None,
+    ) -> None:
         self.settings = settings
-        self.program = assemble(settings.get("program"), activations)
+        self.program = assemble(settings.get("program"), activations, attempt)
 
     @property
     def rate(self) -> float:
@@ -266,9 +271,14 @@ class Playground(Demonstration):
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.activation = str(settings.get("activation", "tanh"))
-        super().__init__(settings, [self.activation])
-        points, self.test = _points(settings)
         hidden = [int(n) for n in settings.get("hidden", [6, 6])]
+
+        def attempt(program: Program) -> None:
+            """A network of this shape: micrograd's layers, for one, cannot follow a layer of a single neuron."""
+            program.network([2, *hidden, 1], self.activation)([0.5, -0.5])
+
+        super().__init__(settings, [self.activation], attempt)
+        points, self.test = _points(settings)
         self.run = Run(self.program, points, hidden, self.activation, int(settings.get("seed", 1)))
         for depth, layer in enumerate(self.run.model.layers, 1):
             for i, neuron in enumerate(layer.neurons, 1):
