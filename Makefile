@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check torture mutants fuzz kills races sanitize lint build stubs commands pictures notebooks docs lessons wheels bench clean
+.PHONY: demo test on-the-native-engine on-the-python-engine check torture mutants fuzz kills races sanitize lint build stubs commands pictures notebooks docs lessons wheels bench clean
 
 # Train micrograd's moons demo and show the result.
 demo: $(VENV)/installed
@@ -14,10 +14,15 @@ demo: $(VENV)/installed
 # Python keeps what it has compiled: hundreds of processes import the library anew.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/tests-installed
-	$(MAKE) -j 2 -O lint lessons
+	$(MAKE) lessons
+	$(MAKE) -j 2 lint on-the-native-engine
+	$(MAKE) -j 3 on-the-python-engine half-a-minute-of-hours half-a-minute-of-days
+
+on-the-native-engine: $(VENV)/tests-installed
 	CHAINRULE_ENGINE=native $(PYTEST) --doctest-modules src tests
+
+on-the-python-engine: $(VENV)/tests-installed
 	CHAINRULE_ENGINE=python $(PYTEST) -q -m "not slow and not once" tests
-	$(MAKE) -j 2 -O half-a-minute-of-hours half-a-minute-of-days
 
 # What to run before every commit, in about a minute: lint, types, the engines, the public library, the compiler's core.
 CHECKED := tests/core tests/users tests/compiler/test_compiler.py tests/repository/test_layers.py
