@@ -13,7 +13,7 @@ import weakref
 import numpy as np
 import pytest
 
-from chainrule import Value, optim
+from chainrule import Value, losses, optim
 from chainrule.compiler import compile
 from chainrule.compiler.backends.cuda.device_arrays import DeviceArray
 from chainrule.compiler.backends.cuda.driver import CudaError, device
@@ -253,9 +253,17 @@ def test_what_ran_last_is_known_after_arrays_given_again(w):
         assert f.describe() == batch
 
 
+LOSSES = {
+    "of numbers": lambda w, x: (w * x).tanh(),
+    "of classes, which are checked": lambda w, x: losses.cross_entropy([[w, 2.0 * w]], [x]),
+}
+
+
 @pytest.mark.skipif(ENGINE == "python", reason="it does not count changes, and brings them each time")
-def test_captured_numbers_are_brought_again_if_they_changed(fake, w, f):
-    x = Theirs()
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_captured_numbers_are_brought_again_if_they_changed(fake, w, loss):
+    f, x = compile(lambda x: loss(w, x), [w], backend="cuda", dtype="float32"), Theirs()
+    x.buffer.clear()  # so that it has classes
     f.batch_value_and_grad(x)
     f.batch_value_and_grad(x)
     writes = fake.fake_calls(b"cuMemcpyHtoDAsync_v2")

@@ -157,10 +157,10 @@ class CompiledFunction(Generic[P, R]):
         >>> program.batch([1.0, 2.0, 6.0], reduce=None)
         array([ 3.,  6., 18.])
         """
-        check_threads(threads)
         if reduce is None:
+            check_threads(threads)
             return calls.results_of_each(*self._traces.on_examples(arrays), threads)
-        value, gradient, wrt = calls.sum_and_grad(*self._traces.to_reduce(arrays, reduce), threads)
+        value, gradient, wrt = calls.total(self._traces, arrays, reduce, threads)
         add_to_grad(wrt, gradient)
         return value
 
@@ -173,8 +173,7 @@ class CompiledFunction(Generic[P, R]):
         >>> CompiledFunction(lambda x: w * x).batch_value_and_grad([1.0, 2.0, 6.0], reduce="sum")
         (27.0, array([9.]))
         """
-        check_threads(threads)
-        value, gradient, _ = calls.sum_and_grad(*self._traces.to_reduce(arrays, reduce), threads)
+        value, gradient, _ = calls.total(self._traces, arrays, reduce, threads)
         return value, gradient
 
     def train(self, optimizer: Optimizer, *arrays: Any, batch_size: int = 1, threads: int | None = None) -> list[float]:

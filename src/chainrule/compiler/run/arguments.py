@@ -19,10 +19,12 @@ from chainrule.compiler.run.traced import Source, Traced
 from chainrule.compiler.run.turns import compiling
 from chainrule.compiler.trace.symbols import refuse_numbers
 from chainrule.core.bulk import fill, refrozen
+from chainrule.core.recording import is_tracing
 from chainrule.core.structure import ARRAY, NUMBER, Keys, Named, Static, Structure, check_plain, difference, flatten
 from chainrule.core.value import Value
 from chainrule.ops import as_float
 
+REDUCED = ("mean", "sum")  # what may become of the results of a batch
 MOST_ASIDE = 16  # structures whose traces are out of date
 MOST_RECENT = 4  # structures that arguments are compared with before theirs is found, and batches likewise
 
@@ -109,6 +111,18 @@ class Traces:
             self._remember(arrays, paths, examples)
         return paths, examples
 
+    def recent(self, arrays: Sequence[Any], known: str) -> Recent | None:
+        """A recent batch of the same arrays, all on the GPU, of which that is known (see `Examples.resident`).
+
+        None also if anything else must be seen to first.
+        """
+        if not self._recent_batches or is_tracing() or self._as_of != refrozen():
+            return None
+        for recent in self._recent_batches:
+            if known in recent.examples.resident and recent.arrays.are(arrays):
+                return recent
+        return None
+
     def _remember(self, arrays: Sequence[Any], paths: Paths, examples: Examples) -> None:
         """Let the next call with the same arrays begin at once."""
         from chainrule.compiler.backends.cuda.device_arrays import Seen
@@ -119,7 +133,7 @@ class Traces:
 
     def to_reduce(self, arrays: Sequence[Any], reduce: str) -> tuple[Paths, Examples, int]:
         """As `on_examples`, for a result that is one number; and what to divide the sum of all results by."""
-        if reduce not in ("mean", "sum"):
+        if reduce not in REDUCED:
             raise ValueError(f"`reduce` must be 'mean', 'sum' or None, got {reduce!r}")
         paths, examples = self.on_examples(arrays)
         return paths, examples, examples.count if reduce == "mean" else 1

@@ -5,7 +5,7 @@ What is added in which order never depends on the number of threads (see `thread
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -15,10 +15,10 @@ from chainrule.compiler.backends.strict import StrictCode
 from chainrule.compiler.backends.strict_paths import total_along_paths
 from chainrule.compiler.pipeline import Code
 from chainrule.compiler.run import on_device
-from chainrule.compiler.run.arguments import Examples
+from chainrule.compiler.run.arguments import Examples, Traces
 from chainrule.compiler.run.machine import Machine
 from chainrule.compiler.run.paths import Paths
-from chainrule.compiler.run.threads import joined, spread, threads_for
+from chainrule.compiler.run.threads import check_threads, joined, spread, threads_for
 from chainrule.compiler.run.traced import Traced
 from chainrule.core.structure import batch_of, difference
 from chainrule.core.value import Value
@@ -56,12 +56,20 @@ def _run_one(traced: Traced, numbers: np.ndarray, moment: Moment, total: bool) -
     return code, machine
 
 
+def total(
+    traces: Traces, arrays: Sequence[Any], reduce: str, threads: int | None
+) -> tuple[float, np.ndarray, list[Value]]:
+    """The sum or the mean of the results over all examples; its gradient, and the Values that this is by."""
+    if threads is None and (again := on_device.total_again(traces, arrays, reduce)) is not None:
+        return again
+    check_threads(threads)
+    return sum_and_grad(*traces.to_reduce(arrays, reduce), threads)
+
+
 def sum_and_grad(
     paths: Paths, examples: Examples, divisor: int, threads: int | None
 ) -> tuple[float, np.ndarray, list[Value]]:
     """The sum of the results over the examples, divided by `divisor`; its gradient, and the Values that this is by."""
-    if (again := on_device.sum_and_grad_again(examples, divisor)) is not None:
-        return again
     if paths.only is not None:
         paths.only.check_scalar()
         return (*_sum_and_grad(paths.only, examples, divisor, threads), paths.only.wrt)

@@ -13,6 +13,7 @@ from chainrule.core.bulk import read_data
 from chainrule.core.value import Value
 
 NEVER = -1  # no count of `replaced()`
+CAPTURED = ("parameter", "captured")  # kinds of leaves that have the data of Values
 
 
 class Machine:
@@ -34,7 +35,7 @@ class Machine:
         }
         self.as_of = NEVER  # what `replaced()` was before the captured data was loaded, if that is still in memory
         written = {statement.target.array for statement in program.statements}
-        self.keeps_data = written.isdisjoint(program.leaves.values())
+        self.keeps_data = written.isdisjoint(array for kind, array in program.leaves.items() if kind in CAPTURED)
         for array, view in self.views.items():
             if array.numbers is not None:
                 _assign(view, slice(None), array.numbers)

@@ -5,22 +5,22 @@ Arrays of PyTorch, CuPy or JAX that lie there are read where they are; those of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from chainrule.compiler.backends.cuda.device_arrays import DeviceArray
 from chainrule.compiler.backends.cuda.runner import Column, Cuda
 from chainrule.compiler.pipeline import Code
-from chainrule.compiler.run.arguments import Examples
+from chainrule.compiler.run.arguments import REDUCED, Examples, Traces
 from chainrule.compiler.run.machine import NEVER, Machine, narrowed
-from chainrule.compiler.run.traced import Run, Traced
+from chainrule.compiler.run.traced import Traced
 from chainrule.core.bulk import replaced
 from chainrule.core.structure import ARRAY, is_one_number
 from chainrule.core.value import Value
 
-TOTAL = "total"  # what `Examples.resident` has of a call that added up all results
+TOTAL = "total"  # of a call that added up all results, `Examples.resident` has what ran, and where its inputs are
 STEPS_AT_ONCE = 16  # whose scalars are computed before they are launched
 Scalars = Callable[[int], np.ndarray]  # a row for each of so many next steps
 
@@ -38,30 +38,44 @@ def sum_and_grad(
 ) -> tuple[float, np.ndarray]:
     """The sum of the results over all examples, divided by `divisor`, and its gradient."""
     machine, runner = _ready(code, traced, moment)
+    columns = _columns(examples, runner)
+    if moment is None:
+        examples.resident[TOTAL] = (traced.structure, traced.number, code), traced, columns
+    return _total(code, machine, traced, examples, columns, divisor)
+
+
+def total_again(traces: Traces, arrays: Sequence[Any], reduce: str) -> tuple[float, np.ndarray, list[Value]] | None:
+    """The sum or the mean for arrays that it was computed for before, all on one path, and what the gradient is by.
+
+    A short cut to the launch, which the GPU waits for; None where there is none.
+    """
+    if reduce not in REDUCED or (recent := traces.recent(arrays, TOTAL)) is None:
+        return None
+    examples = recent.examples
+    run, traced, columns = examples.resident[TOTAL]
+    machine, _ = _ready(run[2], traced, None)
+    divisor = examples.count if reduce == "mean" else 1
+    try:
+        value, gradient = _total(run[2], machine, traced, examples, columns, divisor)
+    except BaseException:
+        examples.lent_by(arrays).keep_while_busy()
+        raise
+    traced.source.ran(run)
+    return value, gradient, traced.wrt
+
+
+def _total(
+    code: Code, machine: Machine, traced: Traced, examples: Examples, columns: list[Column], divisor: int
+) -> tuple[float, np.ndarray]:
+    """The sum over all examples, divided by `divisor`, and its gradient, by a machine that is then given back."""
 
     def found() -> tuple[float, np.ndarray]:
         return float(machine.output[0]) / divisor, traced.order(machine.gradient, divisor)
 
-    _run(machine, runner, traced, examples, meanwhile=found)
+    _run(machine, traced, examples, columns, meanwhile=found)
     total = found()
     code.give_back(machine)
-    if moment is None and TOTAL not in examples.resident:
-        examples.resident[TOTAL] = (traced.structure, traced.number, code), traced
     return total
-
-
-def sum_and_grad_again(examples: Examples, divisor: int) -> tuple[float, np.ndarray, list[Value]] | None:
-    """The same for examples that it was computed for before, all on one path, and what the gradient is by; else None.
-
-    A short cut to the launch, which the GPU waits for.
-    """
-    known: tuple[Run, Traced] | None = examples.resident.get(TOTAL)
-    if known is None:
-        return None
-    run, traced = known
-    value, gradient = sum_and_grad(cast(Code, run[2]), traced, examples, divisor, None)
-    traced.source.ran(run)
-    return value, gradient, traced.wrt
 
 
 def results_here(code: Code, traced: Traced, examples: Examples, moment: np.ndarray | None) -> np.ndarray:
@@ -88,16 +102,16 @@ def _results(code: Code, traced: Traced, examples: Examples, moment: np.ndarray 
     """Memory on the device with a row for each example, and what has computed it."""
     machine, runner = _ready(code, traced, moment)
     results = runner.machinery.allocate(max(1, examples.count * traced.outputs) * runner.itemsize)
-    _run(machine, runner, traced, examples, results)
+    _run(machine, traced, examples, _columns(examples, runner), results)
     code.give_back(machine)
     return results, runner
 
 
 def _run(
     machine: Machine,
-    runner: Cuda,
     traced: Traced,
     examples: Examples,
+    columns: list[Column],
     results: Any = None,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> None:
@@ -106,7 +120,7 @@ def _run(
     What is done with the numbers afterwards is done `meanwhile` with old ones: while the GPU works, that is for free,
     and code that other libraries have driven out of the processor's caches is back when the numbers are there.
     """
-    columns = _columns(examples, runner)
+    runner = _of(machine)
     try:
         runner.launch(columns, examples.count, results)
         meanwhile()

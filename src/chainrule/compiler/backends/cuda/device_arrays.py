@@ -159,7 +159,7 @@ class Seen:
     def __init__(self, things: Sequence[Any], said: list[Any]) -> None:
         self._count, self._said, self._device = len(things), said, device()
         self._things: list[Callable[[], Any]] = [weakref.ref(thing) for thing in things]
-        self._streams = {what[-1] for what in said if what is not None} - {*ORDERED}
+        self._streams = {what.get("stream") for what in said if what is not None} - {*ORDERED}
 
     @classmethod
     def of(cls, things: Sequence[Any]) -> Seen | None:
@@ -177,7 +177,7 @@ class Seen:
         if len(things) != self._count:
             return False
         for known, said, thing in zip(self._things, self._said, things, strict=True):
-            if known() is not thing or (said is not None and said != _told(thing.__cuda_array_interface__)):
+            if known() is not thing or (said is not None and said != thing.__cuda_array_interface__):
                 return False
         for stream in self._streams:
             self._device.wait_for_stream(int(stream))
@@ -189,20 +189,15 @@ class Seen:
         return all(known() is not None for known in self._things)
 
 
-NOTHING = ()
+NOTHING: dict[str, Any] = {}
 
 
-def _said(thing: Any) -> Any:
-    """What the thing says of itself, its stream last; None if it is ours, which never changes."""
+def _said(thing: Any) -> dict[str, Any] | None:
+    """What the thing says of itself; None if it is ours, which never changes."""
     if isinstance(thing, DeviceArray):
         return None
     interface = _interface(thing)
-    return NOTHING if interface is None else _told(interface)
-
-
-def _told(interface: dict[str, Any]) -> tuple[Any, ...]:
-    say = interface.get
-    return say("data"), say("shape"), say("typestr"), say("strides"), say("mask") is None, say("stream")
+    return NOTHING if interface is None else dict(interface)
 
 
 def _by_dlpack(thing: Any, argument: str) -> DeviceArray | None:

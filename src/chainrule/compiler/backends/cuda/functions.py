@@ -164,10 +164,13 @@ class Prepared:
         self.function, self.threads, self.shared, self.values = function, threads, shared, values
         self._places = (c_void_p * len(values))(*map(ctypes.addressof, values))
         self._launch = function.device.driver.launch
+        self._numbers: tuple[int, ...] = ()
 
     def __call__(self, blocks: int, *numbers: int) -> None:
-        for value, number in zip(self.values[-len(numbers) :], numbers, strict=False):
-            value.value = number
+        if numbers != self._numbers:
+            for value, number in zip(self.values[-len(numbers) :], numbers, strict=False):
+                value.value = number
+            self._numbers = numbers
         handle, threads, shared = self.function.handle, self.threads, self.shared
         if code := self._launch(handle, blocks, 1, 1, threads, 1, 1, shared, None, self._places, None):
             doing = f"launch {quoted(self.function.name)} in {blocks} blocks of {threads} threads"
