@@ -20,6 +20,7 @@ from unittest.mock import patch
 import chainrule
 from chainrule import Value, ops
 from chainrule.compiler import compile
+from chainrule.compiler.backends.cuda.driver import is_available
 from chainrule.compiler.backends.llvm.fusion import without_zeros
 from chainrule.compiler.passes import lift as lifting
 from chainrule.compiler.passes import loops, postpone
@@ -380,6 +381,10 @@ ENGINES = {
     "C": Engine(in_c, share=0.03),
     "jax": Engine(lambda contest: contest.compiled(backend="jax"), share=0.01),
 }
+if is_available():  # a GPU that is no emulation
+    ENGINES["GPU"] = Engine(lambda contest: contest.compiled(backend="cuda"), share=0.2)
+    single = {"backend": "cuda", "dtype": "float32"}
+    ENGINES["GPU float32"] = Engine(lambda contest: contest.compiled(**single), coarser=SINGLE, share=0.05)
 
 
 def check(program, engines=ENGINES, only=None):
