@@ -457,7 +457,7 @@ class TestPlantedFaults:
         self.fails(block=Block(8, 3))
 
     def test_examples_that_are_missing(self, monkeypatch):
-        monkeypatch.setattr(kernels, "_is_there", lambda registers, n: "fadd double 1.0, 0.0")
+        monkeypatch.setattr(kernels, "_is_there", lambda registers, n: registers.emit("fadd double 1.0, 0.0", 1))
         self.fails(block=Block(8, 8))
 
     def test_a_sum_that_is_dealt_wrongly(self, monkeypatch):

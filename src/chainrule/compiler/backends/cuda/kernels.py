@@ -167,14 +167,14 @@ class Kernels:
         def write(registers: ThreadRegisters) -> None:
             emit = registers.text.emit
 
-            def read(k: str, n: str) -> Register:
-                return registers.emit(_read(registers, k, n) if is_input else _is_there(registers, n), 1)
+            def read(k: str, turns: list[str]) -> list[Register]:
+                return _read(registers, k, turns) if is_input else [_is_there(registers, n) for n in turns]
 
             def load(rows: Sequence[str], start: str) -> None:
                 """Examples side by side, of several inputs, all of which are on their way at the same time."""
                 together = min(abreast, registers.wide)
                 turns = [emit(f"add nuw nsw i64 {start}, {turn}") for turn in range(abreast)]
-                for k, numbers in [(k, [read(k, n) for n in turns]) for k in rows]:
+                for k, numbers in [(k, read(k, turns)) for k in rows]:
                     for at in range(0, abreast, together):
                         several = registers.side_by_side(numbers[at : at + together], together)
                         registers.store_to(registers.address(target, [k, turns[at]]), several)
@@ -232,39 +232,41 @@ def _in_few_numbers(program: ArrayProgram, block: Block) -> ArrayProgram:
     return unrolled(program) if block.owns and block.abreast == 1 else program
 
 
-def _read(registers: ThreadRegisters, k: str, n: str) -> str:
-    """Input k of the run's example n, as an instruction; it may be of either type."""
+def _read(registers: ThreadRegisters, k: str, turns: Sequence[str]) -> list[Register]:
+    """Input k of some of the run's examples; it may be of either type."""
     text, kind = registers.text, registers.element.name
     emit = text.emit
-    last = emit("sub nsw i64 %count, 1")
-    example = emit(f"add nsw i64 %first, {n}")
-    inside = emit(f"icmp slt i64 {example}, %count")
-    example = emit(f"select i1 {inside}, i64 {example}, i64 {last}")
     entry = emit(f"getelementptr i64, ptr %inputs, i64 {emit(f'mul nuw nsw i64 {k}, {WORDS}')}")
     address, distance, size = (
         emit(f"load i64, ptr {emit(f'getelementptr i64, ptr {entry}, i64 {word}')}") for word in range(WORDS)
     )
-    offset = emit(f"mul nsw i64 {emit(f'mul nsw i64 {example}, {distance}')}, {size}")
-    place = emit(f"inttoptr i64 {emit(f'add nsw i64 {address}, {offset}')} to ptr")
-    is_wide = emit(f"icmp eq i64 {size}, 8")
+    step, last = emit(f"mul nsw i64 {distance}, {size}"), emit("sub nsw i64 %count, 1")
+    places = []
+    for n in turns:
+        example = emit(f"call i64 @llvm.smin.i64(i64 {emit(f'add nsw i64 %first, {n}')}, i64 {last})")
+        offset = emit(f"mul nsw i64 {example}, {step}")
+        places.append(emit(f"inttoptr i64 {emit(f'add nsw i64 {address}, {offset}')} to ptr"))
+    text.declarations.add("declare i64 @llvm.smin.i64(i64, i64)")
     label = text.count
     text.count += 1
+    is_wide = emit(f"icmp eq i64 {size}, 8")
     text.lines += [f"  br i1 {is_wide}, label %wide{label}, label %narrow{label}", f"wide{label}:"]
-    wide = emit(f"load double, ptr {place}")
-    wide = wide if kind == "double" else emit(f"fptrunc double {wide} to float")
+    wide = [emit(f"load double, ptr {place}") for place in places]
+    wide = wide if kind == "double" else [emit(f"fptrunc double {number} to float") for number in wide]
     text.lines += [f"  br label %read{label}", f"narrow{label}:"]
-    narrow = emit(f"load float, ptr {place}")
-    narrow = narrow if kind == "float" else emit(f"fpext float {narrow} to double")
+    narrow = [emit(f"load float, ptr {place}") for place in places]
+    narrow = narrow if kind == "float" else [emit(f"fpext float {number} to double") for number in narrow]
     text.lines += [f"  br label %read{label}", f"read{label}:"]
     text.label = f"read{label}"
-    return f"phi {kind} [ {wide}, %wide{label} ], [ {narrow}, %narrow{label} ]"
+    pairs = zip(wide, narrow, strict=True)
+    return [registers.emit(f"phi {kind} [ {a}, %wide{label} ], [ {b}, %narrow{label} ]", 1) for a, b in pairs]
 
 
-def _is_there(registers: ThreadRegisters, n: str) -> str:
-    """1 if the run has an example n, else 0, as an instruction."""
+def _is_there(registers: ThreadRegisters, n: str) -> Register:
+    """1 if the run has an example n, else 0."""
     emit, kind, literal = registers.text.emit, registers.element.name, registers.element.literal
-    example = emit(f"add nsw i64 %first, {n}")
-    return f"select i1 {emit(f'icmp slt i64 {example}, %count')}, {kind} {literal(1.0)}, {kind} {literal(0.0)}"
+    inside = emit(f"icmp slt i64 {emit(f'add nsw i64 %first, {n}')}, %count")
+    return registers.emit(f"select i1 {inside}, {kind} {literal(1.0)}, {kind} {literal(0.0)}", 1)
 
 
 def _written(steps: Sequence[Step]) -> list[Array]:
