@@ -82,6 +82,8 @@ def test_every_call_gets_its_own_numbers():
         assert f({"a": xs}, w) == pytest.approx(sum(x * x for x in xs) * w[0] - w[1], rel=1e-12)
     with pytest.raises(TypeError, match="`argument 0` must be a real number, got a Value"):
         f({"a": [Value(1.0)] * 3}, [1.0, 2.0])
+    with pytest.raises(TypeError, match="`argument 1` has 'call' among its numbers: give a string or None as an arg"):
+        f({"a": [1.0] * 3}, [1.0, "call"])
     with pytest.raises(OverflowError):
         f({"a": [10**400] * 3}, [1.0, 2.0])
 

@@ -18,6 +18,7 @@ from chainrule.compiler.run.paths import Paths
 from chainrule.compiler.run.traced import Source, Traced
 from chainrule.compiler.run.turns import compiling
 from chainrule.compiler.trace.symbols import refuse_numbers
+from chainrule.core.arguments import shown
 from chainrule.core.bulk import fill, refrozen
 from chainrule.core.recording import is_tracing
 from chainrule.core.structure import ARRAY, NUMBER, Keys, Named, Static, Structure, check_plain, difference, flatten
@@ -164,6 +165,11 @@ def number(k: int, given: Any) -> float:
         raise TypeError(
             f"`argument {k}` must be a real number, got a Value, to which a compiled function passes no gradient: "
             "give its .data, or compile what differentiates, as in compile(grad(f))"
+        )
+    if given is None or isinstance(given, str):
+        raise TypeError(
+            f"`argument {k}` has {shown(repr(given), 40)} among its numbers: give a string or None as an argument by "
+            "itself, which is then part of the program, or let the function capture it"
         )
     return as_float(given, f"argument {k}")
 
