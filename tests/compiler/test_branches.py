@@ -4,6 +4,7 @@ import functools
 import math
 import operator
 import random
+import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -336,11 +337,17 @@ def test_constants_are_no_conditions():
     assert "paths" not in program.stats
 
 
-def test_a_function_that_writes_what_it_branches_on():
+def in_another_thread(deed):
+    thread = threading.Thread(target=deed)
+    thread.start()
+    thread.join()
+
+
+def test_a_value_that_moves_before_it_is_branched_on():
     w = Value(1.0)
 
     def written(x):
-        w.data = 5.0
+        in_another_thread(lambda: setattr(w, "data", 5.0))
         return x if w > 3.0 else -x
 
     assert compile(written)(2.0) == 2.0
@@ -351,7 +358,8 @@ def test_examples_are_sorted_again_if_a_value_moves_meanwhile():
 
     def written(x):
         if x > 1.0:
-            w.data = -1.0  # while this path is traced, after the other example has found its own
+            # while this path is traced, after the other example has found its own
+            in_another_thread(lambda: setattr(w, "data", -1.0))
             return w * x
         return w * x if w > 0.0 else 100.0 * w * x
 

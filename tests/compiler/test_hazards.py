@@ -121,6 +121,21 @@ def stepped(x):
     return x
 
 
+def data_is_set(x):
+    captured.data = 5.0  # SET-DATA
+    return x * captured
+
+
+def grad_is_set(x):
+    captured.grad = 0.0  # SET-GRAD
+    return x * captured
+
+
+def grads_are_set(x):
+    chainrule.optim.SGD([captured], lr=0.1).zero_grad()  # SET-GRADS
+    return x * captured
+
+
 def with_gradient(x):
     return scaled_by_captured.value_and_grad(x)[0]  # INNER-GRADIENT
 
@@ -162,6 +177,9 @@ HAZARDS = [
     (argmax_of_captured, "CAPTURED-ARGMAX", "reads `.data` of a Value", "softmax"),
     (copied, "CAPTURED-COPY", "copies a Value", "compute with the Value itself"),
     (stepped, "CAPTURED-STEP", "reads `.grad` of a Value", "as an argument"),
+    (data_is_set, "SET-DATA", "sets `.data` of a Value, which would happen while the function is", "before the call"),
+    (grad_is_set, "SET-GRAD", "sets `.grad` of a Value", "do it before the call, or after it"),
+    (grads_are_set, "SET-GRADS", "sets `.grad` of", "do it before the call, or after it"),
     (with_gradient, "INNER-GRADIENT", "calls `value_and_grad` of a compiled function", "becomes part of this one"),
     (with_batch, "INNER-BATCH", "calls a batch of a compiled function", "or call it outside"),
     (with_recorded, "INNER-RECORDED", "runs a compiled Value", "use the Value itself"),
@@ -218,14 +236,14 @@ class TestHazards:
         compile(lambda x: chainrule.where(w > x, w, x))(1.0)
         assert compile(w * 3.0)() == 6.0
 
-    def test_values_can_be_written_and_shown(self):
+    def test_values_can_be_named_and_shown(self):
         w = Value(2.0)
 
         def written(x):
-            w.data, w.grad, w.label = 5.0, 0.0, f"{w!r} {w} {w:.2f}"
+            w.label = f"{w!r} {w} {w:.2f}"
             return w * x
 
-        assert compile(written)(3.0) == 15.0
+        assert compile(written)(3.0) == 6.0
         assert w.label == "Value(data=2.0, grad=0.0) Value(data=2.0, grad=0.0) 2.00"
 
     def test_other_threads_read_numbers_during_a_trace(self):

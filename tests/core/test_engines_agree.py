@@ -63,9 +63,11 @@ def test_a_watcher_is_told_of_every_look_at_a_number(name):
         (chainrule.ne, (v, 2.5)),
         ("copies a Value", ()),
         ("turns a Value into a float", ()),
+        ("sets `.data` of a Value", ()),
+        ("sets `.grad` of a Value", ()),
     ]
     assert (v.data, v.grad) == (7.0, 4.0)
-    assert len(told) == 11
+    assert len(told) == 13
 
 
 @pytest.mark.parametrize("name", ENGINES)

@@ -161,6 +161,8 @@ class Node:
 
     @data.setter
     def data(self, number: SupportsFloat) -> None:
+        if hooks.watcher:
+            hooks.watcher("sets `.data` of a Value")
         self._data = as_float(number, "data")
         self._looks = (self._looks or NOBODY).written()
 
@@ -173,6 +175,8 @@ class Node:
 
     @grad.setter
     def grad(self, number: SupportsFloat) -> None:
+        if hooks.watcher:
+            hooks.watcher("sets `.grad` of a Value")
         self._grad = as_float(number, "grad")
 
     @property
@@ -275,7 +279,7 @@ class Node:
         """For a copy, which is made without its `__init__`: that of a subclass may want other arguments."""
         data, grad, label, attributes, takes_gradient = state
         self._fill(as_float(data), "", (), None)
-        self.label, self.grad, self._takes_gradient = label, grad, bool(takes_gradient)
+        self.label, self._grad, self._takes_gradient = label, as_float(grad, "grad"), bool(takes_gradient)
         hang(self, attributes)
 
     __deepcopy__ = deepcopy

@@ -54,19 +54,44 @@ static int fill_from_array(PyObject *shape, PyObject *array, Room *room)
     return filled;
 }
 
+/* Whether a thing is a scalar of NumPy, as in list(array): its types of C have such names, and classes of Python do not. */
+static int is_numpy_scalar(PyObject *thing)
+{
+    static const char *const kinds[] = {"float", "int", "uint", "bool"};
+    const char *name = Py_TYPE(thing)->tp_name;
+    int found = 0;
+    if (strncmp(name, "numpy.", 6) == 0)
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+            found |= strncmp(name + 6, kinds[k], strlen(kinds[k])) == 0;
+    return found;
+}
+
+static int fill_number(PyObject *thing, Room *room)
+{
+    if (room->next == room->end)
+        return 0;
+    if (PyFloat_CheckExact(thing))
+        *room->next++ = PyFloat_AS_DOUBLE(thing);
+    else if (PyLong_CheckExact(thing) || PyBool_Check(thing))
+        *room->next++ = PyLong_AsDouble(thing);
+    else if (is_numpy_scalar(thing) && PyFloat_Check(thing)) /* a double is a float of Python too */
+        *room->next++ = PyFloat_AS_DOUBLE(thing);
+    else if (is_numpy_scalar(thing)) {
+        PyObject *number = PyNumber_Float(thing);
+        *room->next++ = number ? PyFloat_AS_DOUBLE(number) : 0.0;
+        Py_XDECREF(number);
+    }
+    else
+        return 0;
+    int is_fine = !PyErr_Occurred();
+    PyErr_Clear(); /* too large: the error is for others to explain */
+    return is_fine;
+}
+
 static int fill(PyObject *structure, PyObject *thing, Room *room) /* whether the thing has that structure */
 {
-    if (structure == number_name) {
-        if (room->next == room->end)
-            return 0;
-        if (PyFloat_CheckExact(thing))
-            *room->next++ = PyFloat_AS_DOUBLE(thing);
-        else if (!PyLong_CheckExact(thing) || ((*room->next++ = PyLong_AsDouble(thing)) == -1.0 && PyErr_Occurred())) {
-            PyErr_Clear(); /* too large: the error is for others to explain */
-            return 0;
-        }
-        return 1;
-    }
+    if (structure == number_name)
+        return fill_number(thing, room);
     if (!PyTuple_CheckExact(structure) || PyTuple_GET_SIZE(structure) != 2)
         return 0;
     PyObject *kind = PyTuple_GET_ITEM(structure, 0), *parts = PyTuple_GET_ITEM(structure, 1);
@@ -98,6 +123,15 @@ static int fill(PyObject *structure, PyObject *thing, Room *room) /* whether the
     return filled;
 }
 
+/* Whether one of the arguments is a bool, which by itself is no number but part of the structure. */
+static int has_bool(PyObject *arguments)
+{
+    int found = 0;
+    for (Py_ssize_t k = 0; PyTuple_Check(arguments) && k < PyTuple_GET_SIZE(arguments); k++)
+        found |= PyBool_Check(PyTuple_GET_ITEM(arguments, k));
+    return found;
+}
+
 static PyObject *native_fill(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *structure, *thing, *array_type, *static_type;
@@ -107,7 +141,7 @@ static PyObject *native_fill(PyObject *Py_UNUSED(module), PyObject *args)
         return NULL;
     double *start = buffer.buf, *end = start + buffer.len / (Py_ssize_t)sizeof(double);
     Room room = {start, end, (PyTypeObject *)array_type, (PyTypeObject *)static_type};
-    int filled = fill(structure, thing, &room) && room.next == end;
+    int filled = !has_bool(thing) && fill(structure, thing, &room) && room.next == end;
     PyBuffer_Release(&buffer);
     return PyBool_FromLong(filled);
 }

@@ -52,7 +52,7 @@ static int cannot_delete(PyObject *given, const char *attribute)
 static int set_data(PyObject *self, PyObject *number, void *Py_UNUSED(unused))
 {
     double data;
-    if (cannot_delete(number, "data") || to_double(number, "data", &data) < 0)
+    if (refused("sets `.data` of a Value") || cannot_delete(number, "data") || to_double(number, "data", &data) < 0)
         return -1;
     write_number((Node *)self, data);
     return 0;
@@ -60,7 +60,9 @@ static int set_data(PyObject *self, PyObject *number, void *Py_UNUSED(unused))
 
 static int set_grad(PyObject *self, PyObject *number, void *Py_UNUSED(unused))
 {
-    return cannot_delete(number, "grad") ? -1 : to_double(number, "grad", &((Node *)self)->grad);
+    if (refused("sets `.grad` of a Value") || cannot_delete(number, "grad"))
+        return -1;
+    return to_double(number, "grad", &((Node *)self)->grad);
 }
 
 static PyObject *get_label(PyObject *self, void *Py_UNUSED(unused))

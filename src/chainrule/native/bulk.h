@@ -49,7 +49,7 @@ static PyObject *native_read_data(PyObject *Py_UNUSED(module), PyObject *args)
 
 static PyObject *native_write_data(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    return move_numbers(args, write_data);
+    return refused("sets `.data` of Values") ? NULL : move_numbers(args, write_data);
 }
 
 static PyObject *native_read_grad(PyObject *Py_UNUSED(module), PyObject *args)
@@ -59,7 +59,7 @@ static PyObject *native_read_grad(PyObject *Py_UNUSED(module), PyObject *args)
 
 static PyObject *native_write_grad(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    return move_numbers(args, write_grad);
+    return refused("sets `.grad` of Values") ? NULL : move_numbers(args, write_grad);
 }
 
 static PyObject *native_add_to_grad(PyObject *Py_UNUSED(module), PyObject *args)

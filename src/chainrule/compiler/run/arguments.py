@@ -167,8 +167,9 @@ def number(k: int, given: Any) -> float:
             "give its .data, or compile what differentiates, as in compile(grad(f))"
         )
     if given is None or isinstance(given, str):
+        got = "None" if given is None else f"str {shown(repr(given), 40)}"
         raise TypeError(
-            f"`argument {k}` has {shown(repr(given), 40)} among its numbers: give a string or None as an argument by "
+            f"`argument {k}` must be a real number, got {got} inside it: give a string or None as an argument by "
             "itself, which is then part of the program, or let the function capture it"
         )
     return as_float(given, f"argument {k}")

@@ -54,6 +54,8 @@ KEPT = "which some variable outside of it kept"
 STORE = "return such a number, or give it as an argument, rather than storing it"
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 CHANGES = "whose number may be different at the next call"
+OUTSIDE = "do it before the call, or after it"
+ONCE = "which would happen while the function is traced, and not at later calls"
 AS_IT_IS = (
     "a traced number is a node of the graph already, so write x for Value(x); and functions take it where a Value's "
     "methods do not, so write chainrule.maximum(w, x) for w.maximum(x)"
@@ -299,11 +301,13 @@ class _Tracer:
         self.defers = defers
 
     def look(self, deed: str | ops.Op, left: Any = None, right: Any = None) -> Any:
-        """Called when a Value's number is read. While this thread traces, only comparisons may: they are conditions."""
+        """Called when a Value's number is read or set. While this thread traces, only comparisons may read: they are
+        conditions.
+        """
         if not is_tracing():
             return None
         if isinstance(deed, str):
-            _refuse(deed, CAPTURED, CHANGES)
+            _refuse(deed, *((OUTSIDE, ONCE) if deed.startswith("sets") else (CAPTURED, CHANGES)))
         condition = _compared(deed, left, right)
         return None if condition is NotImplemented else condition
 
@@ -331,7 +335,9 @@ def _is_condition(given: Any) -> bool:
 
 def _refuse(deed: str, remedy: str, why: str = "which has no number yet") -> NoReturn:
     error = TracingError(f"{line_at(_users_frame(sys._getframe(1)))} {deed}, {why}: {remedy}")
-    if is_tracing() and deed.startswith(("reads", "turns", EARLIER)):  # code may recover from the other refusals
+    if is_tracing() and deed.startswith(
+        ("reads", "sets", "turns", EARLIER)
+    ):  # code may recover from the other refusals
         _this_thread.refusal = _this_thread.refusal or error
     raise error
 
