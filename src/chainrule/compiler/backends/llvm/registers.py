@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,16 +43,24 @@ class Register(ops.Carrier):
 class Registers:
     """Operations on registers, written to a text. Operands may be plain numbers; so may results that need no code.
 
-    `offsets` are the arrays that lie in memory. Tables of positions are added to `tables`, which must live as long as
-    the code.
+    `offsets` are the arrays that lie in memory; those in `state` are in a block of their own. Tables of positions are
+    added to `tables`, which must live as long as the code.
     """
 
-    def __init__(self, text: Text, offsets: Mapping[Array, int], tables: list[np.ndarray], target: Target) -> None:
+    def __init__(
+        self,
+        text: Text,
+        offsets: Mapping[Array, int],
+        tables: list[np.ndarray],
+        target: Target,
+        state: Container[Array] = (),
+    ) -> None:
         self.text = text
         self.element = text.element
         self.offsets = offsets
         self.tables = tables
         self.target = target
+        self.state = state
 
     def emit(self, instruction: str, lanes: int) -> Register:
         return Register(self, self.text.emit(instruction), lanes)
@@ -199,7 +207,11 @@ class Registers:
 
     def memory(self, array: Array) -> str:
         """The pointer that the offset of an array is from."""
-        return "%memory"
+        return self.block(array)
+
+    def block(self, array: Array) -> str:
+        """The pointer to the memory that an array lies in."""
+        return "%state" if array in self.state else "%memory"
 
     def table(self, access: Access) -> str:
         """A pointer to the positions in a table."""
@@ -248,8 +260,15 @@ class Movable(Registers):
     that the first access has as its base.
     """
 
-    def __init__(self, text: Text, offsets: Mapping[Array, int], tables: list[np.ndarray], target: Target) -> None:
-        super().__init__(text, offsets, tables, target)
+    def __init__(
+        self,
+        text: Text,
+        offsets: Mapping[Array, int],
+        tables: list[np.ndarray],
+        target: Target,
+        state: Container[Array] = (),
+    ) -> None:
+        super().__init__(text, offsets, tables, target, state)
         self.bases: dict[Array, int] = {}
         self.names: dict[Array | str, str] = {}  # an array, or a pointer to a table -> the argument
 
@@ -258,9 +277,9 @@ class Movable(Registers):
         """The arguments, as the function declares them. No two arrays overlap."""
         return "".join([f", ptr noalias {name}" for name in self.names.values()])
 
-    def places(self) -> list[int | str]:
-        """The arguments of this statement: places in memory, and pointers to tables."""
-        return [k if isinstance(k, str) else self.offsets[k] + self.bases[k] for k in self.names]
+    def places(self) -> list[tuple[str, int] | str]:
+        """The arguments of this statement: blocks of memory and places in them, and pointers to tables."""
+        return [k if isinstance(k, str) else (self.block(k), self.offsets[k] + self.bases[k]) for k in self.names]
 
     def offset(self, access: Access) -> int:
         return -self.bases.setdefault(access.array, 0 if access.table is not None else access.base)
