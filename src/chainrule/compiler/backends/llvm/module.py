@@ -4,9 +4,9 @@ Groups that differ only in where their arrays lie are one function, which is giv
 for each function. In a loop in time it would take time at every turn to hand the pointers over, and functions know
 their places.
 
-Two blocks of memory are given to all of them. What a program writes to its leaves is its *state*, which is there for the
-next run: a training step's parameters and the optimizer's slots. It has a block of its own, so that programs whose
-states are alike can go on from where another stopped (see `relay`).
+All are given two blocks of memory. What a program writes to its leaves is its *state*, which is there for the next run:
+a training step's parameters and the optimizer's slots. It has a block of its own, so that programs whose states are
+alike can go on from where another has stopped (see `relay`).
 
 `drive` calls `run` again and again, before returning to Python. Before each run, one row of each input matrix is copied
 into memory; after it, one row of results is copied out, and an array is added, in doubles, to the row of sums of the

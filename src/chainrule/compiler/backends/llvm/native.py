@@ -46,7 +46,7 @@ class Native:
 
     def _allocate(self) -> None:
         self.memory, self.state = [self._block(size) for size in self.sizes]
-        blocks = {array: self.memory for array in self.offsets} | dict.fromkeys(self.state_arrays, self.state)
+        blocks = dict.fromkeys(self.offsets, self.memory) | dict.fromkeys(self.state_arrays, self.state)
         self.views = {array: blocks[array][o : o + array.size] for array, o in self.offsets.items()}
         self.addresses = self.memory.ctypes.data, self.state.ctypes.data
 
