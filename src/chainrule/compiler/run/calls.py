@@ -192,20 +192,24 @@ def _rows(
     return found[: given.count]
 
 
-def plan_for(traced: Traced, examples: Examples, total: bool, ragged: bool = False) -> StrictCode | Plan:
+def plan_for(
+    traced: Traced, examples: Examples, total: bool, ragged: bool = False, fills: bool = True
+) -> StrictCode | Plan:
     """Runs of as many examples as the cache holds, and one of the rest; or code that takes examples node by node.
 
-    If there are examples of other structures too, the last run may go beyond these, and is filled up.
+    If they are `ragged`, there are examples of other structures too. The last run may then go beyond these, and is
+    filled up, unless it must not.
     """
     if traced.is_node_by_node:
         runs = [range(1)]
-    elif ragged:
+    elif ragged and fills:
         runs = _filled_parts(examples.count, traced.most_examples)
     else:
-        runs = (_parts if traced.guards is None else _standard_parts)(examples.count, traced.most_examples)
+        standard = ragged or traced.guards is not None
+        runs = (_standard_parts if standard else _parts)(examples.count, traced.most_examples)
     plan = []
     for firsts in runs:
-        masked = total and ragged and firsts.step <= SMALL
+        masked = total and ragged and fills and firsts.step <= SMALL
         code = traced.code(firsts.step, total, lambda: examples.matrix()[0], masked)
         if isinstance(code, StrictCode):
             return code

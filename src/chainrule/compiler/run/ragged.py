@@ -93,8 +93,8 @@ def _totals(parts: Sequence[Part], threads: int | None) -> list[tuple[float, np.
     small = [k for k, cost in enumerate(costs) if plans[k] is not None and cost * count <= sum(costs)]
 
     def total(k: int, wanted: int | None) -> tuple[float, np.ndarray]:
-        (traced, own, _, moment), plan = parts[k], plans[k]
-        if plan is None:
+        traced, own, _, moment = parts[k]
+        if (plan := plans[k]) is None:
             code = on_device.code_for(traced, own, True)
             assert code is not None
             return on_device.sum_and_grad(code, traced, own, 1, moment)
@@ -102,7 +102,20 @@ def _totals(parts: Sequence[Part], threads: int | None) -> list[tuple[float, np.
 
     alone = in_shares(dealt([costs[k] for k in small], count), lambda place: total(small[place], 1))
     found = {small[place]: each for place, each in alone.items()}
-    return [found[k] if k in found else total(k, threads) for k in range(len(parts))]
+    totals = [found[k] if k in found else total(k, threads) for k in range(len(parts))]
+    return [_exact(part, each, plan, threads) for part, each, plan in zip(parts, totals, plans, strict=True)]
+
+
+def _exact(
+    part: Part, total: tuple[float, np.ndarray], plan: StrictCode | Plan | None, threads: int | None
+) -> tuple[float, np.ndarray]:
+    """The total, computed again if it is not finite: a copy that fills a run up has no part in a sum, but 0·∞ is NaN."""
+    traced, own, _, moment = part
+    fills = isinstance(plan, list) and plan[-1][0].stop > own.count
+    if not fills or (np.isfinite(total[0]) and np.isfinite(total[1]).all()):
+        return total
+    again = calls.plan_for(traced, own, True, ragged=True, fills=False)
+    return calls.run_plan(traced, again, own, 1, threads, moment)
 
 
 def _plan(part: Part) -> StrictCode | Plan | None:

@@ -28,7 +28,8 @@ from chainrule.optim import Optimizer
 def trains_what_is_used(optimizer: Optimizer, traced: Traced) -> bool:
     """Whether the optimizer changes all parameters that the loss depends on, by its rule alone."""
     used, trained = set(traced.captured["parameter"]), {p for p in optimizer.parameters if p.requires_grad}
-    return bool(used) and used <= trained and type(optimizer).step is Optimizer.step
+    known = traced.source.wrt is None or trained <= set(traced.source.wrt)  # a gradient that is unknown is not zero
+    return bool(used) and used <= trained and known and type(optimizer).step is Optimizer.step
 
 
 def for_all(traced: Traced, optimizer: Optimizer) -> Traced:

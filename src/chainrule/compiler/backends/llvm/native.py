@@ -48,7 +48,8 @@ class Native:
         self.memory, self.state = [self._block(size) for size in self.sizes]
         blocks = dict.fromkeys(self.offsets, self.memory) | dict.fromkeys(self.state_arrays, self.state)
         self.views = {array: blocks[array][o : o + array.size] for array, o in self.offsets.items()}
-        self.addresses = self.memory.ctypes.data, self.state.ctypes.data
+        self.address = self.memory.ctypes.data
+        self.addresses = self.address, self.state.ctypes.data
 
     def _block(self, size: int) -> np.ndarray:
         """Memory that begins at a cache line."""
