@@ -1,4 +1,4 @@
-"""Ragged examples: lists of different lengths in one batch, or one after another in training, as eager code has them."""
+"""Ragged examples: lists of different lengths in one batch, or one after another in training; against eager code."""
 
 import random
 import warnings

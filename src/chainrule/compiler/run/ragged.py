@@ -109,7 +109,7 @@ def _totals(parts: Sequence[Part], threads: int | None) -> list[tuple[float, np.
 def _exact(
     part: Part, total: tuple[float, np.ndarray], plan: StrictCode | Plan | None, threads: int | None
 ) -> tuple[float, np.ndarray]:
-    """The total, computed again if it is not finite: a copy that fills a run up has no part in a sum, but 0·∞ is NaN."""
+    """The total, computed again if it is not finite: copies that fill a run up have no part in it, but 0·∞ is NaN."""
     traced, own, _, moment = part
     fills = isinstance(plan, list) and plan[-1][0].stop > own.count
     if not fills or (np.isfinite(total[0]) and np.isfinite(total[1]).all()):
