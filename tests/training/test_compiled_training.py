@@ -421,10 +421,16 @@ def test_single_precision_is_for_compiled_steps():
         trained(True, dtype="float16")
 
 
-def test_a_parameter_without_gradient_is_an_error():
-    model = four_points_model()
-    with pytest.raises(ValueError, match="the loss does not use every one"):
-        trained(True, lambda p: optim.SGD([*p, Value(1.0)], lr=0.1), model=model)
+def test_a_parameter_without_gradient_takes_its_steps_too():
+    """By its decay alone, as in eager code."""
+    unused = [Value(1.0), Value(1.0)]
+    found = [
+        trained(compiled, lambda p, own=own: optim.AdamW([*p, own], lr=0.1), model=four_points_model())[2].loss
+        for compiled, own in zip((True, False), unused, strict=True)
+    ]
+    assert found[0] == pytest.approx(found[1], abs=1e-12)
+    assert unused[0].data == pytest.approx(unused[1].data, rel=1e-14)
+    assert unused[0].data < 1.0
 
 
 def test_a_loss_that_explodes_stops_the_run():

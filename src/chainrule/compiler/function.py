@@ -3,8 +3,8 @@
 function ──call on Symbols──► Graph ──lift──► ArrayProgram of one example ──(batched)──► Code
                                 └──(strict, or nothing repeats)──► StrictCode
 
-`run` does the work: `arguments`, `traced`, `calls`, `steps` and `sharding`. Any number of threads may call one
-function. What is traced and compiled is immutable; each call takes a machine to run in.
+`run` does the work: `arguments`, `traced`, `calls`, `ragged`, `train` and `sharding`. Any number of threads may call
+one function. What is traced and compiled is immutable; each call takes a machine to run in.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from chainrule.compiler.passes.batch import batched
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.naming import ArgumentNames, argument_spans, names_of_parameters
 from chainrule.compiler.passes.program import ArrayProgram
-from chainrule.compiler.run import calls, steps
+from chainrule.compiler.run import calls, ragged
 from chainrule.compiler.run.arguments import Traces, number, structure_of
 from chainrule.compiler.run.interface import frozen
 from chainrule.compiler.run.threads import check_threads
 from chainrule.compiler.run.traced import Source, Traced, called
+from chainrule.compiler.run.train import train
 from chainrule.compiler.run.turns import add_to_grad
 from chainrule.compiler.trace.symbols import Symbol, refuse_numbers
 from chainrule.core.arguments import counted, whole_number
@@ -146,9 +147,9 @@ class CompiledFunction(Generic[P, R]):
         """The mean or sum of the results for many examples; adds its gradient to `wrt` as `backward()` would.
 
         Each argument has a leading axis of examples, and the function is traced on one of them, or on one for each path
-        that they take. With `reduce=None`: the result for each example, and no gradient. A large batch runs on as many
-        `threads` as there are cores, unless you say otherwise; the result is the same to the last bit for any number of
-        them.
+        that they take and each structure that they have: their lists may have different lengths. With `reduce=None`:
+        the result for each example, and no gradient. A large batch runs on as many `threads` as there are cores, unless
+        you say otherwise; the result is the same to the last bit for any number of them.
 
         >>> w = Value(3.0)
         >>> program = CompiledFunction(lambda x: w * x)
@@ -159,8 +160,8 @@ class CompiledFunction(Generic[P, R]):
         """
         if reduce is None:
             check_threads(threads)
-            return calls.results_of_each(*self._traces.on_examples(arrays), threads)
-        value, gradient, wrt = calls.total(self._traces, arrays, reduce, threads)
+            return ragged.results_of_each(self._traces.by_structures(arrays), threads)
+        value, gradient, wrt = ragged.total(self._traces, arrays, reduce, threads)
         add_to_grad(wrt, gradient)
         return value
 
@@ -173,7 +174,7 @@ class CompiledFunction(Generic[P, R]):
         >>> CompiledFunction(lambda x: w * x).batch_value_and_grad([1.0, 2.0, 6.0], reduce="sum")
         (27.0, array([9.]))
         """
-        value, gradient, _ = calls.total(self._traces, arrays, reduce, threads)
+        value, gradient, _ = ragged.total(self._traces, arrays, reduce, threads)
         return value, gradient
 
     def train(self, optimizer: Optimizer, *arrays: Any, batch_size: int = 1, threads: int | None = None) -> list[float]:
@@ -181,7 +182,8 @@ class CompiledFunction(Generic[P, R]):
 
         Each argument has a leading axis of examples, as in `batch`, in the order of the steps; the last batch may be
         smaller. Loss, gradient and update are one program, which takes many steps before returning to Python, unless a
-        batch is larger than the cache or the function branches. No `grad` is changed.
+        batch is larger than the cache or the function branches. Where lists have different lengths, there is a program
+        for each, and steps on single examples go from one to the next. No `grad` is changed.
 
         >>> from chainrule.optim import SGD
         >>> w = Value(0.0)
@@ -192,8 +194,8 @@ class CompiledFunction(Generic[P, R]):
         4.0
         """
         check_threads(threads)
-        paths, examples = self._traces.on_examples(arrays)
-        return steps.train(paths, optimizer, examples, whole_number(batch_size, "batch_size"), threads)
+        groups = self._traces.by_structures(arrays)
+        return train(groups, optimizer, whole_number(batch_size, "batch_size"), threads)
 
     def describe(self, model: Module | None = None) -> str:
         """The program that the last call ran, one statement per line; with the model's names for its parameters.
@@ -328,7 +330,9 @@ class CompiledFunction(Generic[P, R]):
     @property
     def wrt(self) -> list[Value]:
         """The Values that gradients are with respect to: as given, else all captured leaves in order of creation."""
-        return list(self._source.wrt) if self._source.wrt is not None else self._last_run[0].wrt
+        return (
+            list(self._source.wrt) if self._source.wrt is not None else self._source.latest_wrt or self._last_run[0].wrt
+        )
 
     @overload
     def __get__(self, instance: None, owner: type) -> CompiledFunction[P, R]: ...

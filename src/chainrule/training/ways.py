@@ -156,7 +156,7 @@ class ByExample(ByNumber):
     def made(self, loss: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
         task, program = self.task, _compiled_model(self.task, self.task.backend)
         from chainrule.compiler.backends import ready
-        from chainrule.compiler.run.steps import BatchSteps
+        from chainrule.compiler.run.train import BatchSteps
 
         data, backend = (task.data.inputs, task.data.targets), ready(task.backend)
         return BatchSteps(loss, data, task.optimizer, task.dtype, backend), program

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +13,14 @@ import numpy as np
 from chainrule.compiler.passes.layout import padded
 from chainrule.compiler.run.machine import Machine
 from chainrule.compiler.run.paths import Paths
+from chainrule.compiler.run.rows import Rows, alike, by_structure, first_row, on_host
 from chainrule.compiler.run.traced import Source, Traced
 from chainrule.compiler.run.turns import compiling
 from chainrule.compiler.trace.symbols import refuse_numbers
 from chainrule.core.arguments import shown
 from chainrule.core.bulk import fill, refrozen
 from chainrule.core.recording import is_tracing
-from chainrule.core.structure import ARRAY, NUMBER, Keys, Named, Static, Structure, check_plain, difference, flatten
+from chainrule.core.structure import Keys, Named, Static, Structure, flatten
 from chainrule.core.value import Value
 from chainrule.ops import as_float
 
@@ -36,6 +35,27 @@ class Recent(NamedTuple):
     arrays: Any  # device_arrays.Seen
     paths: Paths
     examples: Examples
+
+
+class Group(NamedTuple):
+    """Examples of one structure, the traces for it, and the examples' numbers among all if there are others."""
+
+    paths: Paths
+    examples: Examples
+    numbers: np.ndarray | None = None
+
+    @property
+    def places(self) -> np.ndarray:
+        """The examples' numbers."""
+        return np.arange(self.examples.count) if self.numbers is None else self.numbers
+
+    def between(self, start: int, stop: int) -> Group | None:
+        """The examples whose numbers are in this range; None if there are none."""
+        first, last = np.searchsorted(self.numbers, [start, stop]) if self.numbers is not None else (start, stop)
+        if first == last:
+            return None
+        numbers = None if self.numbers is None else self.numbers[first:last] - start
+        return Group(self.paths, self.examples.chosen(range(first, last)), numbers)
 
 
 class Traces:
@@ -100,16 +120,38 @@ class Traces:
         for recent in self._recent_batches:
             if not names and recent.arrays.are(arrays):
                 return recent.paths, recent.examples.lent_by(arrays)
-        structure, matrices = _matrices(arrays, names)
-        paths = self.by_structure.get(structure)
-        if paths is None:
-            paths = self._begin(structure, [number for rows in matrices for number in first_row(rows).tolist()])
-        first = paths.known.paths[0]
-        examples = Examples(matrices, first)
-        if paths.only is not None and not (self.source.backend == "cuda" and examples.are_on_device):
-            examples.check_classes(first)  # on a device, the program does
+        return self._even(arrays, alike(arrays, names), names)
+
+    def by_structures(self, arrays: Sequence[Any]) -> list[Group]:
+        """As `on_examples`, for examples whose structures may differ: a group for each, in the order of the first."""
+        refuse_numbers("calls a batch of a compiled function")
+        self.bring_up_to_date()
+        for recent in self._recent_batches:
+            if recent.arrays.are(arrays):
+                return [Group(recent.paths, recent.examples.lent_by(arrays))]
+        parts = by_structure(arrays)
+        if len(parts) == 1:
+            return [Group(*self._even(arrays, parts[0]))]
+        self.source.expect([part.structure for part in parts])
+        return [Group(*self._group(part), part.numbers) for part in parts]
+
+    def _even(self, arrays: Sequence[Any], rows: Rows, names: Sequence[str] = ()) -> tuple[Paths, Examples]:
+        """The traces and all examples of a batch that has one structure."""
+        paths, examples = self._group(rows)
         if not names and examples.are_all_on_device:
             self._remember(arrays, paths, examples)
+        return paths, examples
+
+    def _group(self, rows: Rows) -> tuple[Paths, Examples]:
+        """The traces for examples of one structure, and these."""
+        paths = self.by_structure.get(rows.structure)
+        if paths is None:
+            first_numbers = [number for matrix in rows.matrices for number in first_row(matrix).tolist()]
+            paths = self._begin(rows.structure, first_numbers)
+        first = paths.known.paths[0]
+        examples = Examples(rows.matrices, first)
+        if paths.only is not None and not (self.source.backend == "cuda" and examples.are_on_device):
+            examples.check_classes(first)  # on a device, the program does
         return paths, examples
 
     def recent(self, arrays: Sequence[Any], known: str) -> Recent | None:
@@ -133,9 +175,8 @@ class Traces:
             self._recent_batches = (Recent(seen, paths, examples.unowned()), *others)[:MOST_RECENT]
 
     def to_reduce(self, arrays: Sequence[Any], reduce: str) -> tuple[Paths, Examples, int]:
-        """As `on_examples`, for a result that is one number; and what to divide the sum of all results by."""
-        if reduce not in REDUCED:
-            raise ValueError(f"`reduce` must be 'mean', 'sum' or None, got {reduce!r}")
+        """As `on_examples`, and what to divide the sum of all results by."""
+        check_reduction(reduce)
         paths, examples = self.on_examples(arrays)
         return paths, examples, examples.count if reduce == "mean" else 1
 
@@ -144,6 +185,12 @@ class Traces:
             if structure not in self.by_structure:
                 self.by_structure[structure] = Paths(self.source, structure, numbers)
             return self.by_structure[structure]
+
+
+def check_reduction(reduce: str) -> None:
+    """Refuse what is neither a mean nor a sum."""
+    if reduce not in REDUCED:
+        raise ValueError(f"`reduce` must be 'mean', 'sum' or None, got {reduce!r}")
 
 
 def structure_of(argument: Any, numbers: list[Any], accept: Callable[[Any], Any]) -> Structure:
@@ -173,77 +220,6 @@ def number(k: int, given: Any) -> float:
             "itself, which is then part of the program, or let the function capture it"
         )
     return as_float(given, f"argument {k}")
-
-
-def _matrices(arrays: Sequence[Any], names: Sequence[str]) -> tuple[tuple[Structure, ...], tuple[np.ndarray, ...]]:
-    """The structure of one example of each argument, and matrices with one row per example."""
-    if not arrays:
-        raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
-    called = names or [f"argument {k}" for k in range(len(arrays))]
-    structure, matrices = zip(*map(_rows_of, arrays, called), strict=True)
-    lengths = [rows.shape[0] for rows in matrices]
-    if len(set(lengths)) != 1:
-        raise ValueError(f"the arguments of a batch must have as many examples each, got {lengths}")
-    if not lengths[0]:
-        raise ValueError("the batch is empty; give at least one example")
-    return structure, matrices
-
-
-def _rows_of(array: Any, name: str) -> tuple[Structure, np.ndarray]:
-    """The structure of one example of a batched argument, and a matrix with one row per example."""
-    if (there := _on_device(array, name)) is not None:
-        return _rows_there(there, name)
-    if isinstance(array, np.ndarray) and array.ndim:
-        check_plain(array)
-        matrix = array.reshape(len(array), -1) if array.size else np.zeros((len(array), 0))
-        if matrix.dtype.kind not in "fiub":
-            raise TypeError(f"{name} must be an array of real numbers, got one of {matrix.dtype}")
-        return NUMBER if array.ndim == 1 else (ARRAY, array.shape[1:]), matrix.astype(np.float64, copy=False)
-    if not isinstance(array, (list, tuple)):
-        raise TypeError(f"{name} of a batch must be a list or an array with an example in each entry")
-    if (quick := _rows_of_floats(array)) is not None:
-        return quick
-    rows: list[list[float]] = [[] for _ in array]
-    structures = {flatten(x, row, lambda n: as_float(n, name), True) for x, row in zip(array, rows, strict=True)}
-    if len(structures) > 1:
-        first, second = list(structures)[:2]
-        raise ValueError(f"the examples of a batch must have the same structure: {difference(first, second, name)}")
-    if not rows:
-        return NUMBER, np.zeros((0, 1))
-    return structures.pop(), np.array(rows, dtype=np.float64)
-
-
-def _on_device(array: Any, name: str) -> Any:
-    """The array as one that lies on the GPU; None if it does not."""
-    if isinstance(array, (np.ndarray, list, tuple)):
-        return None
-    if not (hasattr(array, "__dlpack_device__") or hasattr(array, "__cuda_array_interface__")):
-        return None
-    from chainrule.compiler.backends.cuda.device_arrays import device_array
-
-    found = device_array(array, name)
-    return found if found is not None and found.shape else None
-
-
-def _rows_there(array: Any, name: str) -> tuple[Structure, Any]:
-    """As `_rows_of`, for an array on the GPU; it stays there if kernels can read it."""
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must be an array of real numbers, got one of {array.dtype}")
-    structure = NUMBER if len(array.shape) == 1 else (ARRAY, array.shape[1:])
-    if array.contiguous and array.dtype.kind == "f" and array.dtype.itemsize in (4, 8):
-        return structure, array.as_rows()
-    width = math.prod(array.shape[1:])
-    return structure, array.numpy().reshape(array.shape[0], width).astype(np.float64, copy=False)
-
-
-def _rows_of_floats(array: Sequence[Any]) -> tuple[Structure, np.ndarray] | None:
-    """As `_rows_of`, for floats or lists of as many floats each, as large data sets are; None for anything else."""
-    kinds = set(map(type, array))
-    if kinds == {float}:
-        return NUMBER, np.array(array).reshape(-1, 1)
-    if kinds != {list} or len(set(map(len, array))) > 1 or set(map(type, chain.from_iterable(array))) != {float}:
-        return None
-    return (list, (NUMBER,) * len(array[0])), np.array(array)
 
 
 class Examples:
@@ -309,6 +285,16 @@ class Examples:
         examples.check_classes(traced)
         return examples
 
+    def filled(self, count: int) -> Examples:
+        """So many examples: these, and then copies of the last one."""
+        if count == self.count:
+            return self
+        which = np.minimum(np.arange(count), self.count - 1)
+        other = copy(self)
+        other.pieces = [(on_host(matrix)[which], *span) for matrix, *span in self.pieces]
+        other.count, other.resident = len(which), {}
+        return other
+
     def arguments(self) -> np.ndarray:
         """One row per example, of all numbers in the arguments."""
         return np.concatenate([on_host(matrix) for matrix, *_ in self.pieces], axis=1)
@@ -333,18 +319,6 @@ class Examples:
                 by_run = on_host(matrix)[firsts.start : firsts.stop].reshape(runs, step, matrix.shape[1])
                 by_number[:, targets, :step] = by_run[:, :, columns].transpose(0, 2, 1)
         return rows
-
-
-def first_row(matrix: Any) -> np.ndarray:
-    """The first row of a matrix, wherever it lies."""
-    if isinstance(matrix, np.ndarray):
-        return np.asarray(matrix[0])
-    return np.asarray(replace(matrix, shape=(1, matrix.shape[1])).numpy()[0])
-
-
-def on_host(matrix: Any) -> np.ndarray:
-    """A matrix in the host's memory."""
-    return matrix if isinstance(matrix, np.ndarray) else np.asarray(matrix.numpy())
 
 
 def _spans(widths: list[int], used: np.ndarray) -> list[tuple[Any, Any]]:

@@ -5,7 +5,7 @@ What is added in which order never depends on the number of threads (see `thread
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -15,17 +15,18 @@ from chainrule.compiler.backends.strict import StrictCode
 from chainrule.compiler.backends.strict_paths import total_along_paths
 from chainrule.compiler.pipeline import Code
 from chainrule.compiler.run import on_device
-from chainrule.compiler.run.arguments import Examples, Traces
+from chainrule.compiler.run.arguments import Examples
 from chainrule.compiler.run.machine import Machine
 from chainrule.compiler.run.paths import Paths
-from chainrule.compiler.run.threads import check_threads, joined, spread, threads_for
+from chainrule.compiler.run.threads import joined, spread, threads_for
 from chainrule.compiler.run.traced import Traced
 from chainrule.core.structure import batch_of, difference
 from chainrule.core.value import Value
 
 T = TypeVar("T")
+SMALL = 16  # examples of a run, at most, for which it is better filled up than done with another program
 Moment = np.ndarray | None  # the captured data that a path was chosen by; None where there is one path
-Part = tuple[Traced, Examples, np.ndarray]  # a path, the examples that take it, and their numbers
+Part = tuple[Traced, Examples, np.ndarray, Moment]  # a path, the examples that take it, and their numbers
 Plan = list[tuple[range, Code]]  # runs, given by the first example of each, and the code for runs of that size
 
 
@@ -56,16 +57,6 @@ def _run_one(traced: Traced, numbers: np.ndarray, moment: Moment, total: bool) -
     return code, machine
 
 
-def total(
-    traces: Traces, arrays: Sequence[Any], reduce: str, threads: int | None
-) -> tuple[float, np.ndarray, list[Value]]:
-    """The sum or the mean of the results over all examples; its gradient, and the Values that this is by."""
-    if threads is None and (again := on_device.total_again(traces, arrays, reduce)) is not None:
-        return again
-    check_threads(threads)
-    return sum_and_grad(*traces.to_reduce(arrays, reduce), threads)
-
-
 def sum_and_grad(
     paths: Paths, examples: Examples, divisor: int, threads: int | None
 ) -> tuple[float, np.ndarray, list[Value]]:
@@ -73,38 +64,39 @@ def sum_and_grad(
     if paths.only is not None:
         paths.only.check_scalar()
         return (*_sum_and_grad(paths.only, examples, divisor, threads), paths.only.wrt)
-    parts, moment = _sorted(paths, examples)
-    for traced, _, _ in parts:
+    parts = by_path(paths, examples)
+    for traced, *_ in parts:
         traced.check_scalar()
     wrt = parts[0][0].wrt
     if len(parts) == 1:
-        return (*_sum_and_grad(parts[0][0], parts[0][1], divisor, threads, moment), wrt)
+        traced, own, _, moment = parts[0]
+        return (*_sum_and_grad(traced, own, divisor, threads, moment), wrt)
     if paths.source.strict:
-        value, gradient = _strict_sum_and_grad(parts, moment, 1.0 / divisor)
+        value, gradient = strict_sum_and_grad(parts, 1.0 / divisor)
         return value / divisor, gradient, wrt
-    totals = [_sum_and_grad(traced, own, 1, threads, moment) for traced, own, _ in parts]
+    totals = [_sum_and_grad(traced, own, 1, threads, moment) for traced, own, _, moment in parts]
     gradient = np.sum([gradient for _, gradient in totals], axis=0)
     return sum(value for value, _ in totals) / divisor, gradient / divisor, wrt
 
 
-def _strict_sum_and_grad(parts: list[Part], moment: Moment, seed: float) -> tuple[float, np.ndarray]:
+def strict_sum_and_grad(parts: list[Part], seed: float) -> tuple[float, np.ndarray]:
     """The sum of the results over the examples of several paths, and the gradient of `seed` times it."""
-    codes: list[Any] = [_plan(traced, own, True) for traced, own, _ in parts]
+    codes: list[Any] = [plan_for(traced, own, True) for traced, own, *_ in parts]
     machines = [code.take() for code in codes]
-    for (traced, _, _), machine in zip(parts, machines, strict=True):
+    for (traced, _, _, moment), machine in zip(parts, machines, strict=True):
         traced.load(machine, moment=moment)
-    turns = sorted((n, k, row) for k, (_, _, which) in enumerate(parts) for row, n in enumerate(which.tolist()))
-    rows, order = [own.matrix() for _, own, _ in parts], [(k, row) for _, k, row in turns]
+    turns = sorted((n, k, row) for k, (_, _, which, _) in enumerate(parts) for row, n in enumerate(which.tolist()))
+    rows, order = [own.matrix() for _, own, *_ in parts], [(k, row) for _, k, row in turns]
     value, gradient = total_along_paths(machines, rows, order, seed)
     for code, machine in zip(codes, machines, strict=True):
         code.give_back(machine)
     return value, np.array([gradient.get(parameter, 0.0) for parameter in parts[0][0].wrt])
 
 
-def _sorted(paths: Paths, examples: Examples) -> tuple[list[Part], Moment]:
-    """The examples of each path, and their numbers; and the captured data that decided."""
+def by_path(paths: Paths, examples: Examples) -> list[Part]:
+    """The examples of each path, their numbers, and the captured data that decided."""
     parts, moment = paths.sort(examples.arguments())
-    return [(traced, examples.on(traced, which), which) for traced, which in parts], moment
+    return [(traced, examples.on(traced, which), which, moment) for traced, which in parts]
 
 
 def _sum_and_grad(
@@ -113,13 +105,20 @@ def _sum_and_grad(
     """The same for examples that take one path."""
     if code := on_device.code_for(traced, examples, True):
         return on_device.sum_and_grad(code, traced, examples, divisor, moment)
-    plan = _plan(traced, examples, True)
+    return run_plan(traced, plan_for(traced, examples, True), examples, divisor, threads, moment)
+
+
+def run_plan(
+    traced: Traced, plan: StrictCode | Plan, given: Examples, divisor: int, threads: int | None, moment: Moment
+) -> tuple[float, np.ndarray]:
+    """The sum of the results over examples that take one path, divided, and its gradient."""
     if isinstance(plan, StrictCode):
         strict = plan.take()
         traced.load(strict, moment=moment)
-        value, gradient = strict.total(examples.matrix(), seed=1.0 / divisor), traced.order(strict.gradient)
+        value, gradient = strict.total(given.matrix(), seed=1.0 / divisor), traced.order(strict.gradient)
         plan.give_back(strict)
         return value / divisor, gradient
+    examples, masked = given.filled(plan[-1][0].stop), "mask" in plan[-1][1].forward.leaves
 
     def run_once(machine: Machine, sections: list[range]) -> list[tuple[float, np.ndarray]]:
         """Where there is one run, its gradient is in the machine's memory, and copied as it is divided."""
@@ -127,12 +126,14 @@ def _sum_and_grad(
         return [(float(machine.output[0]) / divisor, traced.order(machine.gradient, divisor))]
 
     def add_up(machine: Machine, sections: list[range]) -> list[tuple[float, np.ndarray]]:
-        rows, section = {"input": examples.rows(joined(sections), machine)}, len(sections[0])
+        firsts, section = joined(sections), len(sections[0])
+        present = np.arange(firsts.start, firsts.stop).reshape(len(firsts), -1) < given.count
+        rows = {"input": examples.rows(firsts, machine), **({"mask": present} if masked else {})}
         values, gradients = machine.run_many(rows, section)
         totals = np.add.reduceat(values[:, 0], range(0, len(values), section), dtype=np.float64)
         return list(zip(totals.tolist(), gradients, strict=True))
 
-    if sum(len(firsts) for firsts, _ in plan) == 1:
+    if not masked and sum(len(firsts) for firsts, _ in plan) == 1:
         return _run(traced, plan, threads, moment, run_once)[0]
     (value, gradient), *others = _run(traced, plan, threads, moment, add_up)
     for more in others:
@@ -146,28 +147,36 @@ def results_of_each(paths: Paths, examples: Examples, threads: int | None) -> An
         if examples.are_on_device and (code := on_device.code_for(only, examples, False)) and on_device.is_array(only):
             return on_device.results_there(code, only, examples)
         return batch_of(only.result, iter(_rows(only, examples, threads).T))
-    parts, moment = _sorted(paths, examples)
+    return results_of_parts(by_path(paths, examples), examples.count, threads)
+
+
+def results_of_parts(parts: list[Part], count: int, threads: int | None, ragged: bool = False) -> Any:
+    """The same for examples that take several paths, or have several structures."""
     first = parts[0][0]
-    found = np.empty((examples.count, first.outputs))
-    for traced, own, which in parts:
+    found = np.empty((count, first.outputs))
+    for traced, own, which, moment in parts:
         if traced.result != first.result:
             what = difference(first.result, traced.result, "the result")
-            raise TypeError(f"the examples of a batch must have results of one structure, on every path: {what}")
-        found[which] = _rows(traced, own, threads, moment)
+            every = "for every structure of arguments" if ragged else "on every path"
+            raise TypeError(f"the examples of a batch must have results of one structure, {every}: {what}")
+        found[which] = _rows(traced, own, threads, moment, ragged)
     return batch_of(first.result, iter(found.T))
 
 
-def _rows(traced: Traced, examples: Examples, threads: int | None, moment: Moment = None) -> np.ndarray:
+def _rows(
+    traced: Traced, given: Examples, threads: int | None, moment: Moment = None, ragged: bool = False
+) -> np.ndarray:
     """A row of results for each of the examples, which take one path."""
-    if code := on_device.code_for(traced, examples, False):
-        return on_device.results_here(code, traced, examples, moment)
-    plan = _plan(traced, examples, False)
+    if code := on_device.code_for(traced, given, False):
+        return on_device.results_here(code, traced, given, moment)
+    plan = plan_for(traced, given, False, ragged)
     if isinstance(plan, StrictCode):
         strict = plan.take()
         traced.load(strict, moment=moment)
-        rows = strict.run_many(examples.matrix())
+        rows = strict.run_many(given.matrix())
         plan.give_back(strict)
         return rows
+    examples = given.filled(plan[-1][0].stop)
     found = np.empty((examples.count, traced.outputs))
 
     def keep(machine: Machine, sections: list[range]) -> list[None]:
@@ -178,18 +187,28 @@ def _rows(traced: Traced, examples: Examples, threads: int | None, moment: Momen
         return []
 
     _run(traced, plan, threads, moment, keep)
-    return found
+    return found[: given.count]
 
 
-def _plan(traced: Traced, examples: Examples, total: bool) -> StrictCode | Plan:
-    """Runs of as many examples as the cache holds, and one of the rest; or code that takes examples node by node."""
+def plan_for(
+    traced: Traced, examples: Examples, total: bool, ragged: bool = False, fills: bool = True
+) -> StrictCode | Plan:
+    """Runs of as many examples as the cache holds, and one of the rest; or code that takes examples node by node.
+
+    If they are `ragged`, there are examples of other structures too. The last run may then go beyond these, and is
+    filled up, unless it must not.
+    """
     if traced.is_node_by_node:
         runs = [range(1)]
+    elif ragged and fills:
+        runs = _filled_parts(examples.count, traced.most_examples)
     else:
-        runs = (_parts if traced.guards is None else _standard_parts)(examples.count, traced.most_examples)
+        standard = ragged or traced.guards is not None
+        runs = (_standard_parts if standard else _parts)(examples.count, traced.most_examples)
     plan = []
     for firsts in runs:
-        code = traced.code(firsts.step, total, lambda: examples.matrix()[0])
+        masked = total and ragged and fills and firsts.step <= SMALL
+        code = traced.code(firsts.step, total, lambda: examples.matrix()[0], masked)
         if isinstance(code, StrictCode):
             return code
         plan.append((firsts, code))
@@ -218,6 +237,22 @@ def _standard_parts(count: int, most: int) -> list[range]:
         if start < stop:
             parts.append(range(start, stop, size))
         start, size = stop, size // 8
+    return parts
+
+
+def _filled_parts(count: int, most: int) -> list[range]:
+    """The same in few sizes, the smallest of which is filled up: a structure then needs one or two programs.
+
+    >>> _filled_parts(150, 4096), _filled_parts(20, 16)
+    ([range(0, 128, 64), range(128, 152, 8)], [range(0, 32, 16)])
+    """
+    parts, start, size = [], 0, most
+    while start < count:
+        runs = -(-(count - start) // size) if size <= SMALL else (count - start) // size
+        stop = start + runs * size
+        if start < stop:
+            parts.append(range(start, stop, size))
+        start, size = stop, max(SMALL // 2, size // 8)
     return parts
 
 

@@ -90,6 +90,14 @@ class Machine:
             self._room = np.zeros(count * width, dtype=self.output.dtype)
         return self._room[: count * width].reshape(count, width)
 
+    def laid_out(self, kind: str, rows: np.ndarray) -> np.ndarray:
+        """Rows of numbers for the leaves of one kind, as they lie in memory."""
+        return np.ascontiguousarray(self._laid_out(self.program.leaves[kind], rows))
+
+    def has_moved(self, kind: str) -> bool:
+        """Whether the layout has put the leaves of one kind elsewhere."""
+        return self.program.leaves[kind] in self._places
+
     def _laid_out(self, leaf: Array, rows: np.ndarray) -> np.ndarray:
         """Rows of numbers for a leaf, in the order and the type that it has in memory."""
         if leaf in self._places:

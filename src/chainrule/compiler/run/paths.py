@@ -58,6 +58,7 @@ class Paths:
     def __init__(self, source: Source, structure: Structure, numbers: Sequence[float]) -> None:
         self.source, self.structure, self.count = source, structure, len(numbers)
         self.known = Known()
+        self.places: np.ndarray | None = None  # of its Values among those of all structures, once a batch is ragged
         self._latest = 0  # the number of the path that was taken last
         self._not_kept: Traced | None = None  # the last such trace
         self._splits = Counter[Place | None]()  # how many paths have left another one at a line

@@ -1,121 +1,54 @@
 """Training steps in native code: loss, gradient and the optimizer's update as one array program.
 
 The update is the optimizer's own rule, run on array elements in place of numbers. Parameters and the optimizer's
-slots stay in flat buffers from step to step; they are read from the Values before and written back after. Where there
-is no such program, a step is a batch's gradient and `optimizer.step()`.
+slots stay in flat buffers from step to step; they are read from the Values before and written back after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from chainrule import ops
-from chainrule.compiler.passes.lift import IrregularityError
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Expression, Number, Statement, Term
 from chainrule.compiler.pipeline import Code
 from chainrule.compiler.run.arguments import Examples, Traces
-from chainrule.compiler.run.calls import sum_and_grad
-from chainrule.compiler.run.machine import Machine, Order, places
+from chainrule.compiler.run.machine import Machine, places
 from chainrule.compiler.run.on_device import Scalars, take_steps
-from chainrule.compiler.run.paths import Paths
 from chainrule.compiler.run.threads import AT_ONCE, pieces
 from chainrule.compiler.run.traced import Source, Traced
-from chainrule.compiler.run.turns import borrowing_gradients, compiling, training
-from chainrule.core.bulk import read_grad, write_data, write_grad
+from chainrule.compiler.run.turns import training
+from chainrule.core.bulk import write_data
 from chainrule.core.value import Value
 from chainrule.optim import Optimizer
 
 
-def train(
-    paths: Paths,
-    optimizer: Optimizer,
-    examples: Examples,
-    size: int,
-    threads: int | None,
-    same_every_step: bool = False,
-) -> list[float]:
-    """Take a step on the mean of each `size` examples, and one on the rest; the losses before the updates.
-
-    A rule that a user wrote becomes part of a program only if they say that it does the same at every step.
-    """
-    if paths.only is not None:
-        paths.only.check_scalar()
-        if examples.are_on_device:  # where a program notices too late, after its steps
-            examples.check_classes(paths.only)
-    whole, losses = examples.count // size * size, []
-    with training(optimizer.parameters):
-        for firsts in filter(None, (range(0, whole, size), range(whole, examples.count, examples.count - whole or 1))):
-            known = optimizer.rule_is_known or same_every_step
-            if paths.only and known and (steps := _compiled(paths.only, optimizer, firsts.step)):
-                losses += steps.run_through(examples, firsts)
-            else:  # also if there are branches: each step may change the path
-                losses += _taken_one_by_one(paths, optimizer, examples, firsts, threads)
-    return losses
-
-
-def _compiled(traced: Traced, optimizer: Optimizer, size: int) -> Steps | None:
-    """Steps as one program; None where that is impossible, or does not pay because a batch is beyond the cache."""
-    source = traced.source
-    trained = tuple([parameter.requires_grad for parameter in optimizer.parameters])
-    key = optimizer, repr(optimizer.settings), trained, size  # all that is part of the program
-    if key not in traced.steps:
-        fits = source.backend == "cuda" or size <= traced.most_examples
-        if source.strict or not fits or not _trains_what_is_used(optimizer, traced):
-            return None
-        with compiling(source):
-            try:
-                traced.steps[key] = Steps(traced, optimizer, size if size > 1 or source.backend == "cuda" else None)
-            except IrregularityError:
-                if source.dtype != "float64":
-                    raise
-                traced.steps[key] = None
-    found: Steps | None = traced.steps[key]
-    return found
-
-
-def _taken_one_by_one(
-    paths: Paths, optimizer: Optimizer, examples: Examples, firsts: range, threads: int | None
-) -> list[float]:
-    """Steps of the optimizer's own `step`, each on the gradient of a batch, in one run of the program or many."""
-    parameters, wrt = optimizer.parameters, paths.only.wrt if paths.only else paths.source.wrt
-    if wrt is not None and not set(parameters) <= set(wrt):
-        name = paths.source.name
-        raise ValueError(f"`optimizer` has parameters that are not in the `wrt` of `{name}`: give it those")
-    before, losses = np.empty(len(parameters)), []
-    with borrowing_gradients(parameters):
-        read_grad(parameters, before)
-        try:
-            for first in firsts:
-                batch = examples.chosen(range(first, first + firsts.step))
-                value, gradient, by = sum_and_grad(paths, batch, batch.count, threads)
-                write_grad(parameters, Order(parameters, by)(gradient))
-                optimizer.step()
-                losses.append(value)
-        finally:
-            write_grad(parameters, before)
-    return losses
-
-
-def _trains_what_is_used(optimizer: Optimizer, traced: Traced) -> bool:
-    """Whether the optimizer changes exactly the parameters that the loss depends on, by its rule alone."""
+def trains_what_is_used(optimizer: Optimizer, traced: Traced) -> bool:
+    """Whether the optimizer changes all parameters that the loss depends on, by its rule alone."""
     used, trained = set(traced.captured["parameter"]), {p for p in optimizer.parameters if p.requires_grad}
-    return bool(used) and used == trained and type(optimizer).step is Optimizer.step
+    known = traced.source.wrt is None or trained <= set(traced.source.wrt)  # a gradient that is unknown is not zero
+    return bool(used) and used <= trained and known and type(optimizer).step is Optimizer.step
+
+
+def for_all(traced: Traced, optimizer: Optimizer) -> Traced:
+    """The traced loss with all parameters that the optimizer changes, whether it uses them or not."""
+    return traced.training([parameter for parameter in optimizer.parameters if parameter.requires_grad])
 
 
 class Steps:
     """Steps of `optimizer` on a traced loss of one example, or on its mean over `examples`."""
 
     def __init__(self, traced: Traced, optimizer: Optimizer, examples: int | None = None) -> None:
-        self.traced, self.optimizer, self.summands = traced, optimizer, examples or 1
-        self.parameters: list[Value] = traced.captured["parameter"]
-        if not _trains_what_is_used(optimizer, traced):
+        if not trains_what_is_used(optimizer, traced):
             raise ValueError(
-                "compiled steps apply the optimizer's rule to each of its parameters; the loss does not use every "
-                "one, or all are frozen, or it has its own `step`: give it those that are used, or leave `compiled` out"
+                "compiled steps apply the optimizer's rule to its parameters; the loss uses none of them, or others "
+                "too, or all are frozen, or it has its own `step`: give it those that are used, or leave `compiled` out"
             )
+        self.traced = traced = for_all(traced, optimizer)
+        self.optimizer, self.summands = optimizer, examples or 1
+        self.parameters: list[Value] = traced.captured["parameter"]
         self.order = places(self.parameters, optimizer.parameters)
         self.names = list(optimizer.scalars())
         source, clock = traced.source, traced.clock
@@ -246,24 +179,3 @@ class CompiledSteps(Steps):
     def _on_inputs(self, machine: Machine, scalars: np.ndarray) -> np.ndarray:
         machine.load("input", self.inputs)
         return _run(machine, scalars, {})
-
-
-class BatchSteps:
-    """Steps on the mean over a batch of `loss`, a function of one example; batches are given by their numbers."""
-
-    def __init__(
-        self,
-        loss: Callable[..., Any],
-        arrays: Sequence[Any],
-        optimizer: Optimizer,
-        dtype: str,
-        backend: str = "llvm",
-    ) -> None:
-        traces = Traces(Source(loss, optimizer.parameters, backend, dtype))
-        self.optimizer = optimizer
-        self.paths, self.examples = traces.on_examples(arrays, ("data.inputs", "data.targets"))
-        self.traced = self.paths.known.paths[0]
-
-    def run(self, numbers: Sequence[int], size: int) -> list[float]:
-        """Take a step on each `size` of the examples with these numbers; the loss of each, before its update."""
-        return train(self.paths, self.optimizer, self.examples.chosen(numbers), size, None, same_every_step=True)

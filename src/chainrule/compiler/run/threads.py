@@ -28,11 +28,46 @@ def threads_for(firsts: range, wanted: int | None, seconds: float | None = None)
 
     `seconds` is the time per run, if known.
     """
-    if wanted is None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        wanted = max(1, min(cores, int(len(firsts) * (seconds or GUESS) / WORTH_A_THREAD)))
+    wanted = threads_worth(len(firsts) * (seconds or GUESS), wanted)
     count = len(_sections(firsts))
     return _divided(count, _divided(count, min(wanted, count)))
+
+
+def threads_worth(seconds: float, wanted: int | None) -> int:
+    """How many threads to use for work of so many seconds: as wanted, else one per core where that pays."""
+    if wanted is not None:
+        return wanted
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, int(seconds / WORTH_A_THREAD)))
+
+
+def dealt(costs: Sequence[float], threads: int) -> list[list[int]]:
+    """Works of these costs, by their places, in a share for each thread: the longest first, to whoever has least.
+
+    >>> dealt([1.0, 5.0, 3.0, 2.0], 2)
+    [[1], [2, 3, 0]]
+    """
+    shares: list[list[int]] = [[] for _ in range(max(1, min(threads, len(costs))))]
+    loads = [0.0] * len(shares)
+    for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
+        least = loads.index(min(loads))
+        shares[least].append(place)
+        loads[least] += costs[place]
+    return shares
+
+
+def in_shares(shares: Sequence[list[int]], work: Callable[[int], T]) -> dict[int, T]:
+    """What `work(place)` returns for all places; each share has its own thread."""
+
+    def together(share: list[int]) -> list[tuple[int, T]]:
+        return [(place, work(place)) for place in share]
+
+    mine, *others = shares
+    waiting = [_workers.submit(together, share) for share in others]
+    try:
+        return dict([*together(mine), *(found for part in waiting for found in part.result())])
+    finally:
+        wait(waiting)
 
 
 def spread(firsts: range, team: Sequence[A], read: Callable[[A, list[range]], list[T]]) -> list[T]:

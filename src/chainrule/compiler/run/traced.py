@@ -28,7 +28,7 @@ from chainrule.compiler.run.machine import NEVER, Machine, Order
 from chainrule.compiler.run.turns import compiling
 from chainrule.compiler.trace.branches import Branches, line_at
 from chainrule.compiler.trace.expand import expanded, has_derivatives
-from chainrule.compiler.trace.graph import Graph, graph_of, that_may_freeze
+from chainrule.compiler.trace.graph import Graph, graph_of, that_may_freeze, with_parameters
 from chainrule.compiler.trace.symbols import (
     BRANCH,
     EARLIER,
@@ -48,6 +48,7 @@ from chainrule.core.value import Value
 
 CACHE = 2**18  # bytes of a batch at a time: the fastest of 2**17 to 2**20 where L1 has 48 KiB and L2 2 MiB
 LARGE_CACHE = 2**21  # the same where there are many parameters: each run reads them all and writes their gradients
+MANY_STRUCTURES = 16  # of the examples of one call; more of them draw a warning
 STORM = 8  # programs of one function; more of them draw a warning
 
 ONE_OF_MANY = "because its path is one of too many"
@@ -57,6 +58,7 @@ Run = tuple[Structure, int, Code | StrictCode]  # the arguments' structure, the 
 
 class _Thread(threading.local):
     latest: Run | None = None
+    wrt: list[Value] | None = None
 
 
 @dataclass(eq=False)
@@ -64,13 +66,18 @@ class Source:
     """A function to compile, how, and what it was compiled to. It must not refer to its traces, which refer to it."""
 
     function: Callable[..., Any]
-    wrt: Sequence[Value] | None = None
+    wrt: Any = None  # a list of Values, or None for all captured leaves
     backend: str = "llvm"
     dtype: str = "float64"
     strict: bool = False
     programs: list[tuple[Structure, int | None, bytes]] = field(default_factory=list)  # structure, examples, frozen
+    values: dict[Value, int] = field(default_factory=dict)  # captured by traces of ragged examples -> a place for each
+    _expected: set[Structure] = field(default_factory=set)  # structures that came together
     _latest: Run | None = None  # of any thread
     _this_thread: _Thread = field(default_factory=_Thread)
+
+    def __post_init__(self) -> None:
+        self.wrt = None if self.wrt is None else list(self.wrt)
 
     @property
     def name(self) -> str:
@@ -80,6 +87,27 @@ class Source:
         """Note what the present call runs."""
         if self._this_thread.latest is not run:
             self._this_thread.latest = self._latest = run
+        self._this_thread.wrt = None
+
+    def took_gradient_by(self, wrt: list[Value]) -> None:
+        """Note what the gradient of the present call is with respect to, if several programs ran."""
+        self._this_thread.wrt = wrt
+
+    @property
+    def latest_wrt(self) -> list[Value] | None:
+        """The same of this thread's last call; None if one program ran."""
+        return self._this_thread.wrt
+
+    def expect(self, structures: Sequence[Structure]) -> None:
+        """Note that examples of these structures come in one call; warns if they are very many."""
+        if len(structures) > MANY_STRUCTURES and not self._expected.issuperset(structures):
+            k = [a == b for a, b in zip(*structures[:2], strict=True)].index(False)
+            what = difference(structures[0][k], structures[1][k], f"argument {k}")
+            warn_the_user(
+                f"`{self.name}` is given examples of {len(structures)} structures ({what}, and so on). Each is traced "
+                "and compiled by itself; fill lists up to a few lengths where you can"
+            )
+        self._expected.update(structures)
 
     def forget_latest(self) -> None:
         """Forget which program ran last, since it is out of date."""
@@ -92,6 +120,8 @@ class Source:
 
     def count_program(self, structure: Structure, examples: int | None, took_gradient: bytes) -> None:
         """Note that a program is being compiled; warns when there are too many."""
+        if structure in self._expected:
+            return
         self.programs.append((structure, examples, took_gradient))
         if len(self.programs) != STORM + 1:
             return
@@ -136,26 +166,32 @@ class Traced:
         self.result: Structure
         self.classes: dict[int, int]  # place of an argument that is a class index -> how many classes there are
         self.guards: Guards | None
-        self.traced_graph = graph = self._call(numbers)
-        self.used = np.array([symbol.place for symbol in graph.leaves("input")], dtype=np.int64)
-        self.uses_all = np.array_equal(self.used, np.arange(self.count))
-        self.captured: dict[str, list[Value]] = {kind: graph.leaves(kind) for kind in ("parameter", "captured")}
-        parameters = self.captured["parameter"]
-        self.wrt = parameters if source.wrt is None else list(source.wrt)
-        self.order = Order(self.wrt, parameters)
+        graph = self._call(numbers)
         self._may_freeze = that_may_freeze(graph, source.wrt)
         self.took_gradient = takes_gradient(self._may_freeze)
         self.scalar_nodes = len(graph) - 1  # without the one that packs the results
         self.spans: list[tuple[Any, Any]] | None = None  # of a batch's arguments
         self.wiring: list[tuple[int, int]] = []  # of each used number, once there are batches: matrix and column
         self.class_spans: list[tuple[Any, Any]] = []  # those of class indices among them
+        self._training: dict[tuple[Value, ...], Traced] = {}  # the same with more parameters
+        self._take(graph)
+
+    def _take(self, graph: Graph) -> None:
+        """Begin with this graph; nothing has been compiled yet."""
+        self.traced_graph = graph
+        self.used = np.array([symbol.place for symbol in graph.leaves("input")], dtype=np.int64)
+        self.uses_all = np.array_equal(self.used, np.arange(self.count))
+        self.captured: dict[str, list[Value]] = {kind: graph.leaves(kind) for kind in ("parameter", "captured")}
+        parameters = self.captured["parameter"]
+        self.wrt = parameters if self.source.wrt is None else self.source.wrt
+        self.order = Order(self.wrt, parameters)
         self.steps: dict[Any, Any] = {}  # training steps, by all that is part of their program
         self._read = [(kind, nodes) for kind, nodes in self.captured.items() if nodes]
         self._every = [node for _, nodes in self._read for node in nodes]
         self._lifted: ArrayProgram | IrregularityError | None = None
         self._most_examples = 0
         self._of_a_block: dict[int, int] = {}  # examples, by the size of the batch
-        self._runs: dict[tuple[int | None, bool], Run] = {}  # by the number of examples, and whether they are summed
+        self._runs: dict[tuple[int | None, bool, bool], Run] = {}  # by the number of examples, summed?, masked?
         self._irregular: dict[tuple[bool, bool], str] = {}  # one example?, summed?: why these have no loops
         self._strict_codes: dict[bool, StrictCode] = {}
 
@@ -202,6 +238,22 @@ class Traced:
         other = copy.copy(self)
         other.wrt, other.order = wrt, Order(wrt, self.captured["parameter"])
         return other
+
+    def training(self, parameters: Sequence[Value]) -> Traced:
+        """The same function with all of these as its parameters, whether it uses them or not.
+
+        An optimizer changes each of its parameters at every step, those without a gradient too.
+        """
+        used = set(self.captured["parameter"])
+        unused = tuple([value for value in parameters if value not in used])
+        if not unused:
+            return self
+        if unused not in self._training:
+            other = copy.copy(self)
+            other.__dict__.pop("graph", None)
+            other._take(with_parameters(self.traced_graph, unused))
+            self._training[unused] = other
+        return self._training[unused]
 
     def check_classes(self, indices: np.ndarray) -> None:
         """Refuse arguments that should be class indices and are not: one row per example, in the order of the places.
@@ -300,40 +352,43 @@ class Traced:
         """Whether no array program is wanted."""
         return self.source.strict or self.number < 0
 
-    def code(self, examples: int | None, total: bool, first: Callable[[], np.ndarray]) -> Code | StrictCode:
+    def code(
+        self, examples: int | None, total: bool, first: Callable[[], np.ndarray], masked: bool = False
+    ) -> Code | StrictCode:
         """Code for one example (None) or a batch of `examples`; for their sum with its gradient if `total`.
 
         It runs node by node, for any number of examples, if that was asked for or if there are no loops. `first`
-        returns the numbers of one example.
+        returns the numbers of one example. If `masked`, a leaf says which examples are part of the sum.
         """
-        run = self._runs.get((examples, total))
+        key = examples, total, masked
+        run = self._runs.get(key)
         if run is None:
             with compiling(self.source):
-                run = self._runs.get((examples, total))
+                run = self._runs.get(key)
                 if run is None:  # still, after another thread's turn
-                    code = self._array_code(examples, total) or self._strict_code(total, first)
-                    run = self._runs[examples, total] = self.structure, self.number, code
+                    code = self._array_code(*key) or self._strict_code(total, first)
+                    run = self._runs[key] = self.structure, self.number, code
         self.source.ran(run)
         return run[2]
 
-    def _array_code(self, examples: int | None, total: bool) -> Code | None:
+    def _array_code(self, examples: int | None, total: bool, masked: bool) -> Code | None:
         kind = examples is None, total
         if self.is_node_by_node or kind in self._irregular:
             return None
         self._count(examples)
         try:
             one, gradient = self.lifted, total and bool(self.wrt)
-            program = one if examples is None else self.clock("batch", lambda: self.batched(examples, total))
+            program = one if examples is None else self.clock("batch", lambda: self.batched(examples, total, masked))
             return Code(program, gradient, self.source.backend, self.clock, dtype=self.source.dtype)
         except IrregularityError as error:
             self._irregular[kind] = error.why(self.source.dtype)
             return None
 
-    def batched(self, examples: int, total: bool) -> ArrayProgram:
+    def batched(self, examples: int, total: bool, masked: bool = False) -> ArrayProgram:
         """The program for so many examples: on a GPU, of a block, whose last ones may be missing."""
         if self.source.backend != "cuda":
             side_by_side = self.source.backend != "jax" and self.lifted.has_time
-            return batched(self.lifted, examples, total, side_by_side=side_by_side)
+            return batched(self.lifted, examples, total, masked, side_by_side)
         program = batched(self.lifted, examples, total, masked=total, in_blocks=True)
         counts = {place: self.classes[int(used)] for place, used in enumerate(self.used) if int(used) in self.classes}
         return with_class_check(program, examples, counts) if counts else program

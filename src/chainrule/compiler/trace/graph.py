@@ -84,6 +84,23 @@ def graph_of(root: Value | Symbol, wrt: Iterable[Value] | None = None) -> Graph:
     return Graph(kinds, operands, nodes)
 
 
+def with_parameters(graph: Graph, others: Iterable[Value]) -> Graph:
+    """The graph with more parameters, which nothing in it uses. All of them come first, in order of creation.
+
+    >>> a, b = Value(2.0), Value(3.0)
+    >>> print(with_parameters(graph_of(-b), [a]))
+    0  parameter           2.0
+    1  parameter           3.0
+    2  -          1       -3.0
+    """
+    added = list(others)
+    rules, nodes = [*graph.rules, *["parameter"] * len(added)], [*graph.nodes, *added]
+    whole = Graph(rules, [*graph.operands, *[()] * len(added)], nodes)
+    first = sorted([k for k in whole.leaf_places if rules[k] == "parameter"], key=lambda k: nodes[k]._serial)
+    moved = set(first)
+    return whole.reordered([*first, *[k for k in range(len(graph)) if k not in moved]])
+
+
 def _kind(node: Any, parameters: set[Value] | None, others: str) -> str:
     if is_hand_written(node):
         raise TypeError(f"{node!r} has a `_backward` written by hand, which only Python can run: {REMEDY}")

@@ -4,6 +4,10 @@ Groups that differ only in where their arrays lie are one function, which is giv
 for each function. In a loop in time it would take time at every turn to hand the pointers over, and functions know
 their places.
 
+All are given two blocks of memory. What a program writes to its leaves is its *state*, which is there for the next run:
+a training step's parameters and the optimizer's slots. It has a block of its own, so that programs whose states are
+alike can go on from where another has stopped (see `relay`).
+
 `drive` calls `run` again and again, before returning to Python. Before each run, one row of each input matrix is copied
 into memory; after it, one row of results is copied out, and an array is added, in doubles, to the row of sums of the
 present section. A matrix is given by its address, its width, and the place in memory that its rows go to or come from.
@@ -11,6 +15,7 @@ present section. A matrix is given by its address, its width, and the place in m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 from string import Template
 
@@ -47,7 +52,7 @@ ROW = Template("""  %offset.$name = mul i64 %time, %bytes.$name
   call void @llvm.memcpy.p0.p0.i64(ptr $target, ptr $source, i64 %bytes.$name, i1 false)
 """)
 DRIVE = Template("""
-define void @drive(ptr %memory, i64 %count, $arguments, i64 %section) {
+define void @drive(ptr %memory, ptr %state, i64 %count, $arguments, i64 %section) {
 entry:
 $places
   br label %test
@@ -57,7 +62,7 @@ test:
   br i1 %more, label %turn, label %end
 turn:
 $fill
-  call void @run(ptr %memory)
+  call void @run(ptr %memory, ptr %state)
 $drain
   %number.section = udiv i64 %time, %section
   %offset.sums = mul i64 %number.section, %width.sums
@@ -94,19 +99,21 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 
 class Module:
-    """An array program in LLVM's language. `offsets` says where in memory its arrays are; others are in registers."""
+    """An array program in LLVM's language.
+
+    `offsets` says where its arrays are in memory, those in `state` in that block; others are in registers.
+    """
 
     def __init__(self, program: ArrayProgram, element: Element, target: Target) -> None:
         self.element = element
         self.target = target
         program = without_zeros(program)
         kept = stored(program)
-        self.offsets: dict[Array, int] = {}
-        self.size = 0
-        for array in program.arrays():
-            if array in kept:
-                self.offsets[array] = self.size
-                self.size += element.padded(array.size)
+        written = {statement.target.array for statement in program.statements}
+        self.state = [array for array in program.leaves.values() if array in written]
+        self.offsets, self.state_size = self._placed(self.state)
+        others, self.size = self._placed([a for a in program.arrays() if a in kept and a not in self.offsets])
+        self.offsets |= others
         self.tables: list[np.ndarray] = []  # of positions, which the code refers to by address
         self.declarations: set[str] = set()
         self.functions: dict[str, str] = {}  # all but the name of each -> its name, that of the first group
@@ -115,22 +122,31 @@ class Module:
             self._repeat(step) if isinstance(step, Repeat) else self._call(step) for step in groups(program.steps)
         ]
 
+    def _placed(self, arrays: Sequence[Array]) -> tuple[dict[Array, int], int]:
+        """Where each array lies in a block of memory, and how large that is."""
+        offsets, size = {}, 0
+        for array in arrays:
+            offsets[array] = size
+            size += self.element.padded(array.size)
+        return offsets, size
+
     def __str__(self) -> str:
         attributes = ATTRIBUTES.substitute(bits=self.target.bits)
-        main = "\n".join(["define void @run(ptr %memory) {", *self.calls, "  ret void\n}\n"])
+        main = "\n".join(["define void @run(ptr %memory, ptr %state) {", *self.calls, "  ret void\n}\n"])
         functions = [f"define internal void {name}{rest}" for rest, name in self.functions.items()]
         return "\n".join([*functions, main, drive(self.element), *sorted(self.declarations), attributes])
 
     def _call(self, group: Group) -> str:
         """A call of the function of some statements, with pointers to the arrays and tables of these."""
         text = Text(self.element, self.declarations)
-        registers = Movable(text, self.offsets, self.tables, self.target)
+        registers = Movable(text, self.offsets, self.tables, self.target, self.state)
         Nest(registers, group)
         name, lines, given = self._function(text, registers.parameters, "#0"), [], ["i64 0"]
         for place in registers.places():
             pointer = place if isinstance(place, str) else f"%p{next(self.pointers)}"
-            if isinstance(place, int):
-                lines.append(f"  {pointer} = getelementptr inbounds {self.element.name}, ptr %memory, i64 {place}")
+            if not isinstance(place, str):
+                block, offset = place
+                lines.append(f"  {pointer} = getelementptr inbounds {self.element.name}, ptr {block}, i64 {offset}")
             given.append(f"ptr {pointer}")
         return "\n".join([*lines, f"  call void {name}({', '.join(given)})"])
 
@@ -150,10 +166,10 @@ class Module:
     def _call_at(self, group: Group, time: str, inline: bool) -> str:
         """A call at one time of a loop, of a function that is inlined if it has no loops and `inline` says so."""
         text = Text(self.element, self.declarations)
-        Nest(Registers(text, self.offsets, self.tables, self.target), group)
+        Nest(Registers(text, self.offsets, self.tables, self.target, self.state), group)
         inlined = inline and not group[0].loops and not any(term.loops for term in group[0].terms)
-        name = self._function(text, ", ptr %memory", "#1" if inlined else "#0")
-        return f"  call void {name}(i64 {time}, ptr %memory)"
+        name = self._function(text, ", ptr %memory, ptr %state", "#1" if inlined else "#0")
+        return f"  call void {name}(i64 {time}, ptr %memory, ptr %state)"
 
 
 def drive(element: Element) -> str:

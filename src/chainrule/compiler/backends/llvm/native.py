@@ -25,11 +25,13 @@ class Native:
         self.element = ELEMENTS[dtype]
         target = target or host()
         module = Module(program, self.element, target)
-        self.offsets, self.size, self.tables = module.offsets, module.size, module.tables
+        self.offsets, self.tables = module.offsets, module.tables
+        self.state_arrays, self.sizes = module.state, (module.size, module.state_size)
         self.engine = compiled(str(module), target)
-        self.entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.engine.get_function_address("run"))
         address, number = ctypes.c_void_p, ctypes.c_int64
-        drive = ctypes.CFUNCTYPE(None, address, number, *(address, number, number) * len(MATRICES), number)
+        self.run_address = self.engine.get_function_address("run")
+        self.entry = ctypes.CFUNCTYPE(None, address, address)(self.run_address)
+        drive = ctypes.CFUNCTYPE(None, address, address, number, *(address, number, number) * len(MATRICES), number)
         self.drive = drive(self.engine.get_function_address("drive"))
         self._allocate()
 
@@ -38,15 +40,25 @@ class Native:
         other._allocate()
         return other
 
+    @property
+    def size(self) -> int:
+        return sum(self.sizes)
+
     def _allocate(self) -> None:
-        raw = np.zeros(self.size + self.element.line, self.element.dtype)
-        start = -raw.ctypes.data % LINE // self.element.bytes  # at a cache line
-        self.memory = raw[start : start + self.size]
-        self.views = {array: self.memory[o : o + array.size] for array, o in self.offsets.items()}
+        self.memory, self.state = [self._block(size) for size in self.sizes]
+        blocks = dict.fromkeys(self.offsets, self.memory) | dict.fromkeys(self.state_arrays, self.state)
+        self.views = {array: blocks[array][o : o + array.size] for array, o in self.offsets.items()}
         self.address = self.memory.ctypes.data
+        self.addresses = self.address, self.state.ctypes.data
+
+    def _block(self, size: int) -> np.ndarray:
+        """Memory that begins at a cache line."""
+        raw = np.zeros(size + self.element.line, self.element.dtype)
+        start = -raw.ctypes.data % LINE // self.element.bytes
+        return raw[start : start + size]
 
     def run(self) -> None:
-        self.entry(self.address)
+        self.entry(*self.addresses)
 
     def run_many(self, count: int, rows: Rows, output: Array, summed: Array | None, section: int) -> Results:
         given = {leaf: np.ascontiguousarray(matrix, dtype=self.element.dtype) for leaf, matrix in rows.items()}
@@ -56,13 +68,14 @@ class Native:
         sums = np.zeros((-(-count // section), self.element.padded(size)))
         places = [*self._matrices(copied), *self._matrices({output: results})[:3]]
         places += [sums.ctypes.data, sums.shape[1], self.offsets[summed] if summed else 0]
-        self.drive(self.address, count, *places, section)
+        self.drive(*self.addresses, count, *places, section)
         if summed and count == 1:
             return results, self.views[summed].reshape(1, -1).astype(np.float64)
         return results, sums[:, :size]
 
     def _matrices(self, matrices: Rows) -> list[int | None]:
         """For each of two matrices: its address, its width, and where in memory the array is."""
+        assert not any(array in self.state_arrays for array in matrices)  # which is nothing that `drive` copies
         found = [n for array, rows in matrices.items() for n in (rows.ctypes.data, rows.shape[1], self.offsets[array])]
         return [*found, *[None, 0, 0] * 2][:6]
 

@@ -46,8 +46,10 @@ class Nest:
         in_lanes = depth == self.axis
         in_columns = self.axis is None and depth == next(iter(self.tile), None)
         most = self.width * self.registers.target.vectors if in_lanes else self.tile.get(depth, 1)
-        for start, stop, step in (_chunks if in_lanes or in_columns else _parts)(self.statement.loops[depth], most):
-            self.lanes = step if in_lanes else self.lanes
+        split = self.vectors if in_lanes else _chunks if in_columns else _parts
+        for start, stop, step in split(self.statement.loops[depth], most):
+            if in_lanes:
+                self.lanes, self.registers.active = step, (stop - start) % step
             self.columns = step if in_columns else self.columns
 
             def several(index: str, count: int = 1 if in_lanes else step) -> None:
@@ -55,6 +57,12 @@ class Nest:
                 self.nest(depth + 1, _widened(tile, turns, in_columns))
 
             self.walk(start, stop, step, several)
+
+    def vectors(self, extent: int, widest: int) -> list[tuple[int, int, int]]:
+        """(start, stop, lanes): as many of the widest vectors as fit, then others, which may have lanes too many."""
+        if not self.registers.target.has_masks:
+            return _chunks(extent, widest)
+        return _masked_chunks(extent, widest, self.width)
 
     def walk(self, start: int, stop: int, step: int, body: Callable[[str], None]) -> None:
         """`body` for start, start + step, …, below `stop`."""
@@ -140,8 +148,12 @@ class Nest:
         lanes = totals[0].lanes
         if depth == len(term.loops):
             values = [self.evaluate(term.expression, indices, lanes, axis) for indices in tile]
-            totals = [self.reduction.join(*pair) for pair in zip(totals, values, strict=True)]
-            return [self.registers.register(total, lanes) for total in totals]
+            joined = [
+                self.registers.register(self.reduction.join(*pair), lanes) for pair in zip(totals, values, strict=True)
+            ]
+            if self.axis is not None:  # lanes are not added up
+                return joined
+            return [self.registers.where_active(*pair) for pair in zip(joined, totals, strict=True)]
         turns = last if depth == len(term.loops) - 1 else range(term.loops[depth])
 
         def once(index: str, carried: list[Register]) -> list[Register]:
@@ -157,11 +169,13 @@ class Nest:
         axis = len(self.statement.loops) + len(term.loops) - 1
         each = 4 if len(tile) == 1 else 2 if len(tile) <= COLUMNS else 1  # registers of a sum
         totals: list[Register] = []
-        for start, stop, lanes in _chunks(term.loops[-1], self.width * each):
+        for start, stop, lanes in self.vectors(term.loops[-1], self.width * each):
+            self.registers.active = (stop - start) % lanes
             starts = [self.reduction.start(lanes)] * len(tile)
             parts = self.reduce(term, tile, starts, axis, range(start, stop, lanes))
             pairs = zip(totals, parts, strict=True) if totals else ()
             totals = [self.reduction.join_narrower(*pair) for pair in pairs] or parts
+        self.registers.active = 0
         rows = len(tile) // self.columns
         return [self.reduction.across(totals[row::rows]) for row in range(rows)]
 
@@ -193,6 +207,22 @@ def _chunks(extent: int, widest: int) -> list[tuple[int, int, int]]:
         stop = start + (extent - start) // lanes * lanes
         found.append((start, stop, lanes))
         start = stop
+    return found
+
+
+def _masked_chunks(extent: int, widest: int, width: int) -> list[tuple[int, int, int]]:
+    """The same where lanes can be masked, of registers that have `width`: the last vector may reach beyond the extent.
+
+    >>> _masked_chunks(7, 32, 8), _masked_chunks(27, 32, 8), _masked_chunks(50, 32, 8)
+    ([(0, 7, 8)], [(0, 27, 32)], [(0, 32, 32), (32, 48, 16), (48, 50, 2)])
+    """
+    whole = extent // widest * widest
+    found, start = [(0, whole, widest)] * bool(whole), whole
+    while start < extent:
+        rest = extent - start
+        lanes = 2 ** (rest - 1).bit_length() if rest <= width else width * 2 ** ((-(-rest // width)).bit_length() - 1)
+        found.append((start, min(extent, start + lanes), lanes))
+        start += lanes
     return found
 
 

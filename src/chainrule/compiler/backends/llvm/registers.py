@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -43,16 +44,25 @@ class Register(ops.Carrier):
 class Registers:
     """Operations on registers, written to a text. Operands may be plain numbers; so may results that need no code.
 
-    `offsets` are the arrays that lie in memory. Tables of positions are added to `tables`, which must live as long as
-    the code.
+    `offsets` are the arrays that lie in memory; those in `state` are in a block of their own. Tables of positions are
+    added to `tables`, which must live as long as the code.
     """
 
-    def __init__(self, text: Text, offsets: Mapping[Array, int], tables: list[np.ndarray], target: Target) -> None:
+    def __init__(
+        self,
+        text: Text,
+        offsets: Mapping[Array, int],
+        tables: list[np.ndarray],
+        target: Target,
+        state: Container[Array] = (),
+    ) -> None:
         self.text = text
         self.element = text.element
         self.offsets = offsets
         self.tables = tables
         self.target = target
+        self.state = state
+        self.active = 0  # lanes of the present turn that count, if those beyond do not
 
     def emit(self, instruction: str, lanes: int) -> Register:
         return Register(self, self.text.emit(instruction), lanes)
@@ -151,8 +161,9 @@ class Registers:
             return self.load_from(self.address(access, indices), lanes)
         if stride == 0:
             return self.load_from(self.address(access, indices), 1)
-        places = (self.address(access, indices, lane * stride) for lane in range(lanes))
-        return self.side_by_side((self.load_from(place, 1) for place in places), lanes)
+        own = self.active or lanes
+        numbers = [self.load_from(self.address(access, indices, lane * stride), 1) for lane in range(own)]
+        return self.side_by_side([*numbers, *numbers[:1] * (lanes - own)], lanes)
 
     def store(self, access: Access, indices: Sequence[str], value: Register, axis: int | None) -> None:
         """Set the elements of as many turns along `axis` as the value has lanes."""
@@ -160,17 +171,44 @@ class Registers:
         if access.table is None and stride == 1:
             self.store_to(self.address(access, indices), value)
             return
-        for lane, part in enumerate(self.apart(value)):
+        for lane, part in enumerate(islice(self.apart(value), self.active or None)):
             self.store_to(self.address(access, indices, lane * stride), part)
 
     def load_from(self, pointer: str, lanes: int) -> Register:
-        """Neighbouring elements."""
+        """Neighbouring elements; ones in the lanes that do not count."""
+        if self.active and lanes > 1:
+            kind, ones = self.element.lanes(lanes), self.register(1.0, lanes).name
+            function = self._masked("load", f"{kind} ", f"ptr, i32, {vector('i1', lanes)}, {kind}", lanes)
+            given = f"ptr {pointer}, i32 {self.element.bytes}, {self._mask(lanes)}, {kind} {ones}"
+            return self.emit(f"call {kind} {function}({given})", lanes)
         return self.emit(f"load {self.element.lanes(lanes)}, ptr {pointer}, align {self.element.bytes}", lanes)
 
     def store_to(self, pointer: str, value: Register) -> None:
-        """Set neighbouring elements."""
+        """Set neighbouring elements, in the lanes that count."""
         kind = self.element.lanes(value.lanes)
+        if self.active and value.lanes > 1:
+            function = self._masked("store", "void ", f"{kind}, ptr, i32, {vector('i1', value.lanes)}", value.lanes)
+            given = f"{kind} {value.name}, ptr {pointer}, i32 {self.element.bytes}, {self._mask(value.lanes)}"
+            self.text.lines.append(f"  call void {function}({given})")
+            return
         self.text.lines.append(f"  store {kind} {value.name}, ptr {pointer}, align {self.element.bytes}")
+
+    def _masked(self, deed: str, result: str, given: str, lanes: int) -> str:
+        """An intrinsic that loads or stores some lanes."""
+        name = f"@llvm.masked.{deed}.{self.element.suffix(lanes)}.p0"
+        self.text.declarations.add(f"declare {result}{name}({given})")
+        return name
+
+    def _mask(self, lanes: int) -> str:
+        """The lanes that count."""
+        return f"<{lanes} x i1> <{', '.join(['i1 1'] * self.active + ['i1 0'] * (lanes - self.active))}>"
+
+    def where_active(self, value: Register, other: Register) -> Register:
+        """The value in the lanes that count, and the other in those that do not."""
+        if not self.active:
+            return value
+        kind = self.element.lanes(value.lanes)
+        return self.emit(f"select {self._mask(value.lanes)}, {kind} {value.name}, {kind} {other.name}", value.lanes)
 
     def address(self, access: Access, indices: Sequence[str], extra: int = 0) -> str:
         """A pointer to the element; through the table if there is one."""
@@ -199,7 +237,11 @@ class Registers:
 
     def memory(self, array: Array) -> str:
         """The pointer that the offset of an array is from."""
-        return "%memory"
+        return self.block(array)
+
+    def block(self, array: Array) -> str:
+        """The pointer to the memory that an array lies in."""
+        return "%state" if array in self.state else "%memory"
 
     def table(self, access: Access) -> str:
         """A pointer to the positions in a table."""
@@ -248,8 +290,15 @@ class Movable(Registers):
     that the first access has as its base.
     """
 
-    def __init__(self, text: Text, offsets: Mapping[Array, int], tables: list[np.ndarray], target: Target) -> None:
-        super().__init__(text, offsets, tables, target)
+    def __init__(
+        self,
+        text: Text,
+        offsets: Mapping[Array, int],
+        tables: list[np.ndarray],
+        target: Target,
+        state: Container[Array] = (),
+    ) -> None:
+        super().__init__(text, offsets, tables, target, state)
         self.bases: dict[Array, int] = {}
         self.names: dict[Array | str, str] = {}  # an array, or a pointer to a table -> the argument
 
@@ -258,9 +307,9 @@ class Movable(Registers):
         """The arguments, as the function declares them. No two arrays overlap."""
         return "".join([f", ptr noalias {name}" for name in self.names.values()])
 
-    def places(self) -> list[int | str]:
-        """The arguments of this statement: places in memory, and pointers to tables."""
-        return [k if isinstance(k, str) else self.offsets[k] + self.bases[k] for k in self.names]
+    def places(self) -> list[tuple[str, int] | str]:
+        """The arguments of this statement: blocks of memory and places in them, and pointers to tables."""
+        return [k if isinstance(k, str) else (self.block(k), self.offsets[k] + self.bases[k]) for k in self.names]
 
     def offset(self, access: Access) -> int:
         return -self.bases.setdefault(access.array, 0 if access.table is not None else access.base)

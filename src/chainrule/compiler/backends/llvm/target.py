@@ -42,6 +42,11 @@ class Target:
         return self.bits // 8 // size
 
     @property
+    def has_masks(self) -> bool:
+        """Whether loads, stores and sums of some lanes cost no more than those of all."""
+        return self.bits == 512
+
+    @property
     def vectors(self) -> int:
         """Registers that a value takes."""
         return self.registers // 8

@@ -1,0 +1,253 @@
+"""Ragged examples: lists of different lengths in one batch, or one after another in training; against eager code."""
+
+import random
+import warnings
+
+import numpy as np
+import pytest
+
+import chainrule
+from chainrule import Value, optim, tanh
+from chainrule.compiler.backends.llvm import relay
+from chainrule.compiler.run.rows import by_structure
+from chainrule.compiler.run.threads import dealt
+
+COUNT = 40
+OPTIMIZERS = {
+    "adam": lambda parameters: optim.Adam(parameters, lr=optim.linear(0.05, 0.0, COUNT)),
+    "momentum": lambda parameters: optim.SGD(parameters, lr=0.05, momentum=0.9),
+    "decay": lambda parameters: optim.AdamW(parameters, lr=0.01, weight_decay=0.1),
+}
+WAYS = {
+    "native": ({}, 1e-12),
+    "single": ({"dtype": "float32"}, 1e-4),
+    "interpreter": ({"backend": "interpreter"}, 1e-12),
+    "strict": ({"strict": True}, 0.0),
+}
+
+
+class Net:
+    """A recurrent net with parameters for each position, so that short examples do not use all of them."""
+
+    def __init__(self):
+        draw = random.Random(3)
+        self.w = [Value(draw.gauss(0, 0.5)) for _ in range(6)]
+        self.own = [Value(draw.gauss(0, 0.5)) for _ in range(8)]
+        self.scale = Value(1.5)
+        self.scale.requires_grad = False
+        self.parameters = self.w + self.own
+
+    def loss(self, xs, y):
+        w, h = self.w, 0.0
+        for x, own in zip(xs, self.own, strict=False):
+            h = tanh(w[0] * h + w[1] * x + w[2] + own * x * w[3])
+        return (h * w[4] * self.scale + w[5] - y) ** 2
+
+    def branching(self, xs, y):
+        return self.loss(xs, y) if xs[0] > 0.0 else self.loss(xs, y) * 2.0
+
+    def numbers(self):
+        return np.array([parameter.data for parameter in self.parameters])
+
+
+def examples(count=COUNT):
+    draw = random.Random(1)
+    xs = [[draw.gauss(0, 1) for _ in range(draw.randint(1, 8))] for _ in range(count)]
+    return xs, [draw.gauss(0, 1) for _ in xs]
+
+
+def eager_mean(function, xs, ys):
+    return chainrule.mean([function(x, y) for x, y in zip(xs, ys, strict=True)])
+
+
+def trained_eagerly(optimizer_of, size):
+    net = Net()
+    optimizer, losses, (xs, ys) = optimizer_of(net.parameters), [], examples()
+    for start in range(0, len(xs), size):
+        loss = eager_mean(net.loss, xs[start : start + size], ys[start : start + size])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.data)
+    return losses, net.numbers(), optimizer.state()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("optimizer_of", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("size", [1, 7])
+def test_training_takes_the_steps_of_eager_code(way, optimizer_of, size):
+    losses, numbers, state = trained_eagerly(optimizer_of, size)
+    options, tolerance = WAYS[way]
+    net = Net()
+    optimizer = optimizer_of(net.parameters)
+    program = chainrule.compile(net.loss, wrt=net.parameters, **options)
+    found = program.train(optimizer, *examples(), batch_size=size)
+    np.testing.assert_allclose(found, losses, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(net.numbers(), numbers, rtol=0, atol=tolerance)
+    for slot in optimizer.slots:
+        np.testing.assert_allclose(optimizer.state()[slot], state[slot], rtol=0, atol=tolerance)
+    assert optimizer.steps == state["steps"]
+
+
+def test_steps_on_single_examples_are_one_native_loop(monkeypatch):
+    counts = []
+    original = relay.relay
+    monkeypatch.setattr(relay, "relay", lambda runners, rows: counts.append(len(rows)) or original(runners, rows))
+    net = Net()
+    program = chainrule.compile(net.loss, wrt=net.parameters)
+    program.train(optim.Adam(net.parameters), *examples())
+    program.train(optim.Adam(net.parameters), *examples())
+    assert counts == [COUNT, COUNT]
+
+
+def test_a_loop_on_the_wrong_state_would_be_noticed(monkeypatch):
+    """Planted: each program has its own parameters."""
+    original = relay.Runner.words
+    monkeypatch.setattr(relay.Runner, "words", lambda self: original(self._replace(native=self.native.twin())))
+    net = Net()
+    chainrule.compile(net.loss, wrt=net.parameters).train(optim.SGD(net.parameters, lr=0.05), *examples())
+    expected = trained_eagerly(lambda parameters: optim.SGD(parameters, lr=0.05), 1)[1]
+    assert np.abs(net.numbers() - expected).max() > 1e-6
+
+
+def test_one_length_that_leaves_parameters_unused_is_one_program_too():
+    """An optimizer changes all its parameters at every step, those without a gradient by their momentum."""
+    xs, ys = examples()
+    short = [x[:2] if len(x) > 1 else [*x, 0.5] for x in xs]
+    net, other = Net(), Net()
+    optimizer = optim.Adam(other.parameters, lr=0.1)
+    program = chainrule.compile(net.loss, wrt=net.parameters)
+    mixed = optim.Adam(net.parameters, lr=0.1)
+    losses = program.train(mixed, xs, ys) + program.train(mixed, short, ys)
+    assert "adam" not in program.describe()
+    assert "m[i]" in program.describe()  # the rule is part of the program
+    for rows in (xs, short):
+        for x, y in zip(rows, ys, strict=True):
+            loss = other.loss(x, y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            assert loss.data == pytest.approx(losses.pop(0), abs=1e-11)
+    np.testing.assert_allclose(net.numbers(), other.numbers(), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["loss", "branching"])
+@pytest.mark.parametrize("count", [2, COUNT, 700])
+def test_a_batch_is_the_mean_of_its_examples(way, name, count):
+    options, tolerance = WAYS[way]
+    net, (xs, ys) = Net(), examples(count)
+    function = getattr(net, name)
+    expected = eager_mean(function, xs, ys)
+    expected.backward()
+    gradient = [parameter.grad for parameter in net.parameters]
+    program = chainrule.compile(function, wrt=net.parameters, **options)
+    value, found = program.batch_value_and_grad(xs, ys)
+    assert value == pytest.approx(expected.data, rel=0, abs=tolerance)
+    np.testing.assert_allclose(found, gradient, rtol=0, atol=tolerance)
+    each = program.batch(xs, ys, reduce=None)
+    np.testing.assert_allclose(each, [function(x, y).data for x, y in zip(xs, ys, strict=True)], rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_threads_change_no_bit(dtype):
+    net, data = Net(), examples(3000)
+    program = chainrule.compile(net.loss, wrt=net.parameters, dtype=dtype)
+    (value, gradient), *others = (program.batch_value_and_grad(*data, threads=threads) for threads in (1, 2, 3, None))
+    for other, other_gradient in others:
+        assert other == value
+        assert other_gradient.tobytes() == gradient.tobytes()
+
+
+def test_what_fills_a_run_up_adds_nothing():
+    """The last example of a group stands in for those that a run has no examples for; it may be infinite."""
+    w = Value(2.0)
+    program = chainrule.compile(lambda xs: sum(w / x for x in xs), wrt=[w])
+    value, gradient = program.batch_value_and_grad([[1.0], [1.0, 0.0], [4.0]], reduce="sum")
+    assert value == np.inf
+    assert gradient.tolist() == [np.inf]
+    value, gradient = program.batch_value_and_grad([[1.0], [1.0, 2.0], [4.0]], reduce="sum")
+    assert (value, gradient.tolist()) == (5.5, [2.75])
+
+
+def test_without_wrt_gradients_are_by_the_values_of_all_structures():
+    net, (xs, ys) = Net(), examples()
+    program = chainrule.compile(net.loss)
+    _, gradient = program.batch_value_and_grad(xs, ys)
+    assert program.wrt == net.parameters
+    eager_mean(net.loss, xs, ys).backward()
+    np.testing.assert_allclose(gradient, [parameter.grad for parameter in net.parameters], rtol=0, atol=1e-12)
+    program.batch(xs[:1], ys[:1])
+    assert len(program.wrt) == 6 + len(xs[0])
+
+
+def test_examples_may_differ_in_any_part_of_their_structure():
+    w = Value(3.0)
+
+    def total(tree):
+        return sum(map(total, tree)) if isinstance(tree, list) else w * tree
+
+    trees = [[1, [2.0, [3.0]]], [4.0], [[5.0, 6.0], 7.0], [8.0]]
+    program = chainrule.compile(total, wrt=[w])
+    assert program.batch(trees, reduce=None).tolist() == [18.0, 12.0, 54.0, 24.0]
+    assert program.batch(trees, reduce="sum") == 108.0
+    assert w.grad == 36.0
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array])
+def test_lists_tuples_and_arrays(kind):
+    rows = [kind([1.0]), kind([2.0, 3.0]), kind([4.0])]
+    parts = by_structure([rows, [1.0, 2.0, 3.0]])
+    assert [part.numbers.tolist() for part in parts] == [[0, 2], [1]]
+    assert [part.matrices[0].tolist() for part in parts] == [[[1.0], [4.0]], [[2.0, 3.0]]]
+    assert [part.matrices[1].tolist() for part in parts] == [[[1.0], [3.0]], [[2.0]]]
+
+
+def test_structures_of_several_arguments_are_told_apart():
+    parts = by_structure([[[1], [1, 2], [3], [4, 5]], [[1, 2], [1], [3], [4]]])
+    assert [part.numbers.tolist() for part in parts] == [[0], [1, 3], [2]]
+
+
+def test_results_of_different_structures_are_refused():
+    program = chainrule.compile(lambda xs: [2.0 * x for x in xs])
+    with pytest.raises(TypeError, match="results of one structure, for every structure of arguments: the result was a"):
+        program.batch([[1.0], [2.0, 3.0]], reduce=None)
+
+
+def test_an_error_in_the_trace_of_any_structure_leaves_everything_as_it_was():
+    net, (xs, ys) = Net(), examples()
+
+    def picky(x, y):
+        if len(x) == 3:
+            raise ValueError("no threes")
+        return net.loss(x, y)
+
+    optimizer, before = optim.Adam(net.parameters), net.numbers()
+    with pytest.raises(ValueError, match="no threes"):
+        chainrule.compile(picky, wrt=net.parameters).train(optimizer, xs, ys)
+    assert (optimizer.steps, net.numbers().tolist()) == (0, before.tolist())
+
+
+def test_very_many_structures_draw_a_warning():
+    w = Value(1.0)
+    program = chainrule.compile(lambda xs: w * sum(xs), wrt=[w])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        program.batch([[1.0] * n for n in range(1, 17)])
+    with pytest.warns(RuntimeWarning, match="examples of 17 structures .argument 0 was a list of 1 and is a list of 2"):
+        program.batch([[1.0] * n for n in range(1, 18)])
+
+
+def test_what_needs_one_program_refuses():
+    jax = pytest.importorskip("jax")
+    w = Value(1.0)
+    program = chainrule.compile(lambda xs: w * sum(xs), wrt=[w], backend="jax")
+    assert program.batch([[1.0], [2.0, 3.0]]) == 3.0
+    with pytest.raises(ValueError, match="the examples of a batch must have the same structure: argument 0 was a list"):
+        program.shard("all").batch([[1.0], [2.0, 3.0]])
+    assert jax
+
+
+def test_works_are_dealt_by_their_length():
+    assert dealt([], 4) == [[]]
+    assert dealt([1.0, 1.0, 1.0], 2) == [[0, 2], [1]]
