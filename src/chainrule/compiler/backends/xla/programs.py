@@ -90,7 +90,7 @@ class Xla:
 
 def precision(dtype: np.dtype[Any]) -> AbstractContextManager[Any]:
     """JAX turns doubles into floats unless told otherwise; this tells it, for this thread only."""
-    return jax.enable_x64(True) if dtype == np.float64 else nullcontext()
+    return jax.enable_x64(True) if dtype == np.float64 and not jax.config.jax_enable_x64 else nullcontext()
 
 
 def function(

@@ -21,8 +21,9 @@ from chainrule import ops
 from chainrule.compiler.backends.array_ops import Numbers, bare, functions
 from chainrule.compiler.backends.xla.paths import Path, in_boxes
 from chainrule.compiler.backends.xla.pieces import Pieces
+from chainrule.compiler.backends.xla.tables import Sources
 from chainrule.compiler.passes.differentiate import is_injective
-from chainrule.compiler.passes.program import Access, Apply, Array, Expression, Shape, Statement
+from chainrule.compiler.passes.program import Access, Apply, Array, Expression, Number, Shape, Statement
 from chainrule.core.powers import power
 
 JAX = functions(jnp, where=lambda c, a, b: jnp.where(c != 0.0, a, b), erf=special.erf, erfc=special.erfc)
@@ -64,6 +65,9 @@ class Block:
         self.known = known  # what was read before the Repeat, which does not change it
 
     def statement(self, statement: Statement) -> None:
+        if _is_zero(statement) and (path := Path.of(statement.target, statement.loops)) and path.is_dense:
+            self.memory[statement.target.array].clear(path.start, path.start + path.length)
+            return
         outer, is_sum = statement.loops, statement.join is ops.add
         reduce = self.sum_of_products if is_sum else self.largest
         values = (
@@ -147,7 +151,10 @@ class Block:
         else:
             places = access.positions(extents)
             low, high = int(places.min()), int(places.max()) + 1
-            value = self.segment(access, low, high - low).at[places - low].get(mode="promise_in_bounds")
+            value = self.segment(access, low, high - low)
+            if places.size > high - low and jax.default_backend() == "cpu":
+                value = lax.optimization_barrier(value)  # XLA would compute an element again for each time it is read
+            value = value.at[places - low].get(mode="promise_in_bounds")
         return value.reshape([extents[d] for d in labels]), labels
 
     def elements(self, access: Access, loops: Shape) -> Any:
@@ -180,11 +187,23 @@ class Block:
                 part = jnp.sum(value[box.turns], axis=still, keepdims=True) if still else value[box.turns]
                 self.write_along(along, box.access, _on_axes(along, part), statement.accumulate)
         else:
-            places = target.positions(loops)
-            low, high = int(places.min()), int(places.max()) + 1
+            self.write_scattered(target, value, statement.accumulate, injective)
+
+    def write_scattered(self, target: Access, value: Any, accumulate: bool, injective: bool) -> None:
+        """Store or add elements at irregular places."""
+        places = target.positions(value.shape)
+        low, high = int(places.min()), int(places.max()) + 1
+        sources = Sources(places - low, high - low)
+        if not (sources.is_worth_it and (accumulate or injective)):
             at = self.segment(target, low, high - low).at[places - low]
-            change = at.add if statement.accumulate else at.set
+            change = at.add if accumulate else at.set
             self.put(target, low, change(value, mode="promise_in_bounds", unique_indices=injective))
+        elif accumulate:
+            added = sources.added(value)
+            is_first = not target.repeat and self.memory[target.array].is_zero(low, high)
+            self.put(target, low, added if is_first else self.segment(target, low, high - low) + added)
+        else:
+            self.put(target, low, sources.stored(value, self.segment(target, low, high - low)))
 
     def write_along(self, path: Path, target: Access, value: Any, accumulate: bool) -> None:
         """Store or add elements with one axis per loop of the path."""
@@ -213,6 +232,13 @@ class Block:
             pieces.write(0, lax.dynamic_update_slice(pieces.whole(), vector, (place,)))
         else:
             pieces.write(start, vector)
+
+
+def _is_zero(statement: Statement) -> bool:
+    """Whether it stores 0.0 in every element, at places that do not move with time."""
+    target, numbers = statement.target, [term.expression for term in statement.terms]
+    fixed = target.table is None and not target.repeat and not statement.accumulate and is_injective(statement)
+    return fixed and all(isinstance(number, Number) and repr(number.value) == "0.0" for number in numbers)
 
 
 def _contracted(factors: Sequence[Factor], kept: list[int]) -> Any:
