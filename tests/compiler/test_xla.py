@@ -26,6 +26,7 @@ jnp = jax.numpy
 from chainrule.compiler.backends.xla import Xla  # noqa: E402
 from chainrule.compiler.backends.xla.paths import Path, in_boxes  # noqa: E402
 from chainrule.compiler.backends.xla.pieces import Pieces  # noqa: E402
+from chainrule.compiler.backends.xla.tables import Sources  # noqa: E402
 
 relaxed = settings(deadline=None, suppress_health_check=list(HealthCheck))
 SINGLE = 1e-5  # of the largest number: rounding errors of 2**-24 add up
@@ -379,3 +380,60 @@ class TestErrors:
     def test_only_this_backend_imports_jax(self):
         code = "import sys, chainrule; chainrule.compile(chainrule.Value(2.0) ** 2)(); assert 'jax' not in sys.modules"
         subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class TestPlacesThatGetNumbers:
+    """Writes to irregular places as reads (`backends.xla.tables`)."""
+
+    PLACES = np.array([[3, 0, 3], [1, 3, 5]])
+
+    def test_sums_and_stores(self):
+        value = jnp.arange(1.0, 7.0).reshape(2, 3)
+        found = Sources(self.PLACES, 6)
+        assert found.is_worth_it
+        expected = np.zeros(6)
+        np.add.at(expected, self.PLACES, value)
+        assert np.array_equal(found.added(value), expected)
+        once = Sources(np.array([4, 0, 2]), 5)
+        assert np.array_equal(once.stored(value[0], jnp.full(5, 9.0)), [2.0, 9.0, 3.0, 9.0, 1.0])
+
+    def test_what_fills_rounds_up_is_not_added(self):
+        value = jnp.array([np.nan, 1.0, 3.0, 2.0])  # the first number stands where a place gets none
+        found = Sources(np.array([1, 0, 1, 3]), 4).added(value)
+        assert np.array_equal(found[jnp.array([0, 2, 3])], [1.0, 0.0, 2.0])
+
+    def test_one_place_that_gets_nearly_all_is_left_to_a_scatter(self):
+        assert not Sources(np.array([0] * 50 + list(range(50))), 50).is_worth_it
+
+
+class TestManySmallStatements:
+    """A kernel for each would take longer than the nodes do."""
+
+    def scattered(self, leaves):
+        """Hardly any two lines alike."""
+        rng, terms = random.Random(1), list(leaves)
+        for _ in range(600):
+            a, b = rng.choice(terms), rng.choice(terms[-9:])
+            terms.append(rng.choice([a * b, a - b, a.tanh(), (b * 0.1).exp(), b.sin()]))
+        return sum(terms[-20:])
+
+    @pytest.fixture(autouse=True)
+    def others_compile_them(self, monkeypatch):
+        monkeypatch.setattr("chainrule.compiler.passes.lift.LEAST_NODES", 0)
+
+    def test_they_run_node_by_node_and_say_so(self):
+        leaves = [Value(0.1 + 0.05 * k) for k in range(6)]
+        program = compile(self.scattered(leaves), leaves, backend="jax")
+        assert "to start a kernel for each would take longer than the nodes do" in program.stats["node by node"]
+        assert_equals_eager(self.scattered(leaves), leaves, "jax")
+
+    def test_so_does_a_function_but_not_its_batches(self, monkeypatch):
+        monkeypatch.setattr("chainrule.compiler.passes.lift.SOME_STATEMENTS", 3)
+        w = Value(0.5)
+        f = compile(lambda x: (w * x).tanh() + (w - x).exp() * w.sin(), wrt=[w], backend="jax")
+        one = f.value_and_grad(0.3)
+        assert "node by node" in f.stats
+        many = f.batch_value_and_grad(np.array([0.3, 0.3]))
+        assert "node by node" not in f.stats
+        assert many[0] == pytest.approx(one[0], rel=1e-12)
+        assert many[1] == pytest.approx(one[1], rel=1e-12)

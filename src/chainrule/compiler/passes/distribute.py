@@ -70,25 +70,34 @@ def _movable_after(
 
     The rows of all times of the arrays `stored` are read after the Repeat anyway.
     """
-    stay, after = list(body), []
-    for group in _groups(step, body):
-        to_store = _computed_for(group, [other for other in stay if other not in group]) - stored
-        if sum(map(_work, group)) >= STORE * len(to_store):
-            stay = [other for other in stay if other not in group]
-            after += group
-            stored = stored | to_store
-    after = [_required(_at_all_times(statement, step.count)) for statement in body if statement in after]
+    going, stored = _worth_going(step, body, stored)
+    stay = [statement for statement in body if statement not in going]
+    at_once = [_at_all_times(statement, step.count) for statement in body if statement in going]
+    after = [statement for statement in at_once if statement is not None]
+    assert len(after) == len(at_once), "a statement that can go after the Repeat has a form for all times"
     before = -1
     while len(after) != before:  # again, because what one statement reads is stored for all
         before = len(after)
         for statement in reversed(stay):
-            to_store = _computed_for([statement], [other for other in stay if other is not statement]) - stored
-            at_once = _afterwards(statement, stay, step) if _work(statement) >= STORE * len(to_store) else None
-            if at_once is not None:
-                stay = [other for other in stay if other is not statement]
-                after.insert(0, at_once)  # those that went before may read it, and it reads none of them
+            others = [other for other in stay if other is not statement]
+            to_store = _computed_for([statement], others) - stored
+            found = _afterwards(statement, stay, step) if _work(statement) >= STORE * len(to_store) else None
+            if found is not None:
+                stay = others
+                after.insert(0, found)  # those that went before may read it, and it reads none of them
                 stored = stored | to_store
     return stay, after
+
+
+def _worth_going(step: Repeat, body: Sequence[Statement], stored: set[Array]) -> tuple[list[Statement], set[Array]]:
+    """The groups that do more than it costs to store what they read; and what is then stored."""
+    going: list[Statement] = []
+    for group in _groups(step, body):
+        to_store = _computed_for(group, [other for other in body if other not in group]) - stored
+        if sum(map(_work, group)) >= STORE * len(to_store):
+            going += group
+            stored = stored | to_store
+    return going, stored
 
 
 def _groups(step: Repeat, body: Sequence[Statement]) -> list[list[Statement]]:
@@ -123,11 +132,6 @@ def _computed_for(readers: Iterable[Statement], writers: Iterable[Statement]) ->
     """The arrays that some statements write and others read."""
     written = {statement.target.array for statement in writers}
     return {access.array for statement in readers for access in statement.accesses() if access.array in written}
-
-
-def _required(statement: Statement | None) -> Statement:
-    assert statement is not None
-    return statement
 
 
 def _work(statement: Statement) -> int:

@@ -69,8 +69,8 @@ class IrregularityError(ValueError):
     def of_small_kernels(cls, statements: int) -> IrregularityError:
         """That of code for XLA with so many statements."""
         return cls(
-            f"the code repeats so little that {statements:,} array statements are left of it, and to start a kernel for "
-            "each would take longer than the nodes do"
+            f"the code repeats so little that {statements:,} array statements are left of it, and to start a kernel "
+            "for each would take longer than the nodes do"
         )
 
     def why(self, dtype: str) -> str:

@@ -12,7 +12,7 @@ before the first step and after the last one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 from typing import NamedTuple
@@ -100,25 +100,28 @@ def partition(program: ArrayProgram) -> Partition:
     parts = _parts(program, members) if members else []
     if len(parts) < 2:
         return Partition([], program, [], {})
-    size = members[0].size
     own = {
         array: [Array(f"{array.name}{k}", part.size, array.kind) for k, part in enumerate(parts)] for array in members
     }
-    apart = _Apart(parts, own, size)
+    apart = _Apart(parts, own, members[0].size)
     steps: list[Statement | Repeat] = []
     for step in program.steps:
         body = [new for statement in step.body for new in apart.statements(statement)]
         steps += [step.with_body(body)] if isinstance(step, Repeat) else body
-    taken = {array for array in members if array in program.leaves.values()}
-    written = {statement.target.array for statement in program.statements}
-    leaves: dict[str, Array] = {}
-    for kind, array in program.leaves.items():
-        leaves |= {each.name: each for each in own[array]} if array in taken else {kind: array}
-    found = ArrayProgram(steps, leaves, program.output)
+    found = ArrayProgram(steps, _leaves(program, own), program.output)
     found.gradient = program.gradient
-    before = [copy for array in members if array in taken for copy in apart.copies(array)]
-    after = [copy for array in members if array in written for copy in apart.copies(array, back=True)]
+    before = apart.copies(array for array in members if array in program.leaves.values())
+    written = {statement.target.array for statement in program.statements}
+    after = apart.copies((array for array in members if array in written), back=True)
     return Partition(before, found, after, own)
+
+
+def _leaves(program: ArrayProgram, own: Mapping[Array, Sequence[Array]]) -> dict[str, Array]:
+    """The leaves, with parts in place of those that were taken apart."""
+    found: dict[str, Array] = {}
+    for kind, array in program.leaves.items():
+        found |= {each.name: each for each in own[array]} if array in own else {kind: array}
+    return found
 
 
 def _members(program: ArrayProgram) -> list[Array]:
@@ -146,7 +149,7 @@ def _parts(program: ArrayProgram, members: Sequence[Array]) -> list[Part]:
         if merged is None:
             found = sorted(_largest(wanted, size) | _gaps(wanted, size))
             return found if len(found) <= MOST_PARTS else []
-        wanted = {part for part in wanted if part.end <= merged.first or merged.end <= part.first} | {merged}
+        wanted = {part for part in wanted if part.first < merged.first or merged.end < part.end} | {merged}
     return []
 
 
@@ -239,7 +242,7 @@ class _Places:
 
     def part_of(self, access: Access, loops: Shape) -> Part:
         """The part that an access is to."""
-        return self.parts[self.owner[span(access, loops)[0]]]
+        return self.parts[int(self.owner[span(access, loops)[0]])]
 
     def moved(self, access: Access, loops: Shape, array: Array) -> Access | None:
         """The same elements of an `array` for their part; None if they do not lie along loops there."""
@@ -261,24 +264,26 @@ class _Places:
 
 
 def _sweeps(statement: Statement, members: Container[Array]) -> dict[Access, int]:
-    """The accesses that go through a whole member, and the loop in which each does; none if one cannot be taken apart.
-
-    What else moves with such a loop must be neither a table nor an access to a member.
-    """
+    """The accesses that go through a whole member, and the loop in which each does; none if one is in the way."""
     found: dict[Access, int] = {}
     for access, loops in statement.accesses_in_loops():
         moving = [d for d, stride in enumerate(access.strides) if stride]
         if access.array in members and len(moving) == 1 and _is_sweep(access, loops[moving[0]], moving[0]):
             found[access] = moving[0]
     outer = len(statement.loops)
-    scopes = [(list(term.expression.accesses()), range(outer, outer + len(term.loops))) for term in statement.terms]
-    scopes.append(([statement.target, *statement.accesses()], range(outer)))
-    for accesses, loops in scopes:
-        for loop in {found[access] for access in accesses if found.get(access) in loops}:
-            others = [access for access in accesses if access not in found and access.strides[loop]]
-            if any(other.array in members or other.table is not None for other in others):
-                return {}
+    whole = [statement.target, *statement.accesses()]
+    of_terms = [list(term.expression.accesses()) for term in statement.terms]
+    for access, loop in found.items():
+        beside = whole if loop < outer else next(own for own in of_terms if access in own)
+        if any(_is_in_the_way(other, loop, members) for other in beside if other not in found):
+            return {}
     return found
+
+
+def _is_in_the_way(access: Access, loop: int, members: Container[Array]) -> bool:
+    """Whether it moves with a loop that is taken apart, and is an access to a member or has a table."""
+    moves = loop < len(access.strides) and bool(access.strides[loop])
+    return moves and (access.array in members or access.table is not None)
 
 
 def _is_sweep(access: Access, extent: int, loop: int) -> bool:
@@ -294,13 +299,14 @@ class _Apart:
         self.own = own
         self.places = _Places(parts, size)
 
-    def copies(self, array: Array, back: bool = False) -> list[Statement]:
-        """Statements that copy the array to its parts, or `back`."""
+    def copies(self, arrays: Iterable[Array], back: bool = False) -> list[Statement]:
+        """Statements that copy arrays to their parts, or `back`."""
         found = []
-        for part, own in zip(self.parts, self.own[array], strict=True):
-            there, here = Access(array, part.first, part.strides), Access(own, 0, row_major(part.shape))
-            target, source = (there, here) if back else (here, there)
-            found.append(Statement(target, part.shape, [Term(source)]))
+        for array in arrays:
+            for part, own in zip(self.parts, self.own[array], strict=True):
+                there, here = Access(array, part.first, part.strides), Access(own, 0, row_major(part.shape))
+                target, source = (there, here) if back else (here, there)
+                found.append(Statement(target, part.shape, [Term(source)]))
         return found
 
     def statements(self, statement: Statement) -> Iterator[Statement]:

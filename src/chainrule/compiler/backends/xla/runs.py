@@ -1,4 +1,4 @@
-"""Many runs of an array program as one loop, such as training steps: what it writes to its leaves is there for the next.
+"""Many runs of an array program as one loop, such as training steps: each finds what the last wrote to its leaves.
 
 From run to run these leaves are passed on in the parts in which the program uses them. They are taken apart before the
 first run, and put together after the last.

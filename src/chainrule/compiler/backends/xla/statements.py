@@ -151,10 +151,7 @@ class Block:
         else:
             places = access.positions(extents)
             low, high = int(places.min()), int(places.max()) + 1
-            value = self.segment(access, low, high - low)
-            if places.size > high - low and jax.default_backend() == "cpu":
-                value = lax.optimization_barrier(value)  # XLA would compute an element again for each time it is read
-            value = value.at[places - low].get(mode="promise_in_bounds")
+            value = self.segment(access, low, high - low).at[places - low].get(mode="promise_in_bounds")
         return value.reshape([extents[d] for d in labels]), labels
 
     def elements(self, access: Access, loops: Shape) -> Any:

@@ -16,7 +16,7 @@ WASTE = 4  # how many times as many numbers may be looked up as there are
 
 
 class Sources:
-    """For places 0 to `length` - 1, which of the numbers they get: a row of `numbers` per round, valid where `given`."""
+    """Which number each of `length` places gets, in a row for each round; it gets one where it is `given` one."""
 
     def __init__(self, places: np.ndarray, length: int) -> None:
         flat = places.ravel()
