@@ -17,6 +17,7 @@ import torch_ops
 import torture
 from chainrule import Value, losses, nn, optim
 from chainrule.compiler import compile
+from chainrule.compiler.backends.interpret import Interpreted
 from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Statement, Term
 from chainrule.compiler.run.steps import CompiledSteps
 
@@ -26,7 +27,7 @@ jnp = jax.numpy
 from chainrule.compiler.backends.xla import Xla  # noqa: E402
 from chainrule.compiler.backends.xla.paths import Path, in_boxes  # noqa: E402
 from chainrule.compiler.backends.xla.pieces import Pieces  # noqa: E402
-from chainrule.compiler.backends.xla.tables import Sources  # noqa: E402
+from chainrule.compiler.backends.xla.tables import gathered, sources  # noqa: E402
 
 relaxed = settings(deadline=None, suppress_health_check=list(HealthCheck))
 SINGLE = 1e-5  # of the largest number: rounding errors of 2**-24 add up
@@ -385,25 +386,36 @@ class TestErrors:
 class TestPlacesThatGetNumbers:
     """Writes to irregular places as reads (`backends.xla.tables`)."""
 
-    PLACES = np.array([[3, 0, 3], [1, 3, 5]])
+    def test_each_place_finds_its_numbers(self):
+        places, value = np.array([[3, 0, 2], [1, 3, 2], [0, 1, 0], [1, 2, 3]]), jnp.arange(12.0).reshape(4, 3)
+        rounds = sources(places, 4)
+        assert rounds.shape == (3, 4)
+        expected = np.zeros(4)
+        np.add.at(expected, places, value)
+        assert np.array_equal(gathered(value, rounds).sum(axis=0), expected)
 
-    def test_sums_and_stores(self):
-        value = jnp.arange(1.0, 7.0).reshape(2, 3)
-        found = Sources(self.PLACES, 6)
-        assert found.is_worth_it
-        expected = np.zeros(6)
-        np.add.at(expected, self.PLACES, value)
-        assert np.array_equal(found.added(value), expected)
-        once = Sources(np.array([4, 0, 2]), 5)
-        assert np.array_equal(once.stored(value[0], jnp.full(5, 9.0)), [2.0, 9.0, 3.0, 9.0, 1.0])
+    @pytest.mark.parametrize("places", [[0, 0, 1], [0, 2, 2, 0]])
+    def test_places_that_get_more_than_others_are_left_to_a_scatter(self, places):
+        assert sources(np.array(places), max(places) + 1) is None
 
-    def test_what_fills_rounds_up_is_not_added(self):
-        value = jnp.array([np.nan, 1.0, 3.0, 2.0])  # the first number stands where a place gets none
-        found = Sources(np.array([1, 0, 1, 3]), 4).added(value)
-        assert np.array_equal(found[jnp.array([0, 2, 3])], [1.0, 0.0, 2.0])
-
-    def test_one_place_that_gets_nearly_all_is_left_to_a_scatter(self):
-        assert not Sources(np.array([0] * 50 + list(range(50))), 50).is_worth_it
+    @pytest.mark.parametrize("accumulate", [True, False])
+    @pytest.mark.parametrize("before", [0, 3])
+    def test_they_are_written_as_by_the_interpreter(self, accumulate, before):
+        """To places from `before` on, in an array with numbers or zeros in it."""
+        x, v = Array("x", 12, "input"), Array("v", 9, "value")
+        table = before + np.array([4, 0, 2, 1, 3, 5] if not accumulate else [4, 0, 2, 1, 3, 5, 0, 5, 1, 2, 4, 3])
+        target = Access(v, 0, (1,), table)
+        steps = [
+            Statement(Access(v, 0, (1,)), (9,), [Term(Access(x, 0, (1,)))]),
+            Statement(target, (len(table),), [Term(Access(x, 0, (1,)))], accumulate),
+        ]
+        program = ArrayProgram(steps, {"input": x}, v).verify()
+        found = []
+        for runner in (Xla(program), Interpreted(program)):
+            runner.views[x][:] = np.linspace(0.5, 3.0, 12)
+            runner.run()
+            found.append(np.array(runner.views[v]))
+        np.testing.assert_allclose(*found, rtol=1e-14)
 
 
 class TestManySmallStatements:

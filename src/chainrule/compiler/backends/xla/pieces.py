@@ -46,10 +46,6 @@ class Pieces:
         stop = start + len(vector)
         self.parts = [*self._between(0, start), (start, stop, vector), *self._between(stop, self.size)]
 
-    def clear(self, start: int, stop: int) -> None:
-        """Put zeros between two places."""
-        self.parts = [*self._between(0, start), (start, stop, None), *self._between(stop, self.size)]
-
     def whole(self) -> Any:
         """All of it, as one vector."""
         return self.read(0, self.size)

@@ -21,9 +21,9 @@ from chainrule import ops
 from chainrule.compiler.backends.array_ops import Numbers, bare, functions
 from chainrule.compiler.backends.xla.paths import Path, in_boxes
 from chainrule.compiler.backends.xla.pieces import Pieces
-from chainrule.compiler.backends.xla.tables import Sources
+from chainrule.compiler.backends.xla.tables import gathered, sources
 from chainrule.compiler.passes.differentiate import is_injective
-from chainrule.compiler.passes.program import Access, Apply, Array, Expression, Number, Shape, Statement
+from chainrule.compiler.passes.program import Access, Apply, Array, Expression, Shape, Statement
 from chainrule.core.powers import power
 
 JAX = functions(jnp, where=lambda c, a, b: jnp.where(c != 0.0, a, b), erf=special.erf, erfc=special.erfc)
@@ -65,9 +65,6 @@ class Block:
         self.known = known  # what was read before the Repeat, which does not change it
 
     def statement(self, statement: Statement) -> None:
-        if _is_zero(statement) and (path := Path.of(statement.target, statement.loops)) and path.is_dense:
-            self.memory[statement.target.array].clear(path.start, path.start + path.length)
-            return
         outer, is_sum = statement.loops, statement.join is ops.add
         reduce = self.sum_of_products if is_sum else self.largest
         values = (
@@ -190,17 +187,17 @@ class Block:
         """Store or add elements at irregular places."""
         places = target.positions(value.shape)
         low, high = int(places.min()), int(places.max()) + 1
-        sources = Sources(places - low, high - low)
-        if not (sources.is_worth_it and (accumulate or injective)):
+        rounds = sources(places - low, high - low)
+        if rounds is None:
             at = self.segment(target, low, high - low).at[places - low]
             change = at.add if accumulate else at.set
             self.put(target, low, change(value, mode="promise_in_bounds", unique_indices=injective))
         elif accumulate:
-            added = sources.added(value)
+            added = jnp.sum(gathered(value, rounds), axis=0)
             is_first = not target.repeat and self.memory[target.array].is_zero(low, high)
             self.put(target, low, added if is_first else self.segment(target, low, high - low) + added)
-        else:
-            self.put(target, low, sources.stored(value, self.segment(target, low, high - low)))
+        else:  # of several numbers for one place, the last
+            self.put(target, low, gathered(value, rounds[-1]))
 
     def write_along(self, path: Path, target: Access, value: Any, accumulate: bool) -> None:
         """Store or add elements with one axis per loop of the path."""
@@ -229,13 +226,6 @@ class Block:
             pieces.write(0, lax.dynamic_update_slice(pieces.whole(), vector, (place,)))
         else:
             pieces.write(start, vector)
-
-
-def _is_zero(statement: Statement) -> bool:
-    """Whether it stores 0.0 in every element, at places that do not move with time."""
-    target, numbers = statement.target, [term.expression for term in statement.terms]
-    fixed = target.table is None and not target.repeat and not statement.accumulate and is_injective(statement)
-    return fixed and all(isinstance(number, Number) and repr(number.value) == "0.0" for number in numbers)
 
 
 def _contracted(factors: Sequence[Factor], kept: list[int]) -> Any:
