@@ -141,6 +141,3 @@ def test_a_batch_of_lists_is_the_same_however_its_numbers_are_written(rows):
     assert f.batch(rows, [0.5, 1.5], reduce=None).tolist() == [2.5, 13.5]
     assert f.batch(rows, [0, 1.5], reduce=None).tolist() == [2.0, 13.5]
     assert len(f._traces.by_structure) == 1
-    for wrong in ([[1.0, 2.0], [3.0]], [[1.0, 2.0], 3.0]):
-        with pytest.raises(ValueError, match="the examples of a batch must have the same structure"):
-            f.batch(wrong, [0.5, 1.5])

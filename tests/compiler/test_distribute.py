@@ -97,3 +97,25 @@ def test_the_gradient_of_a_recurrent_layer_is_one_product_for_all_times():
     assert "i<4,j<4: dparameter[4i+j] += Σk<19 dv3[i+4k]·v2[j+4k]" in str(found)
     for ours, theirs in zip(numbers(found), numbers(whole), strict=True):
         assert ours == pytest.approx(theirs, rel=1e-10, abs=1e-12)
+
+
+def test_a_chain_leaves_as_a_whole_if_storing_what_starts_it_is_cheaper_than_its_work(monkeypatch):
+    """Each of its statements by itself does less than it costs to store what that one reads."""
+    monkeypatch.setattr(module, "STORE", 2)
+    x, h = Array("x", TIMES, "input"), Array("h", TIMES + 1, "value")
+    chain, out = [Array(f"c{k}", TIMES, "value") for k in range(3)], Array("out", 1, "value")
+    state = Apply(ops.tanh, (Apply(ops.add, (moving(h), moving(x))),))
+    body = [Statement(moving(h, 1), (), [Term(state)])]
+    for source, target in zip([h, *chain], chain, strict=False):
+        body.append(Statement(moving(target), (), [Term(Apply(ops.exp, (moving(source),)))]))
+    steps = [
+        Statement(Access(h, 0, ()), (), [Term(Access(x, 0, ()))]),
+        Repeat(TIMES, body),
+        Statement(Access(out, 0, ()), (), [Term(Access(chain[-1], 0, (1,)), (TIMES,))]),
+    ]
+    program = ArrayProgram(steps, {"input": x}, out).verify()
+    found = distribute(program).verify()
+    assert [len(step.body) for step in found.steps if isinstance(step, Repeat)] == [1]
+    assert numbers(found)[0] == pytest.approx(numbers(program)[0], rel=1e-14)
+    monkeypatch.setattr(module, "STORE", 4)  # more than the three of them do
+    assert [len(step.body) for step in distribute(program).steps if isinstance(step, Repeat)] == [4]

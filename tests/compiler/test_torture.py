@@ -171,6 +171,9 @@ PLANTED = [
     ("tape", "backends.tape._levels", lambda found: [0] * len(found), "strict", ["scan"]),
     ("C", "backends.c_header._Block.spell", lambda found: f"-({found})", "C", ["scan"]),
     ("jax", "backends.xla.statements._factors", lambda found: found[:1], "jax", ["coupled"]),
+    ("partition", "passes.partition._Apart.copies", lambda found: found[::-1][:1], "in parts", list(FAMILIES)),
+    ("partition", "passes.partition._Apart.copies", lambda found: found[::-1][:1], "verify", list(FAMILIES)),
+    ("jax", "backends.xla.statements.gathered", lambda found: -found, "jax", list(FAMILIES)),
     ("jax", "passes.distribute._is_used", lambda found: False, "jax", ["coupled"]),
     ("jax", "backends.xla.loops.Window.kept", lambda found: "last", "jax", ["coupled"]),
 ]

@@ -17,6 +17,7 @@ import torch_ops
 import torture
 from chainrule import Value, losses, nn, optim
 from chainrule.compiler import compile
+from chainrule.compiler.backends.interpret import Interpreted
 from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Statement, Term
 from chainrule.compiler.run.steps import CompiledSteps
 
@@ -26,6 +27,7 @@ jnp = jax.numpy
 from chainrule.compiler.backends.xla import Xla  # noqa: E402
 from chainrule.compiler.backends.xla.paths import Path, in_boxes  # noqa: E402
 from chainrule.compiler.backends.xla.pieces import Pieces  # noqa: E402
+from chainrule.compiler.backends.xla.tables import gathered, sources  # noqa: E402
 
 relaxed = settings(deadline=None, suppress_health_check=list(HealthCheck))
 SINGLE = 1e-5  # of the largest number: rounding errors of 2**-24 add up
@@ -379,3 +381,71 @@ class TestErrors:
     def test_only_this_backend_imports_jax(self):
         code = "import sys, chainrule; chainrule.compile(chainrule.Value(2.0) ** 2)(); assert 'jax' not in sys.modules"
         subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class TestPlacesThatGetNumbers:
+    """Writes to irregular places as reads (`backends.xla.tables`)."""
+
+    def test_each_place_finds_its_numbers(self):
+        places, value = np.array([[3, 0, 2], [1, 3, 2], [0, 1, 0], [1, 2, 3]]), jnp.arange(12.0).reshape(4, 3)
+        rounds = sources(places, 4)
+        assert rounds.shape == (3, 4)
+        expected = np.zeros(4)
+        np.add.at(expected, places, value)
+        assert np.array_equal(gathered(value, rounds).sum(axis=0), expected)
+
+    @pytest.mark.parametrize("places", [[0, 0, 1], [0, 2, 2, 0]])
+    def test_places_that_get_more_than_others_are_left_to_a_scatter(self, places):
+        assert sources(np.array(places), max(places) + 1) is None
+
+    @pytest.mark.parametrize("accumulate", [True, False])
+    @pytest.mark.parametrize("before", [0, 3])
+    def test_they_are_written_as_by_the_interpreter(self, accumulate, before):
+        """To places from `before` on, in an array with numbers or zeros in it."""
+        x, v = Array("x", 12, "input"), Array("v", 9, "value")
+        table = before + np.array([4, 0, 2, 1, 3, 5] if not accumulate else [4, 0, 2, 1, 3, 5, 0, 5, 1, 2, 4, 3])
+        target = Access(v, 0, (1,), table)
+        steps = [
+            Statement(Access(v, 0, (1,)), (9,), [Term(Access(x, 0, (1,)))]),
+            Statement(target, (len(table),), [Term(Access(x, 0, (1,)))], accumulate),
+        ]
+        program = ArrayProgram(steps, {"input": x}, v).verify()
+        found = []
+        for runner in (Xla(program), Interpreted(program)):
+            runner.views[x][:] = np.linspace(0.5, 3.0, 12)
+            runner.run()
+            found.append(np.array(runner.views[v]))
+        np.testing.assert_allclose(*found, rtol=1e-14)
+
+
+class TestManySmallStatements:
+    """A kernel for each would take longer than the nodes do."""
+
+    def scattered(self, leaves):
+        """Hardly any two lines alike."""
+        rng, terms = random.Random(1), list(leaves)
+        for _ in range(600):
+            a, b = rng.choice(terms), rng.choice(terms[-9:])
+            terms.append(rng.choice([a * b, a - b, a.tanh(), (b * 0.1).exp(), b.sin()]))
+        return sum(terms[-20:])
+
+    @pytest.fixture(autouse=True)
+    def others_compile_them(self, monkeypatch):
+        monkeypatch.setattr("chainrule.compiler.passes.lift.LEAST_NODES", 0)
+
+    def test_they_run_node_by_node_and_say_so(self):
+        leaves = [Value(0.1 + 0.05 * k) for k in range(6)]
+        program = compile(self.scattered(leaves), leaves, backend="jax")
+        assert "to start a kernel for each would take longer than the nodes do" in program.stats["node by node"]
+        assert_equals_eager(self.scattered(leaves), leaves, "jax")
+
+    def test_so_does_a_function_but_not_its_batches(self, monkeypatch):
+        monkeypatch.setattr("chainrule.compiler.passes.lift.SOME_STATEMENTS", 3)
+        w = Value(0.5)
+        f = compile(lambda x: (w * x).tanh() + (w - x).exp() * w.sin(), wrt=[w], backend="jax")
+        one = f.value_and_grad(0.3)
+        assert "node by node" in f.stats
+        many = f.batch_value_and_grad(np.array([0.3, 0.3]))
+        assert "node by node" not in f.stats
+        assert many[0] == pytest.approx(one[0], rel=1e-12)
+        assert many[1] == pytest.approx(one[1], rel=1e-12)

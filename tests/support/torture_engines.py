@@ -20,6 +20,7 @@ from unittest.mock import patch
 import chainrule
 from chainrule import Value, ops
 from chainrule.compiler import compile
+from chainrule.compiler.backends import interpret
 from chainrule.compiler.backends.cuda.driver import is_available
 from chainrule.compiler.backends.llvm.fusion import without_zeros
 from chainrule.compiler.passes import lift as lifting
@@ -30,6 +31,7 @@ from chainrule.compiler.passes.layout import lay_out
 from chainrule.compiler.passes.lift import lift
 from chainrule.compiler.passes.loops import find_loops
 from chainrule.compiler.passes.outline import leaves_first
+from chainrule.compiler.passes.partition import partition
 from chainrule.compiler.passes.postpone import postponed
 from chainrule.compiler.passes.recurrence import find_recurrences
 from chainrule.compiler.passes.waists import by_depth, find_levels
@@ -297,6 +299,20 @@ def verified(contest):
         loop.verify(ordered)
     program = differentiate(lift(graph, math.inf).verify()).verify()
     without_zeros(lay_out(program)[0].verify()).verify()
+    partition(program).whole(program.leaves).verify()
+
+
+class InParts(interpret.Interpreted):
+    """The interpreter, on parts of the parameters and of their gradient."""
+
+    def __init__(self, program, dtype):
+        super().__init__(partition(program).whole(program.leaves), dtype)
+
+
+def in_parts(contest):
+    """With parameters in parts, as training steps have them that go through JAX."""
+    with patch.object(interpret, "Interpreted", InParts):
+        return contest.compiled(backend="interpreter")
 
 
 def with_loops(contest):
@@ -318,6 +334,12 @@ def with_postponing(contest):
     late = {"leaves_first": lambda graph: postponed(leaves_first(graph))}
     with patch.multiple(lifting, **late), patch.object(postpone, "_limit", lambda distances: 1):
         return with_loops(contest)
+
+
+def through_jax(contest):
+    """By XLA, also where there are so many small statements that nodes would be faster."""
+    with patch.object(lifting, "LEAST_OF_A_KERNEL", 0):
+        return contest.compiled(backend="jax")
 
 
 def in_c(contest):
@@ -373,13 +395,14 @@ ENGINES = {
     "loops": Engine(with_loops),
     "waists": Engine(with_waists),
     "postponed": Engine(with_postponing),
+    "in parts": Engine(in_parts, share=0.3),
     "llvm": Engine(lambda contest: contest.compiled()),
     "by arguments": Engine(by_arguments, share=0.3),
     "float32": Engine(lambda contest: contest.compiled(dtype="float32"), coarser=SINGLE, share=0.05),
     "cuda": Engine(on_a_gpu, share=0.1),
     "cuda float32": Engine(lambda contest: on_a_gpu(contest, "float32"), coarser=SINGLE, share=0.02),
     "C": Engine(in_c, share=0.03),
-    "jax": Engine(lambda contest: contest.compiled(backend="jax"), share=0.01),
+    "jax": Engine(through_jax, share=0.01),
 }
 if is_available():  # a GPU that is no emulation
     ENGINES["GPU"] = Engine(lambda contest: contest.compiled(backend="cuda"), share=0.2)

@@ -321,7 +321,8 @@ def _code(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: str, 
     reason = AS_ASKED
     if not strict:
         try:
-            return Code(clock("lift", lambda: lift(graph)), gradient, backend, clock, dtype=dtype)
+            lifted = clock("lift", lambda: lift(graph))
+            return Code(lifted, gradient, backend, clock, dtype=dtype).of_one_example(lambda: graph)
         except IrregularityError as error:
             reason = error.why(dtype)
     return StrictCode(graph, gradient, reason)

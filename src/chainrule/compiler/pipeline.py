@@ -16,10 +16,11 @@ from chainrule.compiler.backends.protocol import ArrayBackend, Pool
 from chainrule.compiler.passes.contract import contracted
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import lay_out
-from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError
+from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError, check_kernels
 from chainrule.compiler.passes.program import Array, ArrayProgram
 from chainrule.compiler.passes.rematerialize import rematerialized
 from chainrule.compiler.run.machine import Machine
+from chainrule.compiler.trace.graph import Graph
 from chainrule.core.arguments import counted
 
 
@@ -71,6 +72,12 @@ class Code(Pool[Machine]):
         self.bytes = runner.size * np.dtype(dtype).itemsize
         self.seconds_per_run: float | None = None  # the least so far, in batches
         super().__init__(Machine(self.laid_out, places, runner))
+
+    def of_one_example(self, graph: Callable[[], Graph]) -> Code:
+        """This code, if it should run one example, which has this graph; an error if its nodes are faster."""
+        if self.backend == "jax":  # which compiles at the first run
+            check_kernels(self.whole, graph)
+        return self
 
     def stats(self, scalar_nodes: int, seconds: dict[str, float]) -> dict[str, Any]:
         """What was found, in numbers."""

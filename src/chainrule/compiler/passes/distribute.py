@@ -70,20 +70,68 @@ def _movable_after(
 
     The rows of all times of the arrays `stored` are read after the Repeat anyway.
     """
-    stay = list(body)
-    after: list[Statement] = []
+    going, stored = _worth_going(step, body, stored)
+    stay = [statement for statement in body if statement not in going]
+    at_once = [_at_all_times(statement, step.count) for statement in body if statement in going]
+    after = [statement for statement in at_once if statement is not None]
+    assert len(after) == len(at_once), "a statement that can go after the Repeat has a form for all times"
     before = -1
     while len(after) != before:  # again, because what one statement reads is stored for all
         before = len(after)
         for statement in reversed(stay):
-            inside = {other.target.array for other in stay if other is not statement}
-            to_store = {access.array for access in statement.accesses() if access.array in inside} - stored
-            at_once = _afterwards(statement, stay, step) if _work(statement) >= STORE * len(to_store) else None
-            if at_once is not None:
-                stay = [other for other in stay if other is not statement]
-                after.insert(0, at_once)  # those that went before may read it, and it reads none of them
+            others = [other for other in stay if other is not statement]
+            to_store = _computed_for([statement], others) - stored
+            found = _afterwards(statement, stay, step) if _work(statement) >= STORE * len(to_store) else None
+            if found is not None:
+                stay = others
+                after.insert(0, found)  # those that went before may read it, and it reads none of them
                 stored = stored | to_store
     return stay, after
+
+
+def _worth_going(step: Repeat, body: Sequence[Statement], stored: set[Array]) -> tuple[list[Statement], set[Array]]:
+    """The groups that do more than it costs to store what they read; and what is then stored."""
+    going: list[Statement] = []
+    for group in _groups(step, body):
+        to_store = _computed_for(group, [other for other in body if other not in group]) - stored
+        if sum(map(_work, group)) >= STORE * len(to_store):
+            going += group
+            stored = stored | to_store
+    return going, stored
+
+
+def _groups(step: Repeat, body: Sequence[Statement]) -> list[list[Statement]]:
+    """All statements that can be computed after the Repeat, in groups of which each can be so without the others."""
+    stay, movable = list(body), list[Statement]()
+    before = -1
+    while len(movable) != before:  # again, because what one statement needed may be free to go without it
+        before = len(movable)
+        for statement in reversed(stay):
+            if _afterwards(statement, stay, step) is not None:
+                stay = [other for other in stay if other is not statement]
+                movable.append(statement)
+    groups: list[list[Statement]] = []
+    for statement in movable:
+        linked = [group for group in groups if any(_are_linked(statement, other) for other in group)]
+        groups = [group for group in groups if group not in linked]
+        groups.append([statement, *(other for group in linked for other in group)])
+    return groups
+
+
+def _are_linked(one: Statement, other: Statement) -> bool:
+    """Whether they write the same array, or one reads what the other writes."""
+    pairs = (one, other), (other, one)
+    return any(b.target.array is a.target.array or _reads(b, a.target.array) for a, b in pairs)
+
+
+def _reads(statement: Statement, array: Array) -> bool:
+    return any(access.array is array for access in statement.accesses())
+
+
+def _computed_for(readers: Iterable[Statement], writers: Iterable[Statement]) -> set[Array]:
+    """The arrays that some statements write and others read."""
+    written = {statement.target.array for statement in writers}
+    return {access.array for statement in readers for access in statement.accesses() if access.array in written}
 
 
 def _work(statement: Statement) -> int:
@@ -101,7 +149,7 @@ def _afterwards(statement: Statement, body: Sequence[Statement], step: Repeat) -
 def _is_used(statement: Statement, others: Iterable[Statement]) -> bool:
     """Whether what it writes is read at this time or another, or written by others that do not just add to it."""
     array = statement.target.array
-    readers = [other for other in others if any(access.array is array for access in other.accesses())]
+    readers = [other for other in others if _reads(other, array)]
     writers = [other for other in others if other.target.array is array]
     return bool(readers) or (len(writers) > 1 and not all(writer.accumulate for writer in writers))
 

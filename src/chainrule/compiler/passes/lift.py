@@ -7,7 +7,7 @@ product. The classes of a recurrence become the body of a `Repeat`, and its time
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from math import gcd, inf, prod
@@ -47,6 +47,7 @@ SOME_STATEMENTS = 200  # if loops leave more of them, waists are
 MOST_MORE = 1.25  # times the statements, to compute things once: sums of growing lengths are better left alone
 MOST_LEVELS = 16, 64  # to cut a graph into: few need fewer copies, many start afresh more often
 LEAST_NODES = 5  # that each of so many statements replaces: otherwise LLVM takes seconds, and saves microseconds
+LEAST_OF_A_KERNEL = 40  # the same where each statement is a kernel that is started: so many nodes take about as long
 
 
 class IrregularityError(ValueError):
@@ -62,6 +63,14 @@ class IrregularityError(ValueError):
         return cls(
             f"the code repeats so little that {statements:,} array statements are left of it, and LLVM would take too "
             "long over them"
+        )
+
+    @classmethod
+    def of_small_kernels(cls, statements: int) -> IrregularityError:
+        """That of code for XLA with so many statements."""
+        return cls(
+            f"the code repeats so little that {statements:,} array statements are left of it, and to start a kernel "
+            "for each would take longer than the nodes do"
         )
 
     def why(self, dtype: str) -> str:
@@ -138,6 +147,13 @@ def _check_worth(statements: int, nodes: int, most_statements: float) -> None:
     is_little = statements > SOME_STATEMENTS and statements * LEAST_NODES > nodes
     if statements > most_statements or (is_little and most_statements < inf):
         raise IrregularityError.of_so_many(statements)
+
+
+def check_kernels(program: ArrayProgram, graph: Callable[[], Graph]) -> None:
+    """Refuse a program of many statements for the nodes of this graph, if a kernel for each takes longer to start."""
+    statements = len(program.statements)
+    if statements > SOME_STATEMENTS and statements * LEAST_OF_A_KERNEL > len(graph()):
+        raise IrregularityError.of_small_kernels(statements)
 
 
 def _fewer(found: _Lifter, outlined: Graph | None) -> _Lifter:

@@ -147,6 +147,8 @@ class Order:
     def __call__(self, gradient: np.ndarray, divisor: float = 1.0, own: bool = False) -> np.ndarray:
         """Divided by `divisor`, in a new array; in place if the order is the same and the array is the caller's own."""
         numbers = gradient.astype(np.float64, copy=False)
+        if self.is_same and divisor == 1.0:
+            return numbers if own else numbers.copy()
         if self.is_same:
             return np.divide(numbers, divisor, out=numbers if own else None)
         found: np.ndarray = (numbers if self.is_whole else np.append(numbers, 0.0))[self.places]

@@ -379,7 +379,8 @@ class Traced:
         try:
             one, gradient = self.lifted, total and bool(self.wrt)
             program = one if examples is None else self.clock("batch", lambda: self.batched(examples, total, masked))
-            return Code(program, gradient, self.source.backend, self.clock, dtype=self.source.dtype)
+            code = Code(program, gradient, self.source.backend, self.clock, dtype=self.source.dtype)
+            return code.of_one_example(lambda: self.graph) if examples is None else code
         except IrregularityError as error:
             self._irregular[kind] = error.why(self.source.dtype)
             return None

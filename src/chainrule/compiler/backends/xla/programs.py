@@ -10,10 +10,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from chainrule.compiler.backends.protocol import Results, Rows
 from chainrule.compiler.backends.xla.loops import computation
+from chainrule.compiler.backends.xla.runs import runs
 from chainrule.compiler.passes.layout import padded
 from chainrule.compiler.passes.program import Array, ArrayProgram
 from chainrule.core.structure import ARRAY, NUMBER, Keys, Structure, made
@@ -45,23 +45,8 @@ class Xla:
             numbers: list[Any], room: int, places: tuple[int, ...], wanted: tuple[Array, ...], count: Any, rows: Any
         ) -> tuple[list[Any], list[Any]]:
             leaves = dict(zip(self.leaves, numbers, strict=True))
-
-            def step(turn: Any, state: tuple[list[Any], list[Any]]) -> tuple[list[Any], list[Any]]:
-                kept, results = state
-                given = {**leaves, **dict(zip(self.kept, kept, strict=True))}
-                for place, matrix in zip(places, rows, strict=True):
-                    array = self.leaves[place]
-                    given[array] = lax.dynamic_update_slice(given[array], matrix[turn], (0,))
-                found = dict(zip(self.returned, compute(given), strict=True))
-                results = [
-                    lax.dynamic_update_index_in_dim(matrix, found[array], turn, 0)
-                    for array, matrix in zip(wanted, results, strict=True)
-                ]
-                return [found[array] for array in self.kept], results
-
-            empty = [jnp.zeros((room, array.size), self.dtype) for array in wanted]
-            found: tuple[list[Any], list[Any]] = lax.fori_loop(0, count, step, ([leaves[a] for a in self.kept], empty))
-            return found
+            given = {self.leaves[place]: matrix for place, matrix in zip(places, rows, strict=True)}
+            return runs(program, leaves, self.kept, given, wanted, count, room, self.dtype)
 
         self.once = jax.jit(once)
         self.many = jax.jit(many, static_argnums=(1, 2, 3))
@@ -105,7 +90,7 @@ class Xla:
 
 def precision(dtype: np.dtype[Any]) -> AbstractContextManager[Any]:
     """JAX turns doubles into floats unless told otherwise; this tells it, for this thread only."""
-    return jax.enable_x64(True) if dtype == np.float64 else nullcontext()
+    return jax.enable_x64(True) if dtype == np.float64 and not jax.config.jax_enable_x64 else nullcontext()
 
 
 def function(

@@ -21,6 +21,7 @@ from chainrule import ops
 from chainrule.compiler.backends.array_ops import Numbers, bare, functions
 from chainrule.compiler.backends.xla.paths import Path, in_boxes
 from chainrule.compiler.backends.xla.pieces import Pieces
+from chainrule.compiler.backends.xla.tables import gathered, sources
 from chainrule.compiler.passes.differentiate import is_injective
 from chainrule.compiler.passes.program import Access, Apply, Array, Expression, Shape, Statement
 from chainrule.core.powers import power
@@ -180,11 +181,23 @@ class Block:
                 part = jnp.sum(value[box.turns], axis=still, keepdims=True) if still else value[box.turns]
                 self.write_along(along, box.access, _on_axes(along, part), statement.accumulate)
         else:
-            places = target.positions(loops)
-            low, high = int(places.min()), int(places.max()) + 1
+            self.write_scattered(target, value, statement.accumulate, injective)
+
+    def write_scattered(self, target: Access, value: Any, accumulate: bool, injective: bool) -> None:
+        """Store or add elements at irregular places."""
+        places = target.positions(value.shape)
+        low, high = int(places.min()), int(places.max()) + 1
+        rounds = sources(places - low, high - low)
+        if rounds is None:
             at = self.segment(target, low, high - low).at[places - low]
-            change = at.add if statement.accumulate else at.set
+            change = at.add if accumulate else at.set
             self.put(target, low, change(value, mode="promise_in_bounds", unique_indices=injective))
+        elif accumulate:
+            added = jnp.sum(gathered(value, rounds), axis=0)
+            is_first = not target.repeat and self.memory[target.array].is_zero(low, high)
+            self.put(target, low, added if is_first else self.segment(target, low, high - low) + added)
+        else:  # of several numbers for one place, the last
+            self.put(target, low, gathered(value, rounds[-1]))
 
     def write_along(self, path: Path, target: Access, value: Any, accumulate: bool) -> None:
         """Store or add elements with one axis per loop of the path."""
