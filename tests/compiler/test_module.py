@@ -1,5 +1,7 @@
 """The text for LLVM: statements that differ only in where their arrays lie are one function."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -88,3 +90,13 @@ def test_functions_in_a_loop_in_time_know_their_places():
     program = program_of(Repeat(3, [body[0], copy_of(c, at(d)), body[1]]), leaves=[a, b, c, d])
     assert count_functions(program) == 3
     assert_as_interpreted(program)
+
+
+@pytest.mark.parametrize("size", [100, 256, 504, 512, 1024, 1025])
+def test_large_arrays_of_one_length_begin_in_different_places_of_the_cache(size):
+    """Each an odd number of lines after the last, so that 64 of them begin in 64 of the cache's 64 places."""
+    every = [Array(f"a{k}", size, "captured") for k in range(65)]
+    steps = [Statement(Access(b, 0, (1,)), (size,), [Term(Access(a, 0, (1,)))]) for a, b in pairwise(every)]
+    offsets = Module(program_of(*steps, leaves=every), DOUBLE, host()).offsets
+    begins = {offsets[array] * 8 // 64 % 64 for array in every[1:]}
+    assert len(begins) == 64

@@ -28,6 +28,7 @@ from chainrule.compiler.backends.llvm.target import Target
 from chainrule.compiler.backends.llvm.text import DOUBLE, Element, Text
 from chainrule.compiler.passes.program import Array, ArrayProgram, Repeat
 
+LARGE = 8  # cache lines
 LONGEST = 1024  # statements of a Repeat that are compiled as one: LLVM's work on straight-line code is superlinear
 ATTRIBUTES = Template("""
 attributes #0 = { nounwind noinline "prefer-vector-width"="$bits" }
@@ -123,11 +124,16 @@ class Module:
         ]
 
     def _placed(self, arrays: Sequence[Array]) -> tuple[dict[Array, int], int]:
-        """Where each array lies in a block of memory, and how large that is."""
-        offsets, size = {}, 0
+        """Where each array lies in a block of memory, and how large that is.
+
+        A large one takes an odd number of cache lines. A loop in time goes through many arrays of one length at the
+        same pace, and if that were a multiple of a high power of two, all would want the same few places of the cache.
+        """
+        offsets, size, line = {}, 0, self.element.line
         for array in arrays:
             offsets[array] = size
-            size += self.element.padded(array.size)
+            lines = -(-array.size // line)
+            size += (lines | 1 if lines >= LARGE else lines) * line
         return offsets, size
 
     def __str__(self) -> str:
