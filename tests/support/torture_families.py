@@ -471,6 +471,7 @@ def triangular(w):
     return w.one_of(
         pairs,
         growing_sums,
+        sums_of_the_past,
         forward_substitution,
         cholesky,
         de_casteljau,
@@ -495,6 +496,18 @@ def growing_sums(w):
         rows = [[kernel[i - j if causal else j] * x[j] for j in range(i + 1)] for i in range(n)]
         x = [w.tanh(sum_of(row)) for row in rows]
     return readout(w, x, [x])
+
+
+def sums_of_the_past(w):
+    """Each step needs sums of all that was before it, formed anew; later, sums that grow with other weights."""
+    n, kind, first = w.pick(1, 16), w.pick(0, 2), w.one_of(0.0, 1.0)
+    xs, past = w.some(n), [w.parameter()]
+    for x in xs:
+        total = sum(past, first) if kind else sum_of(past)
+        squares = sum(p * p for p in past) if kind == 2 else x
+        past.append(w.tanh(x * total + 0.1 * squares) / (1.5 + x))
+    weights = w.some(n) if w.pick(0, 1) else []
+    return readout(w, past, [[sum_of([c * p for p in past[: k + 1]]) for k, c in enumerate(weights)] + past])
 
 
 def forward_substitution(w):

@@ -35,7 +35,7 @@ from chainrule.compiler.passes.program import (
     row_major,
 )
 from chainrule.compiler.passes.recurrence import Recurrence, find_recurrences
-from chainrule.compiler.passes.repeats import without_repeats
+from chainrule.compiler.passes.repeats import with_running_sums, without_repeats
 from chainrule.compiler.passes.waists import by_depth, find_levels
 from chainrule.compiler.trace.graph import Graph
 
@@ -83,6 +83,8 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
         order, found = _Order(leaves_first(merged)), once
     found = _with_loops(found, order)
+    if merges and found.statements > FEW_STATEMENTS and (running := with_running_sums(order.graph)) is not order.graph:
+        order, found = min((order, found), _with_order(running), key=lambda pair: pair[1].statements)
     if found.statements > SOME_STATEMENTS:
         ordered = by_depth(order.graph)
         for most in MOST_LEVELS:
@@ -131,6 +133,12 @@ def _with_loops(found: _Lifter, order: _Order) -> _Lifter:
     if found.statements > FEW_STATEMENTS and (later := order.later):
         found = _fewer(found, outline(later.graph, later.loops, lift_body, found.statements))
     return found
+
+
+def _with_order(graph: Graph) -> tuple[_Order, _Lifter]:
+    """What is found in a graph, with loops, and the order in which they were sought."""
+    order = _Order(leaves_first(graph))
+    return order, _with_loops(_Lifter(graph), order)
 
 
 def _check_worth(statements: int, nodes: int, most_statements: float) -> None:
