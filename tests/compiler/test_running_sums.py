@@ -129,4 +129,4 @@ def test_a_loop_is_taken_in_its_shortest_steps(monkeypatch):
     monkeypatch.setattr(loops._Search, "periods", lambda self: [3, 63, *periods(self)])
     assert [(loop.period, loop.count) for loop in find_loops(graph)] == [(7, loop.count)]
     monkeypatch.setattr(loops._Search, "is_made_of", lambda *given: False)
-    assert [loop.period for loop in find_loops(graph)][0] == 63
+    assert find_loops(graph)[0].period == 63

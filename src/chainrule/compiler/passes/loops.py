@@ -161,7 +161,9 @@ class _Search:
     def shortest(self, start: int, stop: int, period: int) -> Loop | None:
         """The loop in a stretch of equal ops; where a part of the period is one that covers as much, that loop."""
         best = self.loop(start, stop, period)
-        for parts in range(2, period // 2 + 1) if best and not best.is_sum else ():
+        if best is None or best.is_sum:
+            return best
+        for parts in range(2, period // 2 + 1):
             while best.period % parts == 0 and self.is_made_of(parts, best, start):
                 loop = self.loop(start, stop, best.period // parts)
                 if loop is None or loop.size < best.size:
