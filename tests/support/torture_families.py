@@ -592,7 +592,7 @@ def binomial_tree(w):
 
 def largest_of_many(w):
     """Softmaxes, log-sum-exps and largest numbers, of few or many, of equal or growing counts, near or far apart."""
-    return w.one_of(classification, attention, forward_algorithm, mixture, largest_of_each)(w)
+    return w.one_of(classification, attention, forward_algorithm, mixture, largest_of_each, softmax_by_hand)(w)
 
 
 def far(w):
@@ -667,6 +667,21 @@ def largest_of_each(w):
         top = reduce(pick, [scale * slope * v + carry for v in x])
         carry = w.tanh(carry * slope + w.finite(top) / scale) + w.sin(top)
     return carry
+
+
+def softmax_by_hand(w):
+    """The largest of all so far, with its gradient, and much that follows from it; some numbers may be equal."""
+    n, scale, pick = w.pick(1, 12), far(w), w.one_of(w.maximum, w.minimum)
+    x, a, b, first = w.some(n + 1), w.parameter(), w.parameter(), w.pick(0, 2)
+    for _ in range(w.pick(1, 2)):
+        rows = [[scale * a * v for v in x[: k + 1]] for k in range(first, len(x))]
+        tops = [reduce(pick, row) for row in rows]
+        parts = [
+            [w.exp(v - top if pick is w.maximum else top - v) for v in row] for row, top in zip(rows, tops, strict=True)
+        ]
+        means = [w.tanh(dot(part, x[: len(part)])) / sum_of(part) for part in parts]
+        x = [w.sin(b * m) + w.cos(top / scale) for m, top in zip(means, tops, strict=True)] or [a]
+    return readout(w, x, [x])
 
 
 def on_a_graph(w):

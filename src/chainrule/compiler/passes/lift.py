@@ -17,6 +17,7 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.passes.classes import CHAINS, SUM, classify
+from chainrule.compiler.passes.gather import Gathered, gathered
 from chainrule.compiler.passes.loops import Loop, find_loops
 from chainrule.compiler.passes.outline import Constants, Outlined, leaves_first, outline
 from chainrule.compiler.passes.postpone import large, postponed
@@ -81,7 +82,9 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     found = _Lifter(graph)
     merged = without_repeats(graph) if merges else graph
     if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
-        order, found = _Order(leaves_first(merged)), once
+        graph, order, found = merged, _Order(leaves_first(merged)), once
+    if found.statements > FEW_STATEMENTS:
+        found = _fewer(found, gathered(graph, found.classes))
     found = _with_loops(found, order)
     if merges and found.statements > FEW_STATEMENTS and (running := with_running_sums(order.graph)) is not order.graph:
         order, found = min((order, found), _with_order(running), key=lambda pair: pair[1].statements)
@@ -241,7 +244,7 @@ class _Lifter:
             stored[run.start + run.period : run.stop] = False  # the first time stands for all
         count = int(stored.sum())
         for index, kind in enumerate(self.classes.kinds):
-            if isinstance(kind, Outlined):
+            if isinstance(kind, Outlined | Gathered):
                 rows = [(self.row(operand), position) for operand, position in self.reads(index)]
                 sources = [(first, position + offset) for (first, offset, _), position in rows]
                 count += kind.count_entries(sources) - 1 + sum([len(step.body) for step in kind.steps])
@@ -256,7 +259,7 @@ class _Lifter:
                 body = [self.statement(k, run) for k in run.body if not self.is_inlined(k)]
                 steps += [*self.lookups, Repeat(run.count, body)]
                 self.lookups = []
-            elif isinstance(kind := self.classes.kinds[index], Outlined):
+            elif isinstance(kind := self.classes.kinds[index], Outlined | Gathered):
                 steps += [*self.entry(index, kind), *kind.steps]
             elif self.classes.slots[index] and not self.is_inlined(index):
                 steps.append(self.statement(index))
@@ -267,8 +270,8 @@ class _Lifter:
             steps.append(Statement(Access(output, 0, ()), (), [Term(last)]))
         return ArrayProgram(steps, self.leaves, output)
 
-    def entry(self, index: int, loop: Outlined) -> Iterator[Statement]:
-        """Statements that hand to a loop what it reads from outside."""
+    def entry(self, index: int, loop: Outlined | Gathered) -> Iterator[Statement]:
+        """Statements that hand to a loop, or gather, what it reads."""
         numbers = Array(f"k{index}", self.numbers.shape[1], "constant", self.numbers[0])
         sources = []
         for operand, position in self.reads(index):
