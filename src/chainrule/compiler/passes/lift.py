@@ -40,13 +40,15 @@ from chainrule.compiler.passes.repeats import with_running_sums, without_repeats
 from chainrule.compiler.passes.waists import by_depth, find_levels
 from chainrule.compiler.trace.graph import Graph
 
-MOST_STATEMENTS = 3000  # LLVM takes about a millisecond for each
+MOST_STATEMENTS = 4000  # LLVM takes about a millisecond for each
 MANY_NODES = 100_000  # of a graph, to seek loops before classes
 VERY_FEW_STATEMENTS = 10  # if classes leave more of them, loops are sought by nodes that are surely sequential
 FEW_STATEMENTS = 50  # if they leave more, all loops are
 SOME_STATEMENTS = 200  # if loops leave more of them, waists are
+GRADIENT = 3  # times the statements are left with the gradient, or almost
 MOST_MORE = 1.25  # times the statements, to compute things once: sums of growing lengths are better left alone
 MOST_LEVELS = 16, 64  # to cut a graph into: few need fewer copies, many start afresh more often
+MANY_LEVELS = 256  # if that leaves so many statements that with their gradient there would be too many
 LEAST_NODES = 5  # that each of so many statements replaces: otherwise LLVM takes seconds, and saves microseconds
 
 
@@ -83,14 +85,18 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     merged = without_repeats(graph) if merges else graph
     if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
         graph, order, found = merged, _Order(leaves_first(merged)), once
-    if found.statements > FEW_STATEMENTS:
-        found = _fewer(found, gathered(graph, found.classes))
-    found = _with_loops(found, order)
-    if merges and found.statements > FEW_STATEMENTS and (running := with_running_sums(order.graph)) is not order.graph:
-        order, found = min((order, found), _with_order(running), key=lambda pair: pair[1].statements)
+    found = _with_loops(_with_gathered(found, graph), order)
+    running = with_running_sums(graph) if merges and found.statements > FEW_STATEMENTS else graph
+    if running is not graph:
+        later = _Order(leaves_first(running))
+        once = _with_loops(_with_gathered(_Lifter(running), running), later)
+        if once.statements <= MOST_MORE * found.statements:
+            order, found = later, once
     if found.statements > SOME_STATEMENTS:
         ordered = by_depth(order.graph)
-        for most in MOST_LEVELS:
+        for most in (*MOST_LEVELS, MANY_LEVELS):
+            if most == MANY_LEVELS and GRADIENT * found.statements < MOST_STATEMENTS:
+                break
             found = _fewer(found, outline(ordered, find_levels(ordered, most), lift_body, found.statements))
     _check_worth(found.statements, nodes, most_statements)
     return found.program()
@@ -138,10 +144,9 @@ def _with_loops(found: _Lifter, order: _Order) -> _Lifter:
     return found
 
 
-def _with_order(graph: Graph) -> tuple[_Order, _Lifter]:
-    """What is found in a graph, with loops, and the order in which they were sought."""
-    order = _Order(leaves_first(graph))
-    return order, _with_loops(_Lifter(graph), order)
+def _with_gathered(found: _Lifter, graph: Graph) -> _Lifter:
+    """What is found in a graph with the ends of chains gathered, if that has fewer statements."""
+    return _fewer(found, gathered(graph, found.classes)) if found.statements > FEW_STATEMENTS else found
 
 
 def _check_worth(statements: int, nodes: int, most_statements: float) -> None:

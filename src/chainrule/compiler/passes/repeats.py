@@ -4,8 +4,9 @@ People write `characteristic(u)` for each of sixteen strikes, although it does n
 repetition is better left as it is: a product that every cell of a grid forms anew costs nothing inside of a loop, and
 taking it out of one cell and not of another would hide a pattern. So it is done only where it saves much.
 
-Sums that grow are another matter: `sum(discounts)` in each year begins with all of the sum of the year before. With
-that in its place, it is one addition, and the years are a loop.
+Sums are another matter. `sum(discounts)` in each year begins with all of the sum of the year before: with that in its
+place, it is one addition, and the years are a loop. And `[part / sum(parts) for part in parts]` forms one sum again and
+again.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def without_repeats(graph: Graph) -> Graph:
 def with_running_sums(graph: Graph) -> Graph:
     """The graph in which a sum goes on from an older one that it begins with; the graph itself if that saves little.
 
-    The additions that are left are done in the same order, on the same numbers.
+    A sum that is formed again is the older one. The additions that are left are done in the same order, on the same
+    numbers. One addition alone is no sum.
     """
     same, names = list(range(len(graph))), _names(graph)
     older: dict[tuple[int, int], int] = {}  # operands -> the first addition of them
@@ -43,7 +45,7 @@ def with_running_sums(graph: Graph) -> Graph:
     for node, (rule, operands) in enumerate(zip(graph.rules, graph.operands, strict=True)):
         if rule is ops.add:
             first = older.setdefault((names[operands[0]], names[operands[1]]), node)
-            if inner[node]:
+            if inner[node] or (graph.rules[operands[0]] is ops.add and inner[operands[0]]):
                 same[node] = names[node] = first
     left = [node for node, operands in enumerate(graph.operands) if operands and same[node] == node]
     begun = sum([first != node for node, first in enumerate(same)])
