@@ -21,8 +21,8 @@ import chainrule
 from chainrule import Value, ops
 from chainrule.compiler import compile
 from chainrule.compiler.backends.llvm.fusion import without_zeros
+from chainrule.compiler.passes import gather, loops, postpone, repeats
 from chainrule.compiler.passes import lift as lifting
-from chainrule.compiler.passes import loops, postpone
 from chainrule.compiler.passes.classes import classify
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import lay_out
@@ -319,6 +319,22 @@ def with_postponing(contest):
         return with_loops(contest)
 
 
+def with_sums_and_ends(contest):
+    """With every sum going on from an older one, and the ends of all chains of `maximum` and `minimum` gathered."""
+
+    def always(found, graph):
+        together = gather.gathered(graph, found.classes)
+        return lifting._Lifter(together) if together else found
+
+    eager = {"FEW_STATEMENTS": 0, "VERY_FEW_STATEMENTS": math.inf, "MOST_MORE": math.inf, "_with_gathered": always}
+    with (
+        patch.multiple(lifting, **eager),
+        patch.object(repeats, "LEAST_BEGUN", 0.0),
+        patch.object(gather, "FEWEST_LENGTHS", 1),
+    ):
+        return contest.compiled(backend="interpreter")
+
+
 def in_c(contest):
     """The exported header of one example through a C compiler, with all leaves as parameters."""
     from c_compiler import Compiled
@@ -372,6 +388,7 @@ ENGINES = {
     "loops": Engine(with_loops),
     "waists": Engine(with_waists),
     "postponed": Engine(with_postponing),
+    "sums and ends": Engine(with_sums_and_ends),
     "llvm": Engine(lambda contest: contest.compiled()),
     "by arguments": Engine(by_arguments, share=0.3),
     "float32": Engine(lambda contest: contest.compiled(dtype="float32"), coarser=SINGLE, share=0.05),
