@@ -267,3 +267,14 @@ def test_an_elimination_is_cut_into_few_levels(monkeypatch):
     ordered = by_depth(leaves_first(graph))
     assert 1 < len(find_levels(ordered, 16)) < len(find_levels(ordered, 1000))
     assert_equals_eager(loss, xs)
+
+
+def test_many_levels_are_tried_only_where_few_leave_too_much(monkeypatch):
+    tried = []
+    monkeypatch.setattr(lifting, "find_levels", lambda graph, most: tried.append(most) or find_levels(graph, most))
+    graph = graph_of(*bridge(24))
+    few = len(lift(graph).statements)
+    assert tried == [16, 64]
+    monkeypatch.setattr(lifting, "MOST_STATEMENTS", 3 * few)
+    assert len(lift(graph, math.inf).verify().statements) <= few
+    assert tried[2:] == [16, 64, 256]

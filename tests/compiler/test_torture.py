@@ -153,6 +153,8 @@ PLANTED = [
     ("loops", "passes.loops._Columns.firsts", one_first, "verify", ["stencil_1d", "integrator"]),
     ("outline", "passes.outline._strides", lambda found: found and (1,) * len(found), "loops", list(FAMILIES)),
     ("waists", "passes.waists.depths", lambda found: found[::-1], "waists", list(FAMILIES)),
+    ("sums", "passes.repeats._names", lambda found: [name // 2 for name in found], "sums and ends", ["triangular"]),
+    ("gather", "passes.gather.copies", lambda found: list(found)[1:], "sums and ends", ["largest_of_many"]),
     ("lift", "passes.lift._separable", lambda found: True, "interpreter", ["coupled", "triangular"]),
     ("differentiate", "passes.differentiate._partial", lambda found: found and -found, "interpreter", ["scan"]),
     ("differentiate", "passes.differentiate._fills_rows", lambda found: True, "verify", ["coupled", "recurrent_net"]),

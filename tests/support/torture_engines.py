@@ -23,8 +23,8 @@ from chainrule.compiler import compile
 from chainrule.compiler.backends import interpret
 from chainrule.compiler.backends.cuda.driver import is_available
 from chainrule.compiler.backends.llvm.fusion import without_zeros
+from chainrule.compiler.passes import gather, loops, postpone, repeats
 from chainrule.compiler.passes import lift as lifting
-from chainrule.compiler.passes import loops, postpone
 from chainrule.compiler.passes.classes import classify
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import lay_out
@@ -342,6 +342,22 @@ def through_jax(contest):
         return contest.compiled(backend="jax")
 
 
+def with_sums_and_ends(contest):
+    """With every sum going on from an older one, and the ends of all chains of `maximum` and `minimum` gathered."""
+
+    def always(found, graph):
+        together = gather.gathered(graph, found.classes)
+        return lifting._Lifter(together) if together else found
+
+    eager = {"FEW_STATEMENTS": 0, "VERY_FEW_STATEMENTS": math.inf, "MOST_MORE": math.inf, "_with_gathered": always}
+    with (
+        patch.multiple(lifting, **eager),
+        patch.object(repeats, "LEAST_BEGUN", 0.0),
+        patch.object(gather, "FEWEST_LENGTHS", 1),
+    ):
+        return contest.compiled(backend="interpreter")
+
+
 def in_c(contest):
     """The exported header of one example through a C compiler, with all leaves as parameters."""
     from c_compiler import Compiled
@@ -396,6 +412,7 @@ ENGINES = {
     "waists": Engine(with_waists),
     "postponed": Engine(with_postponing),
     "in parts": Engine(in_parts, share=0.3),
+    "sums and ends": Engine(with_sums_and_ends),
     "llvm": Engine(lambda contest: contest.compiled()),
     "by arguments": Engine(by_arguments, share=0.3),
     "float32": Engine(lambda contest: contest.compiled(dtype="float32"), coarser=SINGLE, share=0.05),

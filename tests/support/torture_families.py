@@ -471,6 +471,7 @@ def triangular(w):
     return w.one_of(
         pairs,
         growing_sums,
+        sums_of_the_past,
         forward_substitution,
         cholesky,
         de_casteljau,
@@ -495,6 +496,18 @@ def growing_sums(w):
         rows = [[kernel[i - j if causal else j] * x[j] for j in range(i + 1)] for i in range(n)]
         x = [w.tanh(sum_of(row)) for row in rows]
     return readout(w, x, [x])
+
+
+def sums_of_the_past(w):
+    """Each step needs sums of all that was before it, formed anew; later, sums that grow with other weights."""
+    n, kind, first = w.pick(1, 16), w.pick(0, 2), w.one_of(0.0, 1.0)
+    xs, past = w.some(n), [w.parameter()]
+    for x in xs:
+        total = sum(past, first) if kind else sum_of(past)
+        squares = sum(p * p for p in past) if kind == 2 else x
+        past.append(w.tanh(x * total + 0.1 * squares) / (1.5 + x))
+    weights = w.some(n) if w.pick(0, 1) else []
+    return readout(w, past, [[sum_of([c * p for p in past[: k + 1]]) for k, c in enumerate(weights)] + past])
 
 
 def forward_substitution(w):
@@ -579,7 +592,7 @@ def binomial_tree(w):
 
 def largest_of_many(w):
     """Softmaxes, log-sum-exps and largest numbers, of few or many, of equal or growing counts, near or far apart."""
-    return w.one_of(classification, attention, forward_algorithm, mixture, largest_of_each)(w)
+    return w.one_of(classification, attention, forward_algorithm, mixture, largest_of_each, softmax_by_hand)(w)
 
 
 def far(w):
@@ -654,6 +667,21 @@ def largest_of_each(w):
         top = reduce(pick, [scale * slope * v + carry for v in x])
         carry = w.tanh(carry * slope + w.finite(top) / scale) + w.sin(top)
     return carry
+
+
+def softmax_by_hand(w):
+    """The largest of all so far, with its gradient, and much that follows from it; some numbers may be equal."""
+    n, scale, pick = w.pick(1, 12), far(w), w.one_of(w.maximum, w.minimum)
+    x, a, b, first = w.some(n + 1), w.parameter(), w.parameter(), w.pick(0, 2)
+    for _ in range(w.pick(1, 2)):
+        rows = [[scale * a * v for v in x[: k + 1]] for k in range(first, len(x))]
+        tops = [reduce(pick, row) for row in rows]
+        parts = [
+            [w.exp(v - top if pick is w.maximum else top - v) for v in row] for row, top in zip(rows, tops, strict=True)
+        ]
+        means = [w.tanh(dot(part, x[: len(part)])) / sum_of(part) for part in parts]
+        x = [w.sin(b * m) + w.cos(top / scale) for m, top in zip(means, tops, strict=True)] or [a]
+    return readout(w, x, [x])
 
 
 def on_a_graph(w):

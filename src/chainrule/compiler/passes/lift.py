@@ -17,6 +17,7 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.passes.classes import CHAINS, SUM, classify
+from chainrule.compiler.passes.gather import Gathered, gathered
 from chainrule.compiler.passes.loops import Loop, find_loops
 from chainrule.compiler.passes.outline import Constants, Outlined, leaves_first, outline
 from chainrule.compiler.passes.postpone import large, postponed
@@ -35,17 +36,19 @@ from chainrule.compiler.passes.program import (
     row_major,
 )
 from chainrule.compiler.passes.recurrence import Recurrence, find_recurrences
-from chainrule.compiler.passes.repeats import without_repeats
+from chainrule.compiler.passes.repeats import with_running_sums, without_repeats
 from chainrule.compiler.passes.waists import by_depth, find_levels
 from chainrule.compiler.trace.graph import Graph
 
-MOST_STATEMENTS = 3000  # LLVM takes about a millisecond for each
+MOST_STATEMENTS = 4000  # LLVM takes about a millisecond for each
 MANY_NODES = 100_000  # of a graph, to seek loops before classes
 VERY_FEW_STATEMENTS = 10  # if classes leave more of them, loops are sought by nodes that are surely sequential
 FEW_STATEMENTS = 50  # if they leave more, all loops are
 SOME_STATEMENTS = 200  # if loops leave more of them, waists are
+GRADIENT = 3  # times the statements are left with the gradient, or almost
 MOST_MORE = 1.25  # times the statements, to compute things once: sums of growing lengths are better left alone
 MOST_LEVELS = 16, 64  # to cut a graph into: few need fewer copies, many start afresh more often
+MANY_LEVELS = 256  # if that leaves so many statements that with their gradient there would be too many
 LEAST_NODES = 5  # that each of so many statements replaces: otherwise LLVM takes seconds, and saves microseconds
 LEAST_OF_A_KERNEL = 40  # the same where each statement is a kernel that is started: so many nodes take about as long
 
@@ -90,11 +93,19 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     found = _Lifter(graph)
     merged = without_repeats(graph) if merges else graph
     if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
-        order, found = _Order(leaves_first(merged)), once
-    found = _with_loops(found, order)
+        graph, order, found = merged, _Order(leaves_first(merged)), once
+    found = _with_loops(_with_gathered(found, graph), order)
+    running = with_running_sums(graph) if merges and found.statements > FEW_STATEMENTS else graph
+    if running is not graph:
+        later = _Order(leaves_first(running))
+        once = _with_loops(_with_gathered(_Lifter(running), running), later)
+        if once.statements <= MOST_MORE * found.statements:
+            order, found = later, once
     if found.statements > SOME_STATEMENTS:
         ordered = by_depth(order.graph)
-        for most in MOST_LEVELS:
+        for most in (*MOST_LEVELS, MANY_LEVELS):
+            if most == MANY_LEVELS and GRADIENT * found.statements < MOST_STATEMENTS:
+                break
             found = _fewer(found, outline(ordered, find_levels(ordered, most), lift_body, found.statements))
     _check_worth(found.statements, nodes, most_statements)
     return found.program()
@@ -140,6 +151,11 @@ def _with_loops(found: _Lifter, order: _Order) -> _Lifter:
     if found.statements > FEW_STATEMENTS and (later := order.later):
         found = _fewer(found, outline(later.graph, later.loops, lift_body, found.statements))
     return found
+
+
+def _with_gathered(found: _Lifter, graph: Graph) -> _Lifter:
+    """What is found in a graph with the ends of chains gathered, if that has fewer statements."""
+    return _fewer(found, gathered(graph, found.classes)) if found.statements > FEW_STATEMENTS else found
 
 
 def _check_worth(statements: int, nodes: int, most_statements: float) -> None:
@@ -249,7 +265,7 @@ class _Lifter:
             stored[run.start + run.period : run.stop] = False  # the first time stands for all
         count = int(stored.sum())
         for index, kind in enumerate(self.classes.kinds):
-            if isinstance(kind, Outlined):
+            if isinstance(kind, Outlined | Gathered):
                 rows = [(self.row(operand), position) for operand, position in self.reads(index)]
                 sources = [(first, position + offset) for (first, offset, _), position in rows]
                 count += kind.count_entries(sources) - 1 + sum([len(step.body) for step in kind.steps])
@@ -264,7 +280,7 @@ class _Lifter:
                 body = [self.statement(k, run) for k in run.body if not self.is_inlined(k)]
                 steps += [*self.lookups, Repeat(run.count, body)]
                 self.lookups = []
-            elif isinstance(kind := self.classes.kinds[index], Outlined):
+            elif isinstance(kind := self.classes.kinds[index], Outlined | Gathered):
                 steps += [*self.entry(index, kind), *kind.steps]
             elif self.classes.slots[index] and not self.is_inlined(index):
                 steps.append(self.statement(index))
@@ -275,8 +291,8 @@ class _Lifter:
             steps.append(Statement(Access(output, 0, ()), (), [Term(last)]))
         return ArrayProgram(steps, self.leaves, output)
 
-    def entry(self, index: int, loop: Outlined) -> Iterator[Statement]:
-        """Statements that hand to a loop what it reads from outside."""
+    def entry(self, index: int, loop: Outlined | Gathered) -> Iterator[Statement]:
+        """Statements that hand to a loop, or gather, what it reads."""
         numbers = Array(f"k{index}", self.numbers.shape[1], "constant", self.numbers[0])
         sources = []
         for operand, position in self.reads(index):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from chainrule import ops
 from chainrule.compiler.passes.recurrence import candidates, mixed, stretches
 from chainrule.compiler.trace.graph import Graph
 
@@ -51,6 +52,7 @@ class Loop:
         self.state: list[Held] = []
         self.statics: list[int] = []  # nodes from before the loop
         self.moving: list[tuple[int, ...]] = []  # the same, one for each time
+        self.is_sum = False  # whether times only add up: then they can be done at once, and are left to classes
 
     @property
     def stop(self) -> int:
@@ -118,12 +120,15 @@ class _Search:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.first = len(find_leaves(graph))  # node that is no leaf
-        numbers = {rule: k for k, rule in enumerate(dict.fromkeys(graph.rules))}
-        self.codes = np.fromiter(map(numbers.__getitem__, graph.rules), np.int64, len(graph))
+        self.numbers = {rule: k for k, rule in enumerate(dict.fromkeys(graph.rules))}
+        self.codes = np.fromiter(map(self.numbers.__getitem__, graph.rules), np.int64, len(graph))
         arity = np.fromiter(map(len, graph.operands), np.int64, len(graph))
         self.starts = np.concatenate([[0], np.cumsum(arity)])
         self.operands = np.fromiter(chain.from_iterable(graph.operands), np.int64, int(self.starts[-1]))
         self.users = np.repeat(np.arange(len(graph)), arity)
+        self.uses = np.bincount(self.operands, minlength=len(graph))
+        self.last_user = np.full(len(graph), len(graph))
+        self.last_user[self.operands] = self.users
 
     def found(self) -> list[Loop]:
         loops: list[Loop] = []
@@ -132,9 +137,9 @@ class _Search:
         for period in self.periods():
             same = (self.codes[:-period] == self.codes[period:]) & free[:-period] & free[period:]
             for start, stop in stretches(same, (FEWEST - 1) * period):
-                loop = self.loop(start, stop + period, period)
+                loop = self.shortest(start, stop + period, period)
                 if loop is not None:
-                    loops.append(loop)
+                    loops += [] if loop.is_sum else [loop]
                     free[loop.start : loop.stop] = False
         return sorted(loops, key=lambda loop: loop.start)
 
@@ -152,6 +157,30 @@ class _Search:
         found = candidates(form[self.first :])
         far = len(near) - np.searchsorted(near, (FARTHEST + 1) * np.array(found, dtype=np.int64), side="right")
         return [period for period, k in zip(found, far.tolist(), strict=True) if k <= MOST_FAR * len(near)]
+
+    def shortest(self, start: int, stop: int, period: int) -> Loop | None:
+        """The loop in a stretch of equal ops; where a part of the period is one that covers as much, that loop."""
+        best = self.loop(start, stop, period)
+        if best is None or best.is_sum:
+            return best
+        for parts in range(2, period // 2 + 1):
+            while best.period % parts == 0 and self.is_made_of(parts, best, start):
+                loop = self.loop(start, stop, best.period // parts)
+                if loop is None or loop.size < best.size:
+                    break
+                best = loop
+        return best
+
+    def is_made_of(self, parts: int, loop: Loop, start: int) -> bool:
+        """Whether each time of a loop is, by its last one, equal parts: they read from equally far, or from before."""
+        last = slice(loop.stop - loop.period, loop.stop)
+        codes = self.codes[last].reshape(parts, -1)
+        if (codes != codes[0]).any():
+            return False
+        entries = slice(self.starts[last.start], self.starts[last.stop])
+        read = self.operands[entries].reshape(parts, -1)
+        distance = self.users[entries].reshape(parts, -1) - read
+        return bool(((distance == distance[0]) | (read < start)).all())
 
     def loop(self, start: int, stop: int, period: int) -> Loop | None:
         """The loop that covers most in a stretch of equal ops, if there is one."""
@@ -220,6 +249,7 @@ class _Columns:
         firsts = self.firsts(carried)
         if not firsts:
             return None
+        loop.is_sum = self.only_adds_up(carried)
         beside = self.beside(used, set(carried.tolist()))
         elements = sorted([(first, *key) for key, first in firsts.items()] + [(node, *BESIDE) for node in beside])
         elements = self.without_holes(elements)
@@ -235,6 +265,21 @@ class _Columns:
             key = self.key(column)
             loop.operands[self.users[column]].append(leaves[key] if key is not None else int(self.source[column]))
         return loop
+
+    def only_adds_up(self, carried: np.ndarray) -> bool:
+        """Whether all that is handed over are the links of sums: these are sums, and all times can be done at once."""
+        search, loop = self.search, self.given
+        links = set(self.source[carried].tolist())
+        for offset in self.users[carried].tolist():
+            while offset not in links:  # from a time's first link to the one that it hands over
+                links.add(offset)
+                offset = int(search.last_user[loop.start + offset]) - loop.start
+                if offset >= loop.period:
+                    return False
+        nodes = loop.start + np.array(sorted(links))
+        adds = search.codes[nodes] == search.numbers.get(ops.add)
+        uses = search.uses[nodes[:, None] + loop.period * np.arange(loop.count - 1)]
+        return bool(adds.all() and (uses == 1).all())
 
     def key(self, column: int) -> Any:
         """What a column reads from outside its time: a node, nodes by time, or an offset and how many times back."""
