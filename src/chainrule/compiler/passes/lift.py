@@ -49,7 +49,8 @@ GRADIENT = 3  # times the statements are left with the gradient, or almost
 MOST_MORE = 1.25  # times the statements, to compute things once: sums of growing lengths are better left alone
 MOST_LEVELS = 16, 64  # to cut a graph into: few need fewer copies, many start afresh more often
 MANY_LEVELS = 256  # if that leaves so many statements that with their gradient there would be too many
-LEAST_NODES = 5  # that each of so many statements replaces: otherwise LLVM takes seconds, and saves microseconds
+MANY_STATEMENTS = 1000  # for LLVM to take seconds, if it saves microseconds only
+LEAST_NODES = 5  # that each of so many statements replaces
 LEAST_OF_A_KERNEL = 40  # the same where each statement is a kernel that is started: so many nodes take about as long
 
 
@@ -160,7 +161,7 @@ def _with_gathered(found: _Lifter, graph: Graph) -> _Lifter:
 
 def _check_worth(statements: int, nodes: int, most_statements: float) -> None:
     """Refuse more statements than `most_statements`, and many of few nodes each."""
-    is_little = statements > SOME_STATEMENTS and statements * LEAST_NODES > nodes
+    is_little = statements > MANY_STATEMENTS and statements * LEAST_NODES > nodes
     if statements > most_statements or (is_little and most_statements < inf):
         raise IrregularityError.of_so_many(statements)
 
