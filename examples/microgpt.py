@@ -188,7 +188,7 @@ class Compiled(Trainer):
 
 
 class Ragged(Trainer):
-    """The same, with a program for each length that names have: it takes longer to compile, and less to run."""
+    """The same, with a program for each length that names have: nothing is filled up, and more is compiled."""
 
     def __init__(self, gpt: GPT, steps: int, dtype: str = "float64", threads: int | None = None) -> None:
         super().__init__(gpt, steps, dtype, threads)
