@@ -56,6 +56,7 @@ CONTESTANTS = [
     Contestant("tuned C by hand", BY_HAND, "c_by_hand", "tuned.c"),
     gpt(OURS, mode="compiled"),
     gpt("chainrule (float32)", mode="compiled", dtype="float32"),
+    gpt("chainrule (a program for each length)", mode="ragged"),
     gpt("chainrule (512 names)", mode="batched", threads=1, at_once=512),
     gpt("chainrule (512 names, 2 threads)", mode="batched", threads=2, at_once=512),
     gpt("chainrule (512 names, 2 threads, float32)", mode="batched", threads=2, at_once=512, dtype="float32"),

@@ -2,10 +2,11 @@
 
     python examples/microgpt.py                        # 1,000 steps on names.txt, one name a step, compiled
     python examples/microgpt.py --mode eager           # the same steps on Values, as one would write them first
+    python examples/microgpt.py --mode ragged          # the same, with a program for each length of a name
     python examples/microgpt.py --mode batched         # 512 names a step, side by side in vectors and on all cores
     python examples/microgpt.py FILE                   # other names, or other words: whatever is in a text file
 
-The model is the same code in all three. It computes the loss of one name, a number at a time, and knows of no
+The model is the same code in all of them. It computes the loss of one name, a number at a time, and knows of no
 batch, no tensor and no device.
 """
 
@@ -67,6 +68,10 @@ class GPT(nn.Module):
         surprises = [losses.cross_entropy([z], [t]) for z, t in zip(self(tokens), targets, strict=True)]
         return dot(weights, surprises)
 
+    def surprise(self, tokens: Sequence[Any]) -> Any:
+        """How surprising each of a name's tokens is after those before it, on average."""
+        return losses.cross_entropy(self(tokens[:-1]), tokens[1:])
+
 
 def attention(query: Vector, keys: Matrix, values: Matrix, position: int) -> Vector:
     """What this position hears from those before it and from itself, a few numbers from each head.
@@ -120,8 +125,13 @@ def read_names(path: Path) -> list[str]:
 
 def example(name: str) -> Example:
     """A name as tokens, the tokens that follow them, and the weight of each position in the mean."""
-    letters = [1 + LETTERS.index(letter) for letter in name]
-    return [EDGE, *letters], [*letters, EDGE], [1 / (len(name) + 1)] * (len(name) + 1)
+    tokens = whole(name)
+    return tokens[:-1], tokens[1:], [1 / (len(name) + 1)] * (len(name) + 1)
+
+
+def whole(name: str) -> list[int]:
+    """All tokens of a name."""
+    return [EDGE, *[byte - ord("a") + 1 for byte in name.encode()], EDGE]
 
 
 def padded(
@@ -177,6 +187,20 @@ class Compiled(Trainer):
         return self.loss.train(self.optimizer, *padded([name for (name,) in batches]))
 
 
+class Ragged(Trainer):
+    """The same, with a program for each length that names have: nothing is filled up, and more is compiled."""
+
+    def __init__(self, gpt: GPT, steps: int, dtype: str = "float64", threads: int | None = None) -> None:
+        super().__init__(gpt, steps, dtype, threads)
+        self.loss = chainrule.compile(gpt.surprise, wrt=gpt.parameters(), dtype=dtype)
+
+    def train(self, batches: Sequence[list[str]]) -> list[float]:
+        return self.loss.train(self.optimizer, [whole(name) for (name,) in batches])
+
+    def backward(self, names: list[str]) -> float:
+        return self.loss.batch([whole(name) for name in names])
+
+
 class Batched(Trainer):
     """Many names a step, side by side in vectors, and on all cores.
 
@@ -194,7 +218,7 @@ class Batched(Trainer):
         return loss
 
 
-TRAINERS = {"eager": Eager, "compiled": Compiled, "batched": Batched}
+TRAINERS = {"eager": Eager, "compiled": Compiled, "ragged": Ragged, "batched": Batched}
 
 
 def sample(gpt: GPT, rng: random.Random, temperature: float = 0.5) -> str:

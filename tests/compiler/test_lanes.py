@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from chainrule.compiler.backends.llvm import Native
+from chainrule import ops
+from chainrule.compiler.backends.llvm import Native, nests
 from chainrule.compiler.backends.llvm.lanes import choose_lanes, choose_tile, in_blocks
 from chainrule.compiler.backends.llvm.target import CACHE, Target
-from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Statement, Term
+from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Number, Statement, Term
 
 ROWS, COLUMNS = 6, 9  # a tile of four by four, and what is left beside and below it
 LENGTHS = (1, 2, 3, 4, 5, 7, 9, 17, 31, 33, 100)
@@ -119,3 +120,56 @@ def test_products_in_blocks(shape, along, dtype):
     np.testing.assert_allclose(
         native.views[c].reshape(expected.shape), expected, rtol=0, atol=1e-10 if dtype == "float64" else 1e-3
     )
+
+
+def logarithms(extent):
+    """`c[i,j] += log(a[i,j]) · b[j]` in rows that lie side by side, without room between them; every other b."""
+    a, b, c = (
+        Array("a", 5 * extent, "captured"),
+        Array("b", 2 * extent, "captured"),
+        Array("c", 5 * extent + 8, "value"),
+    )
+    term = Term(Apply(ops.log, (Access(a, 0, (extent, 1)),)) * Access(b, 0, (0, 2)))
+    return Statement(Access(c, 4, (extent, 1)), (5, extent), [term], accumulate=True), a, b, c
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("extent", [1, 2, 3, 5, 6, 7, 9, 12, 15, 17, 25, 27, 33, 50, 63, 100])
+def test_lanes_too_many_touch_nothing(extent, dtype):
+    statement, a, b, c = logarithms(extent)
+    native = Native(ArrayProgram([statement], {"a": a, "b": b}, c), dtype)
+    native.memory[:] = np.nan  # beside the arrays, where nobody must read or write
+    rng = np.random.default_rng(0)
+    for array in (a, b, c):
+        native.views[array][:] = rng.uniform(0.5, 2.0, array.size)
+    before = native.memory.copy()
+    numbers = {array: native.views[array].astype(np.float64) for array in (a, b, c)}
+    expected = numbers[c].copy()
+    expected[4:-4] += (np.log(numbers[a]).reshape(5, extent) * numbers[b][::2]).ravel()
+    native.run()
+    np.testing.assert_allclose(native.views[c], expected, rtol=0, atol=1e-14 if dtype == "float64" else 1e-6)
+    native.views[c][:] = before[native.offsets[c] : native.offsets[c] + c.size]
+    np.testing.assert_array_equal(native.memory, before)
+
+
+@pytest.mark.parametrize("extent", range(1, 20))
+@pytest.mark.parametrize("op", [ops.add, ops.larger])
+def test_lanes_too_many_have_no_part_in_a_reduction(extent, op):
+    """Not even in the sign of zero, and not where all numbers are below those that fill lanes."""
+    a, c = Array("a", 3 * extent, "captured"), Array("c", 3, "value")
+    term = Term(Apply(ops.mul, (Access(a, 0, (extent, 1)), Number(1.0))), (extent,))
+    native = Native(ArrayProgram([Statement(Access(c, 0, (1,)), (3,), [term], join=op)], {"a": a}, c))
+    native.views[a][:] = -0.0
+    native.run()
+    assert [str(number) for number in native.views[c].tolist()] == ["-0.0"] * 3
+    native.views[a][:] = -5.0
+    native.run()
+    assert native.views[c].tolist() == [-5.0 * (extent if op is ops.add else 1)] * 3
+
+
+def test_vectors_with_lanes_too_many_cover_every_extent_once():
+    for extent in range(1, 200):
+        chunks = nests._masked_chunks(extent, 32, 8)
+        assert [turn for start, stop, _ in chunks for turn in range(start, stop)] == list(range(extent))
+        assert all((stop - start) % lanes == 0 for start, stop, lanes in chunks[:-1])
+        assert sum(-(-(stop - start) // lanes) * max(1, lanes // 8) for start, stop, lanes in chunks) == -(-extent // 8)

@@ -87,7 +87,7 @@ def test_compiled_for_any_name_it_is_the_same():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mode", "size"), [("compiled", 1), ("batched", 3)])
+@pytest.mark.parametrize(("mode", "size"), [("compiled", 1), ("ragged", 1), ("batched", 3)])
 def test_training_goes_the_same_way(mode, size):
     names = [name for name in microgpt.read_names(microgpt.NAMES) if len(name) < microgpt.SIZES[0]]  # one program
     batches = microgpt.in_batches(names, size, 12, random.Random(0))

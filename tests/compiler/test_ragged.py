@@ -170,9 +170,10 @@ def test_what_fills_a_run_up_adds_nothing():
     assert (value, gradient.tolist()) == (5.5, [2.75])
 
 
-def test_without_wrt_gradients_are_by_the_values_of_all_structures():
+@pytest.mark.parametrize("strict", [False, True])
+def test_without_wrt_gradients_are_by_the_values_of_all_structures(strict):
     net, (xs, ys) = Net(), examples()
-    program = chainrule.compile(net.loss)
+    program = chainrule.compile(net.loss, strict=strict)
     _, gradient = program.batch_value_and_grad(xs, ys)
     assert program.wrt == net.parameters
     eager_mean(net.loss, xs, ys).backward()

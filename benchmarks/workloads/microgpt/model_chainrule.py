@@ -23,12 +23,13 @@ def load_example() -> Any:
 
 
 example = load_example()
-MODEL = ("GPT", "attention", "row", "product", "plus", "normalised", "example", "padded", "Trainer")
+MODEL = ("GPT", "attention", "row", "product", "plus", "normalised", "Trainer")
+DATA = {"eager": ("whole", "example"), "ragged": ("whole",)}  # others fill names up
 
 
 def sources(mode: str, **_: Any) -> list[Any]:
     """What its user wrote."""
-    return [getattr(example, name) for name in (*MODEL, mode.title())]
+    return [getattr(example, name) for name in (*MODEL, *DATA.get(mode, ("padded",)), mode.title())]
 
 
 class Model:

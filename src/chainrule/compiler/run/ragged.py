@@ -47,6 +47,7 @@ def sum_and_grad(groups: Sequence[Group], divisor: int, threads: int | None) -> 
     if source.strict:
         parts = [(traced.with_respect_to(wrt), *rest) for traced, *rest in parts]  # type: ignore[misc]
         value, gradient = calls.strict_sum_and_grad(parts, 1.0 / divisor)
+        source.took_gradient_by(wrt)
         return value / divisor, gradient, wrt
     value, gradient = 0.0, np.zeros(len(wrt))
     for (traced, *_), (more, by_own) in zip(parts, _totals(parts, threads), strict=True):

@@ -45,7 +45,7 @@ def dealt(costs: Sequence[float], threads: int) -> list[list[int]]:
     """Works of these costs, by their places, in a share for each thread: the longest first, to whoever has least.
 
     >>> dealt([1.0, 5.0, 3.0, 2.0], 2)
-    [[1], [2, 3, 0]]
+    [[1, 0], [2, 3]]
     """
     shares: list[list[int]] = [[] for _ in range(max(1, min(threads, len(costs))))]
     loads = [0.0] * len(shares)

@@ -88,10 +88,10 @@ def with_parameters(graph: Graph, others: Iterable[Value]) -> Graph:
     """The graph with more parameters, which nothing in it uses. All of them come first, in order of creation.
 
     >>> a, b = Value(2.0), Value(3.0)
-    >>> print(with_parameters(graph_of(-b), [a]))
+    >>> print(with_parameters(graph_of(b * b), [a]))
     0  parameter           2.0
     1  parameter           3.0
-    2  -          1       -3.0
+    2  *          1 1      9.0
     """
     added = list(others)
     rules, nodes = [*graph.rules, *["parameter"] * len(added)], [*graph.nodes, *added]
