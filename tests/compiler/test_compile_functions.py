@@ -602,10 +602,6 @@ class TestBatch:
             program.batch([1.0], 1.0)
         with pytest.raises(TypeError, match="argument 0 must be an array of real numbers, got one of <U1"):
             program.batch(np.array(["a"]), [1.0])
-        with pytest.raises(
-            ValueError, match=r"must have the same structure: argument 0 was a list of . and is a list of"
-        ):
-            program.batch([[1.0], [1.0, 2.0]], [1.0, 2.0])
 
 
 class TestLosses:
