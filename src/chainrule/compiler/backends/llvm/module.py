@@ -16,6 +16,7 @@ from string import Template
 
 import numpy as np
 
+from chainrule.compiler.backends.llvm.carried import Loop, Small
 from chainrule.compiler.backends.llvm.fusion import Group, groups, stored, without_zeros
 from chainrule.compiler.backends.llvm.nests import Nest
 from chainrule.compiler.backends.llvm.registers import Movable, Registers
@@ -100,7 +101,9 @@ class Module:
         self.element = element
         self.target = target
         program = without_zeros(program)
-        kept = stored(program)
+        self.small = Small(program)
+        program = self.small.without_needless(program)
+        kept = stored(program) - self.small.alone
         self.offsets: dict[Array, int] = {}
         self.size = 0
         for array in program.arrays():
@@ -141,6 +144,10 @@ class Module:
 
     def _repeat(self, step: Repeat) -> str:
         """A loop that calls the functions of the body in order, once for each time."""
+        if step in self.small.flows:
+            text = Text(self.element, self.declarations)
+            Loop(Registers(text, self.offsets, self.tables, self.target), self.small, step)
+            return f"  call void {self._function(text, ', ptr %memory', '#0')}(i64 0, ptr %memory)"
         k = next(self.repeats)
         inline = len(step.body) <= LONGEST
         calls = [self._call_at(group, f"%r{k}", inline) for group in groups(step.body)]

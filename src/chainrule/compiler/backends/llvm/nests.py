@@ -46,7 +46,7 @@ class Nest:
         in_lanes = depth == self.axis
         in_columns = self.axis is None and depth == next(iter(self.tile), None)
         most = self.width * self.registers.target.vectors if in_lanes else self.tile.get(depth, 1)
-        for start, stop, step in (_chunks if in_lanes or in_columns else _parts)(self.statement.loops[depth], most):
+        for start, stop, step in (chunks if in_lanes or in_columns else _parts)(self.statement.loops[depth], most):
             self.lanes = step if in_lanes else self.lanes
             self.columns = step if in_columns else self.columns
 
@@ -157,7 +157,7 @@ class Nest:
         axis = len(self.statement.loops) + len(term.loops) - 1
         each = 4 if len(tile) == 1 else 2 if len(tile) <= COLUMNS else 1  # registers of a sum
         totals: list[Register] = []
-        for start, stop, lanes in _chunks(term.loops[-1], self.width * each):
+        for start, stop, lanes in chunks(term.loops[-1], self.width * each):
             starts = [self.reduction.start(lanes)] * len(tile)
             parts = self.reduce(term, tile, starts, axis, range(start, stop, lanes))
             pairs = zip(totals, parts, strict=True) if totals else ()
@@ -184,7 +184,7 @@ def _widened(tile: Tile, turns: list[str], in_columns: bool) -> Tile:
     return [[*indices, turn] for indices in tile for turn in turns]
 
 
-def _chunks(extent: int, widest: int) -> list[tuple[int, int, int]]:
+def chunks(extent: int, widest: int) -> list[tuple[int, int, int]]:
     """(start, stop, lanes): as many of the widest vectors as fit, then narrower ones for the rest."""
     found, start, lanes = [], 0, widest
     while start < extent:
