@@ -17,10 +17,13 @@ from chainrule.compiler.passes.contract import contracted
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import lay_out
 from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError
+from chainrule.compiler.passes.neighbours import apart
 from chainrule.compiler.passes.program import Array, ArrayProgram
 from chainrule.compiler.passes.rematerialize import rematerialized
 from chainrule.compiler.run.machine import Machine
 from chainrule.core.arguments import counted
+
+DEVICES = ("jax", "cuda")  # backends that choose layouts themselves
 
 
 class Clock:
@@ -59,10 +62,11 @@ class Code(Pool[Machine]):
         dtype: str = "float64",
     ) -> None:
         self.forward, self.backend = forward, backend
-        self.whole = whole = then(clock("differentiate", lambda: differentiate(forward)) if gradient else forward)
+        start = forward if backend in DEVICES else apart(forward)
+        self.whole = whole = then(clock("differentiate", lambda: differentiate(start)) if gradient else start)
         self.laid_out: ArrayProgram = whole
         places: dict[Array, Any] = {}
-        if backend not in ("jax", "cuda"):  # which choose layouts themselves
+        if backend not in DEVICES:
             self.laid_out, places = clock("lay out", lambda: _arranged(whole))
         if len(self.laid_out.statements) > MOST_STATEMENTS:
             raise IrregularityError.of_so_many(len(self.laid_out.statements))
