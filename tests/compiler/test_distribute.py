@@ -9,7 +9,8 @@ from chainrule.compiler import compile
 from chainrule.compiler.backends.interpret import Interpreted
 from chainrule.compiler.passes import distribute as module
 from chainrule.compiler.passes.distribute import distribute
-from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Repeat, Statement, Term
+from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Number, Repeat, Statement, Term
+from chainrule.compiler.passes.rematerialize import is_long
 
 TIMES = 5
 
@@ -97,3 +98,23 @@ def test_the_gradient_of_a_recurrent_layer_is_one_product_for_all_times():
     assert "i<4,j<4: dparameter[4i+j] += Σk<19 dv3[i+4k]·v2[j+4k]" in str(found)
     for ours, theirs in zip(numbers(found), numbers(whole), strict=True):
         assert ours == pytest.approx(theirs, rel=1e-10, abs=1e-12)
+
+
+def test_only_what_is_wanted_outside_leaves():
+    states, squares, logarithms = Array("x", 10, "value"), Array("s", 9, "value"), Array("l", 9, "value")
+    now = Access(states, 0, (), None, 1)
+    body = [
+        Statement(Access(states, 1, (), None, 1), (), [Term(Apply(ops.mul, (now, Number(0.5))))]),
+        Statement(Access(squares, 0, (), None, 1), (), [Term(Apply(ops.mul, (now, now)))]),
+        Statement(Access(logarithms, 0, (), None, 1), (), [Term(Apply(ops.TABLE["log"], (now,)))]),
+    ]
+    read = [
+        Statement(Access(total, 0, ()), (), [Term(Access(array, 0, (1,)), (9,))])
+        for array, total in ((array, Array(f"t{array.name}", 1, "value")) for array in (states, squares, logarithms))
+    ]
+    program = ArrayProgram([Repeat(9, body), *read], {}, read[-1].target.array)
+    found = distribute(program, is_long)
+    (loop,) = [step for step in found.steps if isinstance(step, Repeat)]
+    assert [statement.target.array for statement in loop.body] == [states, squares]
+    (loop,) = [step for step in distribute(program).steps if isinstance(step, Repeat)]
+    assert [statement.target.array for statement in loop.body] == [states]

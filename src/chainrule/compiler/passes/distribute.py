@@ -12,7 +12,7 @@ Sums over time are formed in another order than in the Repeat.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
 import numpy as np
@@ -25,15 +25,18 @@ MOST_POSITIONS = 2**20  # in a table for all times
 STORE = 8  # numbers to compute that cost as much as storing a row of one more array at each time
 
 
-def distribute(program: ArrayProgram) -> ArrayProgram:
-    """The same program, with little in its Repeats."""
+Wanted = Callable[[Statement], bool]
+
+
+def distribute(program: ArrayProgram, wanted: Wanted = lambda statement: True) -> ArrayProgram:
+    """The same program, with little in its Repeats: what may leave them and is `wanted` outside does."""
     steps: list[Statement | Repeat] = []
     written: set[Array] = set(program.leaves.values())
     for place, step in enumerate(program.steps):
         if isinstance(step, Repeat):
-            before, body = _movable_before(step, written)
+            before, body = _movable_before(step, written, wanted)
             read_later = {a.array for later in program.steps[place + 1 :] for s in later.body for a in s.accesses()}
-            body, after = _movable_after(step, body, {*read_later, *program.results})
+            body, after = _movable_after(step, body, {*read_later, *program.results}, wanted)
             steps += [*before, *([step.with_body(body)] if body else []), *after]
         else:
             steps.append(step)
@@ -43,7 +46,7 @@ def distribute(program: ArrayProgram) -> ArrayProgram:
     return found
 
 
-def _movable_before(step: Repeat, written: set[Array]) -> tuple[list[Statement], list[Statement]]:
+def _movable_before(step: Repeat, written: set[Array], wanted: Wanted) -> tuple[list[Statement], list[Statement]]:
     """Statements for all times at once, and the others. An array that they write has no numbers from elsewhere."""
     writers: dict[Array, int] = {}
     for statement in step.body:
@@ -54,7 +57,7 @@ def _movable_before(step: Repeat, written: set[Array]) -> tuple[list[Statement],
         array = statement.target.array
         ready = not any(access.array in writers for access in statement.accesses())
         fresh = writers[array] == 1 and array not in written and not statement.accumulate
-        at_once = _at_all_times(statement, step.count) if ready and fresh else None
+        at_once = _at_all_times(statement, step.count) if ready and fresh and wanted(statement) else None
         if at_once is None:
             body.append(statement)
         else:
@@ -64,7 +67,7 @@ def _movable_before(step: Repeat, written: set[Array]) -> tuple[list[Statement],
 
 
 def _movable_after(
-    step: Repeat, body: Sequence[Statement], stored: set[Array]
+    step: Repeat, body: Sequence[Statement], stored: set[Array], wanted: Wanted
 ) -> tuple[list[Statement], list[Statement]]:
     """What stays, and statements for all times at once, if they do more than it costs to store what they read.
 
@@ -78,7 +81,8 @@ def _movable_after(
         for statement in reversed(stay):
             inside = {other.target.array for other in stay if other is not statement}
             to_store = {access.array for access in statement.accesses() if access.array in inside} - stored
-            at_once = _afterwards(statement, stay, step) if _work(statement) >= STORE * len(to_store) else None
+            pays = wanted(statement) and _work(statement) >= STORE * len(to_store)
+            at_once = _afterwards(statement, stay, step) if pays else None
             if at_once is not None:
                 stay = [other for other in stay if other is not statement]
                 after.insert(0, at_once)  # those that went before may read it, and it reads none of them

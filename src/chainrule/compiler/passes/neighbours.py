@@ -16,6 +16,7 @@ from chainrule.compiler.passes.differentiate import unmasked
 from chainrule.compiler.passes.program import Access, ArrayProgram, Shape, Statement, Term
 
 MOST = 9  # terms: a cell and the eight around it
+FEW = 8  # cells that such a sum is formed for: fewer are no work for vectors
 
 
 def apart(program: ArrayProgram) -> ArrayProgram:
@@ -24,7 +25,7 @@ def apart(program: ArrayProgram) -> ArrayProgram:
 
 
 def _apart(statement: Statement) -> Statement:
-    if statement.affine or prod(statement.loops) == 1:
+    if statement.affine or prod(statement.loops) < FEW:
         return statement
     return statement.with_terms([each for term in statement.terms for each in _written_out(term, statement)])
 
