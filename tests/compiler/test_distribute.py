@@ -9,7 +9,8 @@ from chainrule.compiler import compile
 from chainrule.compiler.backends.interpret import Interpreted
 from chainrule.compiler.passes import distribute as module
 from chainrule.compiler.passes.distribute import distribute
-from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Repeat, Statement, Term
+from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Number, Repeat, Statement, Term
+from chainrule.compiler.passes.rematerialize import is_long
 
 TIMES = 5
 
@@ -119,3 +120,23 @@ def test_a_chain_leaves_as_a_whole_if_storing_what_starts_it_is_cheaper_than_its
     assert numbers(found)[0] == pytest.approx(numbers(program)[0], rel=1e-14)
     monkeypatch.setattr(module, "STORE", 4)  # more than the three of them do
     assert [len(step.body) for step in distribute(program).steps if isinstance(step, Repeat)] == [4]
+
+
+def test_only_what_is_wanted_outside_leaves():
+    states, squares, logarithms = Array("x", 10, "value"), Array("s", 9, "value"), Array("l", 9, "value")
+    now = Access(states, 0, (), None, 1)
+    body = [
+        Statement(Access(states, 1, (), None, 1), (), [Term(Apply(ops.mul, (now, Number(0.5))))]),
+        Statement(Access(squares, 0, (), None, 1), (), [Term(Apply(ops.mul, (now, now)))]),
+        Statement(Access(logarithms, 0, (), None, 1), (), [Term(Apply(ops.TABLE["log"], (now,)))]),
+    ]
+    read = [
+        Statement(Access(total, 0, ()), (), [Term(Access(array, 0, (1,)), (9,))])
+        for array, total in ((array, Array(f"t{array.name}", 1, "value")) for array in (states, squares, logarithms))
+    ]
+    program = ArrayProgram([Repeat(9, body), *read], {}, read[-1].target.array)
+    found = distribute(program, is_long)
+    (loop,) = [step for step in found.steps if isinstance(step, Repeat)]
+    assert [statement.target.array for statement in loop.body] == [states, squares]
+    (loop,) = [step for step in distribute(program).steps if isinstance(step, Repeat)]
+    assert [statement.target.array for statement in loop.body] == [states]

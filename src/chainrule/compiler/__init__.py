@@ -24,11 +24,11 @@ from chainrule.compiler.passes.naming import names_of_parameters
 from chainrule.compiler.passes.program import ArrayProgram
 from chainrule.compiler.pipeline import Clock, Code, in_words
 from chainrule.compiler.run.interface import exported
-from chainrule.compiler.run.machine import Order
+from chainrule.compiler.run.machine import CAPTURED, NEVER, Order
 from chainrule.compiler.run.turns import add_to_grad
 from chainrule.compiler.trace.graph import Graph, graph_of, that_may_freeze
 from chainrule.compiler.trace.symbols import TracingError, refuse_numbers
-from chainrule.core.bulk import refrozen, takes_gradient
+from chainrule.core.bulk import refrozen, replaced, takes_gradient
 from chainrule.core.display import shown
 from chainrule.core.frozen_branches import check_numbers_were_not_read
 from chainrule.core.value import Value
@@ -222,10 +222,13 @@ class _Compiled:
     def value_and_grad(self) -> tuple[float, np.ndarray]:
         refuse_numbers("runs a compiled Value", AS_A_VALUE)
         machine = self.code.take()
+        now = replaced()  # before they are read: what another thread writes then is later
         for kind, nodes in self.leaves:
-            machine.load_data(kind, nodes)
+            if machine.as_of != now or kind not in CAPTURED:
+                machine.load_data(kind, nodes)
+        machine.as_of = now if machine.keeps_data else NEVER
         machine.run()
-        result, gradient = float(machine.output[0]), self._order(machine.gradient)
+        result, gradient = machine.output.item(0), self._order(machine.gradient)
         self.code.give_back(machine)
         return result, gradient
 

@@ -15,13 +15,17 @@ from chainrule.compiler.backends.cuda.shape import advice_on
 from chainrule.compiler.backends.protocol import ArrayBackend, Pool
 from chainrule.compiler.passes.contract import contracted
 from chainrule.compiler.passes.differentiate import differentiate
+from chainrule.compiler.passes.distribute import distribute
 from chainrule.compiler.passes.layout import lay_out
 from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError, check_kernels
+from chainrule.compiler.passes.neighbours import apart
 from chainrule.compiler.passes.program import Array, ArrayProgram
-from chainrule.compiler.passes.rematerialize import rematerialized
+from chainrule.compiler.passes.rematerialize import is_long, rematerialized
 from chainrule.compiler.run.machine import Machine
 from chainrule.compiler.trace.graph import Graph
 from chainrule.core.arguments import counted
+
+DEVICES = ("jax", "cuda")  # backends that choose layouts themselves
 
 
 class Clock:
@@ -60,10 +64,11 @@ class Code(Pool[Machine]):
         dtype: str = "float64",
     ) -> None:
         self.forward, self.backend = forward, backend
-        self.whole = whole = then(clock("differentiate", lambda: differentiate(forward)) if gradient else forward)
+        start = forward if backend in DEVICES else apart(forward)
+        self.whole = whole = then(clock("differentiate", lambda: differentiate(start)) if gradient else start)
         self.laid_out: ArrayProgram = whole
         places: dict[Array, Any] = {}
-        if backend not in ("jax", "cuda"):  # which choose layouts themselves
+        if backend not in DEVICES:
             self.laid_out, places = clock("lay out", lambda: _arranged(whole))
         if len(self.laid_out.statements) > MOST_STATEMENTS:
             raise IrregularityError.of_so_many(len(self.laid_out.statements))
@@ -103,11 +108,13 @@ def _arranged(program: ArrayProgram) -> tuple[ArrayProgram, dict[Array, Any]]:
     """The program with its arrays arranged for vectors, and for each leaf that moved the new places of its elements.
 
     Where examples go through loops in time, they lie side by side already (see `batch`). What counts there is that
-    the numbers of many examples fit the cache.
+    the numbers of many examples fit the cache. To compute numbers again pays there alone: for one example, what is kept
+    fits as it is. What counts for one example is that exponentials and the like, where no time waits for them, are
+    computed for many times at once.
     """
     if program.has_time and any(array.examples for array in program.arrays()):
         return contracted(rematerialized(program)), {}
-    return lay_out(program)
+    return lay_out(contracted(distribute(program, is_long)) if program.has_time else program)
 
 
 def in_words(stats: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ Sums over time are formed in another order than in the Repeat.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
 import numpy as np
@@ -25,15 +25,18 @@ MOST_POSITIONS = 2**20  # in a table for all times
 STORE = 8  # numbers to compute that cost as much as storing a row of one more array at each time
 
 
-def distribute(program: ArrayProgram) -> ArrayProgram:
-    """The same program, with little in its Repeats."""
+Wanted = Callable[[Statement], bool]
+
+
+def distribute(program: ArrayProgram, wanted: Wanted = lambda statement: True) -> ArrayProgram:
+    """The same program, with little in its Repeats: what may leave them and is `wanted` outside does."""
     steps: list[Statement | Repeat] = []
     written: set[Array] = set(program.leaves.values())
     for place, step in enumerate(program.steps):
         if isinstance(step, Repeat):
-            before, body = _movable_before(step, written)
+            before, body = _movable_before(step, written, wanted)
             read_later = {a.array for later in program.steps[place + 1 :] for s in later.body for a in s.accesses()}
-            body, after = _movable_after(step, body, {*read_later, *program.results})
+            body, after = _movable_after(step, body, {*read_later, *program.results}, wanted)
             steps += [*before, *([step.with_body(body)] if body else []), *after]
         else:
             steps.append(step)
@@ -43,7 +46,7 @@ def distribute(program: ArrayProgram) -> ArrayProgram:
     return found
 
 
-def _movable_before(step: Repeat, written: set[Array]) -> tuple[list[Statement], list[Statement]]:
+def _movable_before(step: Repeat, written: set[Array], wanted: Wanted) -> tuple[list[Statement], list[Statement]]:
     """Statements for all times at once, and the others. An array that they write has no numbers from elsewhere."""
     writers: dict[Array, int] = {}
     for statement in step.body:
@@ -54,7 +57,7 @@ def _movable_before(step: Repeat, written: set[Array]) -> tuple[list[Statement],
         array = statement.target.array
         ready = not any(access.array in writers for access in statement.accesses())
         fresh = writers[array] == 1 and array not in written and not statement.accumulate
-        at_once = _at_all_times(statement, step.count) if ready and fresh else None
+        at_once = _at_all_times(statement, step.count) if ready and fresh and wanted(statement) else None
         if at_once is None:
             body.append(statement)
         else:
@@ -64,13 +67,13 @@ def _movable_before(step: Repeat, written: set[Array]) -> tuple[list[Statement],
 
 
 def _movable_after(
-    step: Repeat, body: Sequence[Statement], stored: set[Array]
+    step: Repeat, body: Sequence[Statement], stored: set[Array], wanted: Wanted
 ) -> tuple[list[Statement], list[Statement]]:
     """What stays, and statements for all times at once, if they do more than it costs to store what they read.
 
     The rows of all times of the arrays `stored` are read after the Repeat anyway.
     """
-    going, stored = _worth_going(step, body, stored)
+    going, stored = _worth_going(step, body, stored, wanted)
     stay = [statement for statement in body if statement not in going]
     at_once = [_at_all_times(statement, step.count) for statement in body if statement in going]
     after = [statement for statement in at_once if statement is not None]
@@ -81,7 +84,8 @@ def _movable_after(
         for statement in reversed(stay):
             others = [other for other in stay if other is not statement]
             to_store = _computed_for([statement], others) - stored
-            found = _afterwards(statement, stay, step) if _work(statement) >= STORE * len(to_store) else None
+            pays = wanted(statement) and _work(statement) >= STORE * len(to_store)
+            found = _afterwards(statement, stay, step) if pays else None
             if found is not None:
                 stay = others
                 after.insert(0, found)  # those that went before may read it, and it reads none of them
@@ -89,10 +93,12 @@ def _movable_after(
     return stay, after
 
 
-def _worth_going(step: Repeat, body: Sequence[Statement], stored: set[Array]) -> tuple[list[Statement], set[Array]]:
+def _worth_going(
+    step: Repeat, body: Sequence[Statement], stored: set[Array], wanted: Wanted
+) -> tuple[list[Statement], set[Array]]:
     """The groups that do more than it costs to store what they read; and what is then stored."""
     going: list[Statement] = []
-    for group in _groups(step, body):
+    for group in _groups(step, body, wanted):
         to_store = _computed_for(group, [other for other in body if other not in group]) - stored
         if sum(map(_work, group)) >= STORE * len(to_store):
             going += group
@@ -100,14 +106,14 @@ def _worth_going(step: Repeat, body: Sequence[Statement], stored: set[Array]) ->
     return going, stored
 
 
-def _groups(step: Repeat, body: Sequence[Statement]) -> list[list[Statement]]:
-    """All statements that can be computed after the Repeat, in groups of which each can be so without the others."""
+def _groups(step: Repeat, body: Sequence[Statement], wanted: Wanted) -> list[list[Statement]]:
+    """What is `wanted` after the Repeat and can be computed there, in groups that do not need each other."""
     stay, movable = list(body), list[Statement]()
     before = -1
     while len(movable) != before:  # again, because what one statement needed may be free to go without it
         before = len(movable)
         for statement in reversed(stay):
-            if _afterwards(statement, stay, step) is not None:
+            if wanted(statement) and _afterwards(statement, stay, step) is not None:
                 stay = [other for other in stay if other is not statement]
                 movable.append(statement)
     groups: list[list[Statement]] = []

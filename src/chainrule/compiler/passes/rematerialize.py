@@ -143,6 +143,11 @@ def _has_rows(statement: Statement) -> bool:
     return apart and not statement.accumulate and statement.target.table is None and is_injective(statement)
 
 
+def is_long(statement: Statement) -> bool:
+    """Whether it computes anything beyond sums, products and comparisons, such as an exponential."""
+    return any(not CHEAP.issuperset(_ops(term.expression)) for term in statement.terms)
+
+
 def _is_cheap(statement: Statement) -> bool:
     """Whether an element takes so little work that to compute it again is better than to keep it."""
     work = 0

@@ -21,6 +21,7 @@ from string import Template
 
 import numpy as np
 
+from chainrule.compiler.backends.llvm.carried import Loop, Small
 from chainrule.compiler.backends.llvm.fusion import Group, groups, stored, without_zeros
 from chainrule.compiler.backends.llvm.nests import Nest
 from chainrule.compiler.backends.llvm.registers import Movable, Registers
@@ -28,6 +29,7 @@ from chainrule.compiler.backends.llvm.target import Target
 from chainrule.compiler.backends.llvm.text import DOUBLE, Element, Text
 from chainrule.compiler.passes.program import Array, ArrayProgram, Repeat
 
+BLOCKS = ", ptr %memory, ptr %state"
 LARGE = 8  # cache lines
 LONGEST = 1024  # statements of a Repeat that are compiled as one: LLVM's work on straight-line code is superlinear
 ATTRIBUTES = Template("""
@@ -109,7 +111,9 @@ class Module:
         self.element = element
         self.target = target
         program = without_zeros(program)
-        kept = stored(program)
+        self.small = Small(program)
+        program = self.small.without_needless(program)
+        kept = stored(program) - self.small.alone
         written = {statement.target.array for statement in program.statements}
         self.state = [array for array in program.leaves.values() if array in written]
         self.offsets, self.state_size = self._placed(self.state)
@@ -163,6 +167,11 @@ class Module:
 
     def _repeat(self, step: Repeat) -> str:
         """A loop that calls the functions of the body in order, once for each time."""
+        if step in self.small.flows:
+            text = Text(self.element, self.declarations)
+            Loop(Registers(text, self.offsets, self.tables, self.target, self.state), self.small, step)
+            name = self._function(text, BLOCKS, "#0")
+            return f"  call void {name}(i64 0{BLOCKS})"
         k = next(self.repeats)
         inline = len(step.body) <= LONGEST
         calls = [self._call_at(group, f"%r{k}", inline) for group in groups(step.body)]
@@ -174,8 +183,8 @@ class Module:
         text = Text(self.element, self.declarations)
         Nest(Registers(text, self.offsets, self.tables, self.target, self.state), group)
         inlined = inline and not group[0].loops and not any(term.loops for term in group[0].terms)
-        name = self._function(text, ", ptr %memory, ptr %state", "#1" if inlined else "#0")
-        return f"  call void {name}(i64 {time}, ptr %memory, ptr %state)"
+        name = self._function(text, BLOCKS, "#1" if inlined else "#0")
+        return f"  call void {name}(i64 {time}{BLOCKS})"
 
 
 def drive(element: Element) -> str:

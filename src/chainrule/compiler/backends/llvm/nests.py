@@ -46,7 +46,7 @@ class Nest:
         in_lanes = depth == self.axis
         in_columns = self.axis is None and depth == next(iter(self.tile), None)
         most = self.width * self.registers.target.vectors if in_lanes else self.tile.get(depth, 1)
-        split = self.vectors if in_lanes else _chunks if in_columns else _parts
+        split = self.vectors if in_lanes else chunks if in_columns else _parts
         for start, stop, step in split(self.statement.loops[depth], most):
             if in_lanes:
                 self.lanes, self.registers.active = step, (stop - start) % step
@@ -61,7 +61,7 @@ class Nest:
     def vectors(self, extent: int, widest: int) -> list[tuple[int, int, int]]:
         """(start, stop, lanes): as many of the widest vectors as fit, then others, which may have lanes too many."""
         if not self.registers.target.has_masks:
-            return _chunks(extent, widest)
+            return chunks(extent, widest)
         return _masked_chunks(extent, widest, self.width)
 
     def walk(self, start: int, stop: int, step: int, body: Callable[[str], None]) -> None:
@@ -198,7 +198,7 @@ def _widened(tile: Tile, turns: list[str], in_columns: bool) -> Tile:
     return [[*indices, turn] for indices in tile for turn in turns]
 
 
-def _chunks(extent: int, widest: int) -> list[tuple[int, int, int]]:
+def chunks(extent: int, widest: int) -> list[tuple[int, int, int]]:
     """(start, stop, lanes): as many of the widest vectors as fit, then narrower ones for the rest."""
     found, start, lanes = [], 0, widest
     while start < extent:
