@@ -12,7 +12,7 @@ from chainrule import Value
 from chainrule.compiler import compile
 from chainrule.compiler.passes import lift as lifting
 from chainrule.compiler.passes.lift import lift
-from chainrule.compiler.passes.loops import find_loops
+from chainrule.compiler.passes.loops import _Search, find_loops
 from chainrule.compiler.passes.outline import leaves_first
 from chainrule.compiler.passes.repeats import without_repeats
 from chainrule.compiler.passes.waists import by_depth, find_levels
@@ -157,6 +157,22 @@ def test_the_program_is_as_a_person_would_write_it():
             "v0[0] = 0 + Σi<2 parameter[1+8i]·parameter[1+8i] + Σi<7 x1[271+i]·x1[271+i]",
         ]
     )
+
+
+@pytest.mark.parametrize("phase", range(3))
+def test_loops_of_one_period_that_follow_each_other_have_no_node_in_common(phase, monkeypatch):
+    """The products at the end of the first are like those of the second, so the stretches of equal ops overlap."""
+    monkeypatch.setattr(_Search, "phase", lambda self, start, stop, period: phase if start < 10 else 0)
+    a, b = Value(0.9), Value(0.8)
+    x = Value(0.5)
+    for _ in range(6):
+        x = chainrule.tanh(x * a) - b
+    for _ in range(6):
+        x = chainrule.sin(x * a) / b
+    graph = leaves_first(graph_of(x + a, (a, b)))
+    loops = find_loops(graph)
+    assert len(loops) == 2
+    assert all(one.stop <= other.start for one, other in pairwise(loops))
 
 
 def test_a_loop_that_does_not_hold_is_noticed():

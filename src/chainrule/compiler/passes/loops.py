@@ -136,11 +136,14 @@ class _Search:
         free[-1] = False  # the root is nobody's part
         for period in self.periods():
             same = (self.codes[:-period] == self.codes[period:]) & free[:-period] & free[period:]
+            taken = 0  # where the last loop of this period ends: the next stretch may begin before that
             for start, stop in stretches(same, (FEWEST - 1) * period):
-                loop = self.shortest(start, stop + period, period)
+                start, stop = max(start, taken), stop + period
+                loop = self.shortest(start, stop, period) if stop - start >= FEWEST * period else None
                 if loop is not None:
                     loops += [] if loop.is_sum else [loop]
                     free[loop.start : loop.stop] = False
+                    taken = loop.stop
         return sorted(loops, key=lambda loop: loop.start)
 
     def periods(self) -> list[int]:
