@@ -217,6 +217,23 @@ def test_a_short_loop_is_written_out():
     assert len(found.statements) == 2 + 3 * TIMES
 
 
+def test_what_is_computed_anew_at_each_time_has_an_array_for_each():
+    """So that a statement may be moved away from others of its time."""
+    x, s, row = Array("x", TIMES, "input"), Array("s", 1, "value"), Array("row", 1, "value")
+    square = Statement(Access(row, 0, ()), (), [Term(Apply(ops.mul, (Access(x, 0, (), repeat=1),) * 2))])
+    body = [square, Statement(Access(s, 0, ()), (), [Term(Access(row, 0, ()))], accumulate=True)]
+    start = Statement(Access(s, 0, ()), (), [Term(Access(x, 0, ()))])
+    program = ArrayProgram([start, Repeat(TIMES, body)], {"input": x}, s).verify()
+    found = unrolled(program)
+    assert_same(found, program)
+    assert (
+        len({statement.target.array for statement in found.statements if statement.target.array.name == "row"}) == TIMES
+    )
+    carried = [body[1], square]  # which reads what the time before has left
+    program = ArrayProgram([start, square, Repeat(TIMES, carried)], {"input": x}, s)
+    assert_same(unrolled(program), program)
+
+
 def test_of_a_long_loop_several_times_are_one_turn(of_an_orbit):
     found = unrolled(of_an_orbit)
     assert_same(found, of_an_orbit)

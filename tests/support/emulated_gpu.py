@@ -358,4 +358,5 @@ def random_shape(rng):
     examples = rng.choice((threads * abreast, threads * abreast, 1, 2, 3, 4, 6, 8, 32))
     room = rng.choice((None, None, 0, 64, 512, 2048))
     order, blocks = rng.choice((1, -1)), rng.choice((1, 2, 3, 5))
-    return {"order": order, "block": Block(threads, examples, abreast), "room": room, "blocks": blocks}
+    block = rng.choice((Block(threads, examples, abreast), Block(threads, examples, abreast), None))  # None: as usual
+    return {"order": order, "block": block, "room": room, "blocks": blocks}

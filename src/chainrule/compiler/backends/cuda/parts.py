@@ -35,6 +35,7 @@ def split(program: ArrayProgram) -> Parts:
     sums = list(dict.fromkeys(s.target.array for s in statements if is_sum(s)))
     parts = Parts(program, [], [], [], sums)
     late = {*sums, program.gradient} if sums else set()
+    touched: set[Array] = set()  # by what does not come before
     for step in program.steps:
         written = {statement.target.array for statement in step.body}
         read = {access.array for statement in step.body for access in statement.accesses()}
@@ -45,7 +46,11 @@ def split(program: ArrayProgram) -> Parts:
             parts.after.extend(_added([step], sums))
             late |= written
         else:
+            if written & touched:
+                raise AssertionError(f"{step} cannot be done before what comes first, and touches the same array")
             parts.before.append(step)
+            continue
+        touched |= written | read
     return parts
 
 

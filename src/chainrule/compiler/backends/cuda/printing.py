@@ -12,6 +12,8 @@ from chainrule.compiler.backends.llvm.text import DOUBLE
 
 RESIDENT = 512  # threads of a processor, where each has an example: it waits for memory, and others go on meanwhile
 ROWS_AT_ONCE = 16  # that a thread loads before it adds them up
+# A pointer is `noalias` only if no thread reads there what another one wrote: LLVM may take it that a barrier does not
+# touch what is behind such a pointer, and move loads across.
 HEAD = 'target triple = "nvptx64-nvidia-cuda"'
 FRAME = Template("""
 @room = external addrspace(3) global [0 x $number], align 16
@@ -21,7 +23,7 @@ declare i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
 declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)
 declare void @llvm.nvvm.membar.gl()
 
-define ptx_kernel void @main(ptr noalias align 16 %memory, ptr noalias align 16 %scratches, ptr noalias align 16 %rows,
+define ptx_kernel void @main(ptr noalias align 16 %memory, ptr align 16 %scratches, ptr align 16 %rows,
     ptr noalias align 16 %inputs, ptr noalias align 16 %results, i64 %begin, i64 %count)
     "nvvm.maxntid"="$threads" $resident {
 entry:
@@ -46,7 +48,7 @@ attributes #0 = { nounwind alwaysinline }
 attributes #1 = { nounwind alwaysinline }
 """)
 FINISH = Template("""
-define ptx_kernel void @finish(ptr noalias align 16 %memory, ptr noalias align 16 %inputs,
+define ptx_kernel void @finish(ptr align 16 %memory, ptr noalias align 16 %inputs,
     ptr noalias align 16 %results, i64 %first) "nvvm.maxntid"="$threads" {
 entry:
   %shared = addrspacecast ptr addrspace(3) @room to ptr
@@ -61,7 +63,7 @@ GATHER = Template("""
 @parts = internal addrspace(3) global [$teams x [32 x double]] undef, align 16
 @is.last = internal addrspace(3) global i32 undef, align 4
 @done = internal addrspace(1) global i32 0, align 4
-define ptx_kernel void @gather(ptr noalias align 16 %memory, ptr noalias align 16 %rows, i64 %blocks,
+define ptx_kernel void @gather(ptr align 16 %memory, ptr noalias align 16 %rows, i64 %blocks,
     ptr noalias align 16 %inputs, ptr noalias align 16 %results, i64 %first) "nvvm.maxntid"="$threads" {
 entry:
   %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
