@@ -168,7 +168,7 @@ PLANTED = [
     ("contract", "passes.contract.span", lambda found: (found[0], found[0] + 1), "interpreter", ["batches"]),
     ("lay out", "passes.layout._Layout.fits", lambda found: True, "interpreter", list(FAMILIES)),
     ("interpret", "backends.interpret.is_injective", lambda found: True, "interpreter", ["coupled", "scan"]),
-    ("fuse", "backends.llvm.fusion.is_same", lambda found: True, "llvm", ["stencil_1d"]),
+    ("fuse", "backends.llvm.fusion.is_same", lambda found: True, "llvm", ["coupled"]),
     ("fuse", "backends.llvm.fusion.is_zero", lambda found: True, "llvm", list(FAMILIES)),
     ("lanes", "backends.llvm.lanes.is_injective", lambda found: True, "llvm", list(FAMILIES)),
     ("llvm", "backends.llvm.nests.Nest.vectors", lambda found: without_last(found), "llvm", ["stencil_1d"]),
