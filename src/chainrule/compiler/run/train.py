@@ -18,7 +18,7 @@ from chainrule.compiler.run.relay import in_turn
 from chainrule.compiler.run.steps import Steps, for_all, trains_what_is_used
 from chainrule.compiler.run.traced import Source, Traced
 from chainrule.compiler.run.turns import borrowing_gradients, compiling, training
-from chainrule.core.bulk import read_grad, write_grad
+from chainrule.core.bulk import read_grad, takes_gradient, write_grad
 from chainrule.core.value import Value
 from chainrule.optim import Optimizer
 
@@ -53,20 +53,20 @@ def _compiled(groups: Sequence[Group], optimizer: Optimizer, size: int) -> list[
     """Steps as one program for each structure; none where that is impossible, or does not pay."""
     if len(groups) > 1 and size > 1:  # a batch has examples of several structures
         return []
+    trained = takes_gradient(optimizer.parameters)
+    key = optimizer, repr(optimizer.settings), trained, size  # all that is part of a program, but for the structure
     found: list[Steps] = []
     for paths, *_ in groups:
-        steps = None if paths.only is None else _compiled_one(paths.only, optimizer, size)
+        steps = None if paths.only is None else _compiled_one(paths.only, optimizer, size, key)
         if steps is None:
             return []
         found.append(steps)
     return found
 
 
-def _compiled_one(traced: Traced, optimizer: Optimizer, size: int) -> Steps | None:
+def _compiled_one(traced: Traced, optimizer: Optimizer, size: int, key: Any) -> Steps | None:
     """Steps as one program; None where that is impossible, or does not pay because a batch is beyond the cache."""
     source = traced.source
-    trained = tuple([parameter.requires_grad for parameter in optimizer.parameters])
-    key = optimizer, repr(optimizer.settings), trained, size  # all that is part of the program
     if key not in traced.steps:
         if source.strict or not trains_what_is_used(optimizer, traced):
             return None
