@@ -252,3 +252,25 @@ def test_what_needs_one_program_refuses():
 def test_works_are_dealt_by_their_length():
     assert dealt([], 4) == [[]]
     assert dealt([1.0, 1.0, 1.0], 2) == [[0, 2], [1]]
+
+
+@pytest.mark.parametrize("count", [4, 5, 7, 8])
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_rest_of_a_ragged_stream_is_one_step_on_the_rest(count, size):
+    """Also if it is one example, for which there are programs that go through a stream one by one."""
+    series = [[0.1 * k] * (1 + k % 2) for k in range(count)]
+    found, expected = [Value(0.4), Value(-0.3)], [Value(0.4), Value(-0.3)]
+
+    def written(w):
+        return lambda xs: (sum(w[0] * x for x in xs) + w[1]) ** 2
+
+    losses = chainrule.compile(written(found), wrt=found).train(optim.Adam(found, lr=0.1), series, batch_size=size)
+    wanted, optimizer = [], optim.Adam(expected, lr=0.1)
+    for first in range(0, count, size):
+        optimizer.zero_grad()
+        loss = chainrule.mean([written(expected)(xs) for xs in series[first : first + size]])
+        loss.backward()
+        wanted.append(loss.data)
+        optimizer.step()
+    assert losses == pytest.approx(wanted, rel=1e-12)
+    assert [w.data for w in found] == pytest.approx([w.data for w in expected], rel=1e-12)

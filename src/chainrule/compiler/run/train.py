@@ -39,13 +39,17 @@ def train(
     whole, known = count // size * size, optimizer.rule_is_known or same_every_step
     with training(optimizer.parameters):
         for firsts in filter(None, (range(0, whole, size), range(whole, count, count - whole or 1))):
-            steps = _compiled(groups, optimizer, firsts.step) if known else []
+            some = groups
+            if len(groups) > 1:
+                some = [part for group in groups if (part := group.between(firsts.start, firsts.stop))]
+                firsts = range(0, firsts.stop - firsts.start, firsts.step)
+            steps = _compiled(some, optimizer, firsts.step) if known else []
             if len(steps) == 1:
-                losses += steps[0].run_through(groups[0].examples, firsts)
+                losses += steps[0].run_through(some[0].examples, firsts)
             elif steps:
-                losses += in_turn(steps, groups)
+                losses += in_turn(steps, some)
             else:  # also if there are branches: each step may change the path
-                losses += _taken_one_by_one(groups, optimizer, firsts, threads)
+                losses += _taken_one_by_one(some, optimizer, firsts, threads)
     return losses
 
 
