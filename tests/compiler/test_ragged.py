@@ -274,3 +274,44 @@ def test_the_rest_of_a_ragged_stream_is_one_step_on_the_rest(count, size):
         optimizer.step()
     assert losses == pytest.approx(wanted, rel=1e-12)
     assert [w.data for w in found] == pytest.approx([w.data for w in expected], rel=1e-12)
+
+
+def random_tree(rng, nested=True):
+    """A list of numbers, or of such lists."""
+    if nested and rng.random() < 0.4:
+        return [random_tree(rng, nested=False) for _ in range(rng.randint(1, 3))]
+    return [rng.uniform(-1, 1) for _ in range(rng.randint(1, 6))]
+
+
+def walked(w, tree, state):
+    """A recurrence through all numbers of a tree."""
+    for entry in tree:
+        state = walked(w, entry, state) if isinstance(entry, list) else tanh(state * w[0] + entry * w[1]) + w[2]
+    return state
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_trees_are_trained_on_as_eager_code_does(seed):
+    rng = random.Random(f"ragged {seed}")
+    kinds = [random_tree(rng) for _ in range(rng.randint(1, 3))]
+
+    def like(tree):
+        return [like(entry) if isinstance(entry, list) else rng.uniform(-1, 1) for entry in tree]
+
+    series = [like(rng.choice(kinds)) for _ in range(rng.choice((1, 2, 7, 23)))]
+    start, size = [rng.uniform(-0.8, 0.8) for _ in range(3)], rng.choice((1, 1, 2, 3))
+    options = rng.choice(({}, {}, {"backend": "interpreter"}, {"strict": True}))
+    ours, theirs = ([Value(number) for number in start] for _ in range(2))
+    make = rng.choice((lambda w: optim.SGD(w, lr=0.05, momentum=0.9), lambda w: optim.AdamW(w, lr=0.01)))
+    losses = chainrule.compile(lambda t: walked(ours, t, 0.3) ** 2, wrt=ours, **options).train(
+        make(ours), series, batch_size=size
+    )
+    wanted, optimizer = [], make(theirs)
+    for first in range(0, len(series), size):
+        optimizer.zero_grad()
+        loss = chainrule.mean([walked(theirs, tree, 0.3) ** 2 for tree in series[first : first + size]])
+        loss.backward()
+        wanted.append(loss.data)
+        optimizer.step()
+    assert losses == pytest.approx(wanted, rel=1e-10)
+    assert [w.data for w in ours] == pytest.approx([w.data for w in theirs], rel=1e-10)

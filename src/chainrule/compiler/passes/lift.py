@@ -41,7 +41,7 @@ from chainrule.compiler.passes.waists import by_depth, find_levels
 from chainrule.compiler.trace.graph import Graph
 
 MOST_STATEMENTS = 4000  # LLVM takes about a millisecond for each
-MANY_NODES = 300_000  # of a graph, to seek loops before classes: each costs about as much where there are none
+MANY_NODES = 300_000  # of a graph, to seek loops before classes, since either takes long where it finds nothing
 VERY_FEW_STATEMENTS = 10  # if classes leave more of them, loops are sought by nodes that are surely sequential
 FEW_STATEMENTS = 50  # if they leave more, all loops are
 SOME_STATEMENTS = 200  # if loops leave more of them, waists are
