@@ -133,6 +133,11 @@ int fake_buffers(void) {
 uint64_t fake_last_order(void) {
     return recorded_count ? recorded[recorded_count - 1] << 32 | waited_on[recorded_count - 1] : 0;
 }
+/* Memory that nobody has written to is quiet NaNs: what malloc gives can be signalling ones, of which NumPy warns. */
+static char *unset(size_t size) {
+    char *found = malloc(size);
+    return found ? memset(found, 0xff, size) : NULL;
+}
 static int take(address *out, size_t size, int device) {
     pthread_mutex_lock(&lock);
     int i = 0;
@@ -142,7 +147,7 @@ static int take(address *out, size_t size, int device) {
         return OUT_OF_MEMORY;
     }
     taken += size;
-    memory[i].at = malloc(size);
+    memory[i].at = unset(size);
     memory[i].size = size;
     memory[i].device = device;
     *out = (address)(uintptr_t)memory[i].at;
@@ -440,7 +445,7 @@ int cuMemHostAlloc(void **out, size_t size, unsigned flags) {
     pthread_mutex_lock(&lock);
     locked++;
     pthread_mutex_unlock(&lock);
-    *out = malloc(size);
+    *out = unset(size);
     return 0;
 }
 int cuMemFreeHost(void *given) {
