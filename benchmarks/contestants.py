@@ -37,6 +37,7 @@ CONTESTANTS = [
     compiled("chainrule (2 threads)", {"threads": 2}, kinds=("gradient",), cores=2),
     compiled("chainrule (float32)", {"dtype": "float32"}, kinds=("gradient",), tolerance=1e-5),
     compiled("chainrule → JAX", {"backend": "jax"}),
+    compiled("chainrule → XLA", {"backend": "xla"}),
     Contestant("chainrule (your own loop)", OURSELVES, "called", "scalars.py", kinds=("training",)),
     eager(EAGER, OURSELVES, "native"),
     eager("chainrule (eager, Python)", OURSELVES, "Python"),

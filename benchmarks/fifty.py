@@ -2,7 +2,8 @@
 
 Each program of tests/compiler/programs is compiled at its size and at twice its size, checked against eager code, and
 its gradient timed in turns with that of `jax_programs`. The tables go to docs/programs.md. With `--programs` only some
-of them, with `--quick` fewer turns, and with `--through-jax` ours through XLA; then it only prints.
+of them, with `--quick` fewer turns, and with `--through-jax` ours through JAX: machine code of ours that XLA calls, or
+with `--through-jax xla` what XLA compiles. Then it only prints.
 """
 
 from __future__ import annotations
@@ -108,9 +109,9 @@ def main() -> None:
     options.add_argument("--quick", action="store_true", help="fewer turns")
     options.add_argument("--programs", nargs="+", metavar="NAME", choices=PROGRAMS)
     options.add_argument("--times", nargs="+", type=int, default=[1, 2], metavar="K", help="sizes, in multiples")
-    options.add_argument("--through-jax", action="store_true", help="ours through XLA, instead of LLVM")
+    through = {"nargs": "?", "const": "jax", "default": "llvm", "choices": ["jax", "xla"]}
+    options.add_argument("--through-jax", **through, dest="backend", help="by machine code of ours, or XLA's")
     given = options.parse_args()
-    backend = "jax" if given.through_jax else "llvm"
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     stay_on(1)
     lines = []
@@ -118,7 +119,7 @@ def main() -> None:
         rows = []
         for name in given.programs or PROGRAMS:
             found = PROGRAMS[name]
-            rows.append(race(found, factor * found.size, *((20, 0.1) if given.quick else (200, 2.0)), backend))
+            rows.append(race(found, factor * found.size, *((20, 0.1) if given.quick else (200, 2.0)), given.backend))
             print(*rows[-1].cells(), sep="  ", file=sys.stderr, flush=True)
             gc.collect()
         heading = {1: "At their size", 2: "At twice their size"}.get(factor, f"At {factor} × their size")
@@ -127,7 +128,7 @@ def main() -> None:
     measured = f"{datetime.now(UTC).date().isoformat()}, on {machine()}. The load was {load:.1f} before the run.{busy}"
     lines += ["", *textwrap.wrap(measured, 140)]
     print("\n".join(lines))
-    if not (given.quick or given.programs or given.through_jax or given.times != [1, 2]):
+    if not (given.quick or given.programs or given.backend != "llvm" or given.times != [1, 2]):
         write_between(PAGE, [*lines, ""], BEGIN)
 
 

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
 
-from llvmlite.binding import get_host_cpu_features
+import llvmlite.binding as llvm
 
 KINDS = ("with AVX-512", "without AVX-512")  # of processors: compilers make different code for them
 PACKAGES = ("numpy", "llvmlite", "micrograd", "minigrad", "casadi", "torch", "jax", "numba")
@@ -26,7 +26,7 @@ def machine() -> str:
 
 def kind() -> str:
     """Which of the two this processor is."""
-    return KINDS[0] if get_host_cpu_features().get("avx512f") else KINDS[1]
+    return KINDS[0] if llvm.get_host_cpu_features().get("avx512f") else KINDS[1]
 
 
 def import_time(rounds: int) -> float:

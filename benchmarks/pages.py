@@ -37,9 +37,10 @@ HOW = (
     "Lines are lines of code: the file in the workload's folder and the loop around it in `peers`, without "
     "imports, comments, docstrings and empty lines.",
     "chainrule is given the scalar code that micrograd's readers write, and compiles it: to the steps that "
-    '`fit(..., compiled=True)` takes, or for `batch_value_and_grad`. "→ JAX" is `backend="jax"`. "Your own loop" '
-    'calls a compiled program and an optimizer from Python. "Eager" runs without the compiler, on the native '
-    "engine unless stated otherwise.",
+    '`fit(..., compiled=True)` takes, or for `batch_value_and_grad`. "→ JAX" is `backend="jax"`, whose machine '
+    'code XLA calls on a CPU, and "→ XLA" is `backend="xla"`, which XLA compiles. "Your own loop" calls a compiled '
+    'program and an optimizer from Python. "Eager" runs without the compiler, on the native engine unless stated '
+    "otherwise.",
     "micrograd is the published package, with tanh, exp and log added in the style of its own ops. Most of its "
     "time goes to Python's garbage collector, so it also runs managed: collector off, and one timed collection "
     "per step. microgpt's Value is microgpt's algorithm in our own code.",

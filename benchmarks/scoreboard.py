@@ -1,7 +1,7 @@
 """The scoreboard: `python benchmarks/scoreboard.py` runs all, and writes results.md, its picture and the README's part.
 
 Of results.md it replaces what was taken on the same kind of processor. With `--workloads` or `--contestants` it runs
-only some, and with `--quick` fewer turns; then it only prints.
+only some, with `--quick` fewer turns, and with `--target` without newer instructions; then it only prints.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from alone import Cost, cost
 from contest import Contest, Contestant, Workload
 from contestants import CONTESTANTS
+from emulation import TARGETS, XLA_FLAGS, pretend, settings
 from lines import lines_of
 from machine import import_time, kind, machine
 from pages import METHOD, Board, Score, mark, method, summary, write_between
@@ -42,7 +43,10 @@ def main() -> None:
     options.add_argument("--quick", action="store_true", help="fewer turns, and neither memory nor compile times")
     options.add_argument("--workloads", nargs="+", metavar="NAME", choices=[w.name for w in EVERYTHING])
     options.add_argument("--contestants", nargs="+", metavar="NAME", choices=[c.name for c in CONTESTANTS])
+    options.add_argument("--target", choices=TARGETS, help="leave out what newer processors add to this level")
     given = options.parse_args()
+    begin_again({**ONE_THREAD, **(limits(given.target) if given.target else {})})
+    pretend()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     scores = [
         score(workload, given.contestants, given.quick)
@@ -52,8 +56,19 @@ def main() -> None:
     today, importing = datetime.now(UTC).date().isoformat(), import_time(5 if given.quick else 25)
     board = Board(scores, machine(), kind(), today, load, importing)
     print(*board.results(), *method(), sep="\n")
-    if not (given.quick or given.workloads or given.contestants):
+    if not (given.quick or given.workloads or given.contestants or given.target):
         publish(board)
+
+
+def limits(target: str) -> dict[str, str]:
+    """Settings by which all contestants keep to a target."""
+    return {**settings(target), "XLA_FLAGS": f"{ONE_THREAD['XLA_FLAGS']} {XLA_FLAGS}"}
+
+
+def begin_again(environment: dict[str, str]) -> None:
+    """In this environment, if it is another: libraries read it when they are loaded."""
+    if not os.environ.items() >= environment.items():
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **environment})
 
 
 def publish(board: Board) -> None:
@@ -91,6 +106,4 @@ def costs(workload: Workload, contestants: Iterable[Contestant]) -> dict[str, Co
 
 
 if __name__ == "__main__":
-    if not os.environ.items() >= ONE_THREAD.items():  # libraries read it when they are loaded: begin again
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE_THREAD})
     main()

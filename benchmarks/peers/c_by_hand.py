@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from contest import Runner
+from emulation import architecture
 from workloads.problems import Problem
 
 DESCENT = Path(__file__).with_name("descent.c")
@@ -52,7 +53,7 @@ def _train(source: Path, *options: str) -> Any:
     """`train` of descent.c, on the source's loss."""
     with tempfile.TemporaryDirectory() as folder:
         library = f"{folder}/{source.stem}.so"
-        flags = ["-O3", "-march=native", "-shared", "-fPIC"]
+        flags = ["-O3", f"-march={architecture()}", "-shared", "-fPIC"]
         command = ["gcc", *flags, *options, "-o", library, str(source), str(DESCENT), "-lm"]
         subprocess.run(command, check=True, capture_output=True, text=True)
         function = ctypes.CDLL(library).train

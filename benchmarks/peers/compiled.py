@@ -50,12 +50,13 @@ class Gradient(Runner):
 
     def __init__(self, problem: Problem, solution: Any, threads: int = 1, **options: Any) -> None:
         layers, parameters = problem.scalars(Value)
-        self.problem, self.threads = problem, threads
+        self.data = [array.astype(options.get("dtype", array.dtype)) for array in (problem.x, problem.y)]
+        self.threads = threads
         self.program = compiled_loss(solution.loss, layers, parameters, **options)
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
-            self.result = self.program.batch_value_and_grad(self.problem.x, self.problem.y, threads=self.threads)
+            self.result = self.program.batch_value_and_grad(*self.data, threads=self.threads)
 
     def numbers(self) -> tuple[float, np.ndarray]:
         return self.result

@@ -426,7 +426,8 @@ erfc = op("erfc", _float(math.erfc), (lambda out, x: -TWO_OVER_SQRT_PI * exp(-(x
 # Activations.
 sigmoid = op("sigmoid", lambda x: div(1.0, 1.0 + exp(-x)), (lambda out, x: out * (1.0 - out),),
              "1 / (1 + exp(-x)) | sigmoid(0.0) = 0.5")
-relu = op("relu", lambda x: where(lt(x, 0.0), 0.0, x), (lambda out, x: 1.0 - le(x, 0.0),),
+# Its slope is asked of the result, which what follows reads anyway: x need not be kept for the way back.
+relu = op("relu", lambda x: where(lt(x, 0.0), 0.0, x), (lambda out, x: 1.0 - le(out, 0.0),),
           "x where positive, else 0; derivative 0 at 0 | relu(-2.0) = 0.0")
 leaky_relu = op("leaky_relu", lambda x, slope=0.01: where(gt(x, 0.0), x, x * slope),
                 (lambda out, x, slope: where(gt(x, 0.0), 1.0, slope),

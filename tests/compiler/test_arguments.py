@@ -1,13 +1,13 @@
 """Arguments of compiled functions: numbers in any structure, by name or not, and what is not a number."""
 
 import random
-from collections import OrderedDict, namedtuple
+from collections import Counter, OrderedDict, deque, namedtuple
 
 import numpy as np
 import pytest
 
 import chainrule
-from chainrule import Value, ops
+from chainrule import Value, losses, ops
 from chainrule.compiler import compile
 from chainrule.core.bulk import fill
 from chainrule.core.structure import Static, flatten
@@ -106,6 +106,12 @@ def test_every_call_gets_its_own_numbers():
         f({"a": [10**400] * 3}, [1.0, 2.0])
 
 
+@pytest.mark.parametrize("given", [{1.0}, range(3), deque([1.0]), Counter("a"), b"a"])
+def test_containers_of_other_kinds_are_refused_with_what_to_do(given):
+    with pytest.raises(TypeError, match=f"got a {type(given).__name__}: numbers may be .* so convert it, as with list"):
+        compile(lambda xs: xs)(given)
+
+
 def test_strings_none_and_a_bool_choose_the_program():
     w = Value(2.0)
 
@@ -141,3 +147,65 @@ def test_a_batch_of_lists_is_the_same_however_its_numbers_are_written(rows):
     assert f.batch(rows, [0.5, 1.5], reduce=None).tolist() == [2.5, 13.5]
     assert f.batch(rows, [0, 1.5], reduce=None).tolist() == [2.0, 13.5]
     assert len(f._traces.by_structure) == 1
+
+
+class TestCallsAgain:
+    """Calls whose arguments are like those of an earlier call take a short way."""
+
+    @pytest.mark.skipif(ENGINE != "native", reason="the engine in Python has no count of changes")
+    def test_that_they_do(self, monkeypatch):
+        w = Value(3.0)
+        program = chainrule.compile(lambda x, k=2.0: w * x[0] * k + x[1], wrt=[w])
+        expected = program.value_and_grad([1.0, 2.0])
+        monkeypatch.setattr(program._traces, "on_numbers", None)
+        assert program.value_and_grad([1.0, 2.0])[0] == expected[0] == 8.0
+        assert program.value_and_grad([4.0, np.float64(2.0)])[0] == 26.0
+        assert program([1.0, 1.0]) == 7.0
+        assert w.grad == 2.0
+
+    def test_that_they_see_new_numbers_and_other_structures(self):
+        w = Value(3.0)
+        program = chainrule.compile(lambda x: w * sum(x), wrt=[w])
+        for turn in range(3):
+            w.data = float(turn)
+            for x in ([1.0], [1.0, 2.0], (1.0, 2.0), np.array([1.0, 2.0, 3.0]), [True, 2]):
+                value, gradient = program.value_and_grad(x)
+                assert (value, gradient.tolist()) == (turn * float(sum(x)), [float(sum(x))])
+
+    def test_that_results_are_copies(self):
+        w = [Value(1.0), Value(2.0)]
+        program = chainrule.compile(lambda x: w[0] * x + w[1] * x * x, wrt=w)
+        found = [program.value_and_grad(float(k)) for k in range(4)]
+        assert [gradient.tolist() for _, gradient in found] == [[float(k), float(k * k)] for k in range(4)]
+
+    def test_that_frozen_values_are_noticed(self):
+        w = [Value(1.0), Value(2.0)]
+        program = chainrule.compile(lambda x: w[0] * x + w[1] * x * x, wrt=w)
+        assert [program.value_and_grad(3.0)[1].tolist() for _ in range(2)] == [[3.0, 9.0]] * 2
+        w[0].requires_grad = False
+        assert [program.value_and_grad(3.0)[1].tolist() for _ in range(2)] == [[0.0, 9.0]] * 2
+        w[0].requires_grad = True
+        assert [program.value_and_grad(3.0)[1].tolist() for _ in range(2)] == [[3.0, 9.0]] * 2
+
+    def test_that_what_is_traced_or_refused_still_is(self):
+        inner = chainrule.compile(lambda x: x * x)
+        assert [inner(3.0), inner(3.0)] == [9.0, 9.0]
+        outer = chainrule.compile(lambda x: inner(x) + 1.0)
+        assert [outer(3.0), outer(4.0)] == [10.0, 17.0]
+        with pytest.raises(TypeError, match="argument 0"):
+            inner(["3"])
+        with pytest.raises(TypeError, match="a Value"):
+            inner(Value(3.0))
+        assert inner(5.0) == 25.0
+
+    def test_that_describe_is_of_the_last_call(self):
+        program = chainrule.compile(lambda x: sum(v * v for v in x))
+        for x in ([1.0], [1.0, 2.0, 3.0], [1.0], [1.0, 2.0, 3.0]):
+            program(x)
+            assert f"Σi<{len(x)}" in program.describe() or len(x) == 1
+
+    def test_that_class_indices_are_checked_at_each_call(self):
+        program = chainrule.compile(lambda x, k: losses.cross_entropy([[x, 2.0 * x, 0.0 * x]], [k]))
+        assert program(1.0, 1) == program(1.0, 1)
+        with pytest.raises(ValueError, match="class index"):
+            program(1.0, 7)

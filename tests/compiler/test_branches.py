@@ -844,3 +844,17 @@ def test_an_op_that_raises_in_a_condition_is_not_swallowed():
         caught(1.0)
     with pytest.raises(ValueError, match="negative"):
         compile(lambda x: x if positive(x) > 1.0 else -x)(-3.0)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool", "float32", "longdouble"])
+@pytest.mark.parametrize("lengths", [(1, 1, 1), (1, 2, 1)])
+def test_a_batch_as_a_list_of_arrays_of_other_types(dtype: str, lengths: tuple[int, ...]) -> None:
+    w = Value(1.0)
+    f = chainrule.compile(lambda x: w * x[0] * (10.0 if x[0] > 0.5 else 1.0) + len(x), wrt=[w])
+    rows = [np.full(n, k).astype(dtype) for k, n in zip((0, 1, 3), lengths, strict=True)]
+    expected = [float(row[0]) * (10.0 if row[0] > 0.5 else 1.0) + len(row) for row in rows]
+    assert [f(row.astype(np.float64)) for row in rows] == expected  # all paths are known from here on
+    assert f.batch(rows, reduce=None).tolist() == expected
+    assert f.batch_value_and_grad(rows)[0] == pytest.approx(sum(expected) / 3)
+    if len(set(lengths)) == 1:
+        assert f.batch(np.array(rows), reduce=None).tolist() == expected

@@ -21,9 +21,9 @@ import torture
 from c_compiler import Compiled
 from chainrule import Value, data, nn
 from chainrule.compiler import compile
-from chainrule.compiler.backends.c_header import share_memory
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.lift import lift
+from chainrule.compiler.passes.places import lives_in, places
 from chainrule.compiler.passes.program import Repeat
 from chainrule.compiler.trace.graph import graph_of
 from expressions import CONTINUOUS, programs, run, tame_numbers
@@ -226,7 +226,7 @@ class TestMemory:
     @pytest.mark.parametrize("name", PROGRAMS)
     def test_arrays_that_live_at_the_same_time_lie_apart(self, name):
         program = differentiate(lift(graph_of(*PROGRAMS[name]())))
-        offsets, size = share_memory(program)
+        offsets, size = places(lives_in(step.body for step in program.steps), lambda array: array.size)
         lives = {}
         for time, step in enumerate(program.steps):
             for statement in step.body if isinstance(step, Repeat) else (step,):

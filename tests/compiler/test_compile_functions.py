@@ -281,7 +281,9 @@ class TestDecorator:
             compile(3.0)
         with pytest.raises(TypeError, match="`target` must be a Value, got NoneType"):
             compile(None)
-        with pytest.raises(ValueError, match="`backend` must be one of llvm, cuda, jax, interpreter, auto; got 'gcc'"):
+        with pytest.raises(
+            ValueError, match="`backend` must be one of llvm, cuda, jax, xla, interpreter, auto; got 'gcc'"
+        ):
             compile(lambda x: x, backend="gcc")
         with pytest.raises(TypeError, match="`wrt` must be Values, got float"):
             compile(lambda x: x, wrt=[1.0])

@@ -17,7 +17,8 @@ from chainrule import Value, data, losses, nn
 from chainrule.compiler import compile
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import lay_out
-from chainrule.compiler.passes.lift import lift, loop_nest
+from chainrule.compiler.passes.lift import lift
+from chainrule.compiler.passes.loop_nests import loop_nest
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Number, Statement, Term
 from chainrule.compiler.trace.graph import Graph, graph_of
 from expressions import CONTINUOUS, programs, run, tame_numbers
@@ -79,16 +80,16 @@ class TestPrograms:
             "i<337: dparameter[i] = dv8[0]·parameter[i]\n"
             "i<337: dparameter[i] += dv8[0]·parameter[i]\n"
             "i<100: dv6[i] = dv7[0]\n"
-            "i<100: dv5[i] = dv6[i]·(1 - (v5[i] <= 0))\n"
+            "i<100: dv5[i] = dv6[i]·(1 - (v6[i] <= 0))\n"
             "i<100: dv4[i] = dv5[i]·c1[i]\n"
             "dparameter[336] += Σi<100 dv4[i]\n"
             "i<16: dparameter[320+i] += Σj<100 dv4[j]·v3[i+16j]\n"
             "i<100,j<16: dv3[16i+j] = dv4[i]·parameter[320+j]\n"
-            "i<1600: dv2[i] = dv3[i]·(1 - (v2[i] <= 0))\n"
+            "i<1600: dv2[i] = dv3[i]·(1 - (v3[i] <= 0))\n"
             "i<16: dparameter[64+17i] += Σj<100 dv2[i+16j]\n"
             "i<16,j<16: dparameter[48+17i+j] += Σk<100 dv2[i+16k]·v1[j+16k]\n"
             "i<100,j<16: dv1[16i+j] = Σk<16 dv2[16i+k]·parameter[48+j+17k]\n"
-            "i<1600: dv0[i] = dv1[i]·(1 - (v0[i] <= 0))\n"
+            "i<1600: dv0[i] = dv1[i]·(1 - (v1[i] <= 0))\n"
             "i<16: dparameter[2+3i] += Σj<100 dv0[i+16j]\n"
             "i<16,j<2: dparameter[3i+j] += Σk<100 dv0[i+16k]·input[j+2k]"
         )
@@ -256,7 +257,9 @@ class TestCalls:
     def test_wrong_arguments(self):
         with pytest.raises(TypeError, match="`target` must be a Value, got float"):
             compile(3.0)
-        with pytest.raises(ValueError, match="`backend` must be one of llvm, cuda, jax, interpreter, auto; got 'gcc'"):
+        with pytest.raises(
+            ValueError, match="`backend` must be one of llvm, cuda, jax, xla, interpreter, auto; got 'gcc'"
+        ):
             compile(Value(1.0), backend="gcc")
 
     def test_what_only_python_knows_is_refused(self):

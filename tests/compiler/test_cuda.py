@@ -209,7 +209,21 @@ def steps_of_parameters(w):
     return f
 
 
+def different_steps_of_parameters(w):
+    """Likewise, in several loops and statements, of which each computes other elements of one array again."""
+
+    def f(x):
+        a, b = w[0], w[1]
+        for k in range(6):
+            rule = chainrule.cos if k == 3 else chainrule.relu
+            a, b = rule(w[0] * a + w[1] * b + 0.4), rule(w[0] * b + w[1] * a + 0.4)
+        return (a + b) * sum(x)
+
+    return f
+
+
 WRITTEN = (
+    different_steps_of_parameters,
     steps_of_parameters,
     relu_asked_early,
     parameters_of_times,

@@ -425,7 +425,8 @@ class TestEveryWayToRun:
         with pytest.importorskip("jax").enable_x64(True):
             found = exported(np.array([w.data for w in self.W]), np.array(self.X), self.Y)
         assert np.array(numbers_in(found)) == pytest.approx(taken_apart(function(self.X, self.Y))[1], abs=1e-13)
-        assert_same(compile(function, backend="jax")(self.X, self.Y), function(self.X, self.Y))
+        for backend in ("jax", "xla"):
+            assert_same(compile(function, backend=backend)(self.X, self.Y), function(self.X, self.Y))
 
     def test_the_gradient_of_a_derivative_by_captured_values(self):
         compiled = compile(self.DERIVATIVES["one number"])

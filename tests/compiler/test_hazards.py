@@ -42,6 +42,14 @@ def as_index(x):
     return [1.0, 2.0][x]  # INDEX
 
 
+def as_mask(x):
+    return np.array([1.0, 2.0])[np.array([x, x])].sum()  # MASK
+
+
+def as_conditions(x):
+    return np.array([x, 2.0])[[x > 0.0, x > 1.0]].sum()  # CONDITIONS
+
+
 def rounded(x):
     return round(x)  # ROUND
 
@@ -159,6 +167,8 @@ HAZARDS = [
     (as_int, "INT", "turns a traced number into an int", "let the function capture it"),
     (as_count, "RANGE", "uses a traced number as an index or a count", "let the function capture it"),
     (as_index, "INDEX", "uses a traced number as an index or a count", "chainrule.where"),
+    (as_mask, "MASK", "uses an index that NumPy refuses; traced numbers, which have no", "as in x[mask > 0]"),
+    (as_conditions, "CONDITIONS", "uses an index that NumPy refuses; traced numbers", "chainrule.where("),
     (rounded, "ROUND", "rounds a traced number", "chainrule.rint(x) for round(x)"),
     (floor, "FLOOR", "rounds a traced number", "chainrule.rint(x) for round(x)"),
     (ceiling, "CEIL", "rounds a traced number", "chainrule.rint(x) for round(x)"),

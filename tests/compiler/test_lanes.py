@@ -6,9 +6,14 @@ import pytest
 from chainrule import ops
 from chainrule.compiler.backends.llvm import Native, nests
 from chainrule.compiler.backends.llvm.lanes import choose_lanes, choose_tile, in_blocks
+from chainrule.compiler.backends.llvm.native import host
 from chainrule.compiler.backends.llvm.target import CACHE, Target
 from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Number, Statement, Term
 
+AVX2 = Target.of("x86_64-unknown-linux-gnu", "x86-64-v3", "+avx2,+fma")
+SSE2 = Target.of("x86_64-unknown-linux-gnu", "x86-64", "+sse2")
+RUNNING = {"host": host(), **({"AVX2": AVX2, "SSE2": SSE2} if "+avx2," in host().features else {})}
+on_processors = pytest.mark.parametrize("target", RUNNING.values(), ids=RUNNING)
 ROWS, COLUMNS = 6, 9  # a tile of four by four, and what is left beside and below it
 LENGTHS = (1, 2, 3, 4, 5, 7, 9, 17, 31, 33, 100)
 TARGETS = {  # strides of the target, and whether the products are added to it
@@ -28,13 +33,14 @@ def products(length, strides, accumulate):
     return Statement(Access(c, 3, strides), (ROWS, COLUMNS), terms, accumulate), a, b, c
 
 
+@on_processors
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", TARGETS)
-def test_sums_across_lanes(name, dtype):
+def test_sums_across_lanes(name, dtype, target):
     rng, rounding = np.random.default_rng(0), 1e-12 if dtype == "float64" else 1e-3
     statements = [products(length, *TARGETS[name]) for length in LENGTHS]
     leaves = {f"{array.name}{k}": array for k, (_, *arrays) in enumerate(statements) for array in arrays}
-    native = Native(ArrayProgram([statement for statement, *_ in statements], leaves, statements[0][-1]), dtype)
+    native = Native(ArrayProgram([statement for statement, *_ in statements], leaves, statements[0][-1]), dtype, target)
     native.memory[:] = np.nan  # beside the arrays too, where nobody must read
     start = {array: rng.normal(size=array.size).astype(dtype) for array in leaves.values()}
     for array, numbers in start.items():
@@ -49,8 +55,9 @@ def test_sums_across_lanes(name, dtype):
         np.testing.assert_allclose(native.views[c], expected, rtol=rounding, atol=rounding)
 
 
+@on_processors
 @pytest.mark.parametrize("operands", [1, 3, 40])  # what turns share may be more than there are registers
-def test_turns_that_share_operands(operands):
+def test_turns_that_share_operands(operands, target):
     """`c[i,j] = Σk b[j,k]·(a0[k,i] + a1[k,i] + …)`, with lanes along i."""
     rng, length, width = np.random.default_rng(0), 5, 40
     many = [Array(f"a{n}", length * width, "captured") for n in range(operands)]
@@ -58,16 +65,13 @@ def test_turns_that_share_operands(operands):
     total = sum((Access(a, 0, (1, 0, width)) for a in many[1:]), Access(many[0], 0, (1, 0, width)))
     term = Term(Access(b, 0, (0, length, 1)) * total, (length,))
     statement = Statement(Access(c, 0, (1, width)), (width, COLUMNS), [term])
-    native = Native(ArrayProgram([statement], {array.name: array for array in (*many, b)}, c))
+    native = Native(ArrayProgram([statement], {array.name: array for array in (*many, b)}, c), target=target)
     numbers = {array: rng.normal(size=array.size) for array in (*many, b)}
     for array, given in numbers.items():
         native.views[array][:] = given
     native.run()
     expected = numbers[b].reshape(COLUMNS, length) @ sum(numbers[a] for a in many).reshape(length, width)
     np.testing.assert_allclose(native.views[c].reshape(COLUMNS, width), expected, rtol=1e-12, atol=1e-12)
-
-
-AVX2 = Target.of("x86_64-unknown-linux-gnu", "x86-64-v3", "+avx2,+fma")
 
 
 def product_of_matrices(rows, columns, length, strides):
@@ -133,11 +137,12 @@ def logarithms(extent):
     return Statement(Access(c, 4, (extent, 1)), (5, extent), [term], accumulate=True), a, b, c
 
 
+@on_processors
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("extent", [1, 2, 3, 5, 6, 7, 9, 12, 15, 17, 25, 27, 33, 50, 63, 100])
-def test_lanes_too_many_touch_nothing(extent, dtype):
+def test_lanes_too_many_touch_nothing(extent, dtype, target):
     statement, a, b, c = logarithms(extent)
-    native = Native(ArrayProgram([statement], {"a": a, "b": b}, c), dtype)
+    native = Native(ArrayProgram([statement], {"a": a, "b": b}, c), dtype, target)
     native.memory[:] = np.nan  # beside the arrays, where nobody must read or write
     rng = np.random.default_rng(0)
     for array in (a, b, c):
@@ -152,13 +157,15 @@ def test_lanes_too_many_touch_nothing(extent, dtype):
     np.testing.assert_array_equal(native.memory, before)
 
 
+@on_processors
 @pytest.mark.parametrize("extent", range(1, 20))
 @pytest.mark.parametrize("op", [ops.add, ops.larger])
-def test_lanes_too_many_have_no_part_in_a_reduction(extent, op):
+def test_lanes_too_many_have_no_part_in_a_reduction(extent, op, target):
     """Not even in the sign of zero, and not where all numbers are below those that fill lanes."""
     a, c = Array("a", 3 * extent, "captured"), Array("c", 3, "value")
     term = Term(Apply(ops.mul, (Access(a, 0, (extent, 1)), Number(1.0))), (extent,))
-    native = Native(ArrayProgram([Statement(Access(c, 0, (1,)), (3,), [term], join=op)], {"a": a}, c))
+    native = Native(ArrayProgram([Statement(Access(c, 0, (1,)), (3,), [term], join=op)], {"a": a}, c), target=target)
+    native.memory[:] = 9.0  # beside the arrays
     native.views[a][:] = -0.0
     native.run()
     assert [str(number) for number in native.views[c].tolist()] == ["-0.0"] * 3
@@ -173,3 +180,21 @@ def test_vectors_with_lanes_too_many_cover_every_extent_once():
         assert [turn for start, stop, _ in chunks for turn in range(start, stop)] == list(range(extent))
         assert all((stop - start) % lanes == 0 for start, stop, lanes in chunks[:-1])
         assert sum(-(-(stop - start) // lanes) * max(1, lanes // 8) for start, stop, lanes in chunks) == -(-extent // 8)
+
+
+@on_processors
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("extent", [1, 3, 6, 7, 11, 13, 29, 61])
+def test_functions_of_lanes_too_many(extent, dtype, target):
+    """Of one number for all lanes, of a vector, and in a sum across lanes that takes more registers than a value."""
+    a, b, c = Array("a", 1, "captured"), Array("b", extent, "captured"), Array("c", extent + 1, "value")
+    along, one = Access(b, 0, (1,)), Access(a, 0, (0,))
+    product = Statement(Access(c, 0, (1,)), (extent,), [Term(Apply(ops.exp, (one,)) * Apply(ops.log, (along,)))])
+    total = Statement(Access(c, extent, ()), (), [Term(Apply(ops.log, (along,)), (extent,))])
+    native = Native(ArrayProgram([product, total], {"a": a, "b": b}, c), dtype, target)
+    native.memory[:] = -1.0  # beside the arrays
+    native.views[a][:], numbers = 0.5, np.random.default_rng(0).uniform(0.5, 2.0, extent)
+    native.views[b][:] = numbers
+    native.run()
+    expected = [*(np.exp(0.5) * np.log(numbers)), np.log(numbers).sum()]
+    np.testing.assert_allclose(native.views[c], expected, rtol=0, atol=1e-12 if dtype == "float64" else 1e-4)

@@ -52,6 +52,34 @@ def plate(steps, n=7):
     return sum(x * x for row in u for x in row), parameters
 
 
+def implicit(steps, n=9):
+    """Implicit steps, each of which goes forth through the rod and back."""
+    rate, *u = parameters = leaves(n + 1)
+    for _ in range(steps):
+        c, d = [rate / (1 + 2 * rate)], [u[0] / (1 + 2 * rate)]
+        for i in range(1, n):
+            pivot = 1 + 2 * rate - rate * c[-1]
+            d.append((u[i] + rate * d[-1]) / pivot)
+            c.append(rate / pivot)
+        u = [d[-1]]
+        for i in reversed(range(n - 1)):
+            u.insert(0, d[i] + c[i] * u[0])
+    return sum(x * x for x in u), parameters
+
+
+def rotations(n):
+    """Givens: columns are cleared one after another, by rotations of ever shorter rows."""
+    parameters = leaves(n * n)
+    a = [[x + 3.0 * (j == i) for j, x in enumerate(parameters[n * i : n * i + n])] for i in range(n)]
+    for j in range(n):
+        for i in range(j + 1, n):
+            radius = (a[j][j] * a[j][j] + a[i][j] * a[i][j]).sqrt()
+            c, s = a[j][j] / radius, a[i][j] / radius
+            for k in range(j, n):
+                a[j][k], a[i][k] = c * a[j][k] + s * a[i][k], c * a[i][k] - s * a[j][k]
+    return sum((k + 1.0) * a[k][k].abs() for k in range(n)), parameters
+
+
 def string(steps, n=8):
     """The wave equation: each step reads two steps back."""
     speed, *u = parameters = leaves(2 * n + 1)
@@ -294,3 +322,59 @@ def test_many_levels_are_tried_only_where_few_leave_too_much(monkeypatch):
     monkeypatch.setattr(lifting, "MOST_STATEMENTS", 3 * few)
     assert len(lift(graph, math.inf).verify().statements) <= few
     assert tried[2:] == [16, 64, 256]
+
+
+class TestLoopsInside:
+    """Loops inside of loops, of which one reads what another has computed."""
+
+    @pytest.fixture
+    def always(self, monkeypatch):
+        def outlined(found, order):
+            graph = lifting.outline(order.graph, order.loops_inside, lifting.lift_body)
+            return lifting._Lifter(graph) if graph else found
+
+        monkeypatch.setattr(lifting, "_with_loops", outlined)
+
+    @pytest.mark.usefixtures("always")
+    @pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 11, 13])
+    def test_they_compute_what_eager_code_computes(self, n):
+        assert_equals_eager(*implicit(5, n))
+        if n <= 7:
+            loss, parameters = rotations(n)
+            loss.backward()
+            value, gradient = compile(loss, parameters).value_and_grad()
+            expected = np.array([p.grad for p in parameters])
+            assert value == pytest.approx(loss.data, rel=1e-11)
+            np.testing.assert_allclose(gradient, expected, atol=1e-9 * np.abs(expected).max())
+
+    def test_they_hold(self):
+        for loss, parameters in (implicit(5, 11), rotations(9)):
+            graph = leaves_first(graph_of(loss, parameters))
+            loops = find_loops(graph, inside=True)
+            assert len(loops) >= 4
+            for loop in loops:
+                loop.verify(graph)
+
+    def test_each_sweep_is_one(self):
+        loops = find_loops(leaves_first(graph_of(*implicit(5, 30))), inside=True)
+        assert [loop.count for loop in loops] == [28, 29] * 5
+
+    def test_each_column_is_cleared_in_one(self):
+        loops = find_loops(leaves_first(graph_of(*rotations(12))), inside=True)
+        assert [loop.count for loop in loops] == [10, 9, 8, 7, 6, 5, 4]
+
+    def test_the_number_of_statements_does_not_grow_with_the_rod(self):
+        few, many = (len(lift(graph_of(*implicit(20, n))).verify().statements) for n in (160, 240))
+        assert few == many < 400
+
+    def test_it_grows_with_the_columns_and_not_with_pairs_of_rows(self):
+        counts = [len(lift(graph_of(*rotations(n))).statements) for n in (16, 20, 24)]
+        assert counts[2] - counts[1] == counts[1] - counts[0] <= 4 * 17
+
+    def test_what_takes_long_to_trace_may_have_more_statements(self, monkeypatch):
+        """LLVM's time on them is then no more than that of the rest."""
+        loss, parameters = rotations(12)
+        monkeypatch.setattr("chainrule.compiler.pipeline.MOST_STATEMENTS", 100)
+        assert "node by node" in compile(loss, parameters).stats
+        monkeypatch.setattr(lifting, "NODES_OF_MANY", 1)
+        assert "node by node" not in compile(loss, parameters).stats

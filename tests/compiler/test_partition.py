@@ -156,7 +156,8 @@ def test_a_fault_is_noticed(name, fault, monkeypatch):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("steps", [1, 4])
-def test_steps_through_jax_are_those_of_eager_code(rule, steps):
+@pytest.mark.parametrize("backend", ["jax", "xla"])
+def test_steps_through_jax_are_those_of_eager_code(rule, steps, backend):
     pytest.importorskip("jax")
     rng = random.Random(3)
     xs, ys = [[rng.random() for _ in range(3)] for _ in range(steps)], [rng.random() for _ in range(steps)]
@@ -169,7 +170,7 @@ def test_steps_through_jax_are_those_of_eager_code(rule, steps):
             return (model(x) - y) ** 2 + losses.l2(0.1)(model.parameters())
 
         if compiled:
-            compile(loss, wrt=model.parameters(), backend="jax").train(optimizer, xs, ys)
+            compile(loss, wrt=model.parameters(), backend=backend).train(optimizer, xs, ys)
         else:
             for x, y in zip(xs, ys, strict=True):
                 optimizer.zero_grad()

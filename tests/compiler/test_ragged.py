@@ -9,6 +9,7 @@ import pytest
 import chainrule
 from chainrule import Value, optim, tanh
 from chainrule.compiler.backends.llvm import relay
+from chainrule.compiler.run import steps, train
 from chainrule.compiler.run.rows import by_structure
 from chainrule.compiler.run.threads import dealt
 
@@ -100,10 +101,63 @@ def test_steps_on_single_examples_are_one_native_loop(monkeypatch):
     assert counts == [COUNT, COUNT]
 
 
+@pytest.mark.parametrize("size", [2, 7, COUNT])
+def test_steps_on_few_examples_are_one_native_loop_too(monkeypatch, size):
+    """With a turn for each example and one for each step; the rest is a loop of its own."""
+    counts = []
+    original = relay.relay
+    monkeypatch.setattr(relay, "relay", lambda runners, rows: counts.append(len(rows)) or original(runners, rows))
+    net = Net()
+    program = chainrule.compile(net.loss, wrt=net.parameters)
+    program.train(optim.Adam(net.parameters), *examples(), batch_size=size)
+    steps, rest = divmod(COUNT, size)
+    assert counts == [steps * (size + 1), *([rest + (rest > 1)] if rest else [])]
+
+
+def test_steps_on_many_examples_of_a_structure_run_side_by_side(monkeypatch):
+    monkeypatch.setattr(train, "FEW", 0)
+    monkeypatch.setattr(relay, "relay", None)
+    test_training_takes_the_steps_of_eager_code("native", OPTIMIZERS["adam"], 7)
+
+
+def test_a_sum_that_is_not_zero_after_a_step_would_be_noticed(monkeypatch):
+    """Planted: an update that leaves the gradients of the last step in their sum."""
+    original = steps._assignments
+
+    def without_zero(after):
+        return original({a: steps._element(a) if a.name == steps.SUM else to for a, to in after.items()})
+
+    monkeypatch.setattr(steps, "_assignments", without_zero)
+    with pytest.raises(AssertionError):
+        test_training_takes_the_steps_of_eager_code("native", OPTIMIZERS["momentum"], 7)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_training_parameters_that_some_batches_do_not_use(strict):
+    """Without a `wrt`, a parameter that a batch does not use has a gradient of zero."""
+    w = [Value(1.0), Value(2.0)]
+    program = chainrule.compile(lambda xs: sum(p * x for p, x in zip(w, xs, strict=False)), strict=strict)
+    losses = program.train(optim.SGD(w, lr=0.1), [[1.0, 2.0], [1.0], [1.0, 2.0], [1.0], [3.0]], batch_size=2)
+    other = [1.0, 2.0]
+    for batch, loss in zip([[(1, 2), (1, 0)], [(1, 2), (1, 0)], [(3, 0)]], losses, strict=True):
+        assert loss == pytest.approx(sum(a * other[0] + b * other[1] for a, b in batch) / len(batch))
+        other = [p - 0.1 * sum(row[k] for row in batch) / len(batch) for k, p in enumerate(other)]
+    assert [p.data for p in w] == pytest.approx(other)
+
+
+def test_training_beyond_the_cache_with_a_parameter_that_is_not_used():
+    w = [Value(1.0), Value(2.0)]
+    program = chainrule.compile(lambda x: w[0] * x)
+    assert program.train(optim.SGD(w, lr=0.1), [1.0] * 20_000, batch_size=20_000) == pytest.approx([1.0])
+    assert [p.data for p in w] == pytest.approx([0.9, 2.0])
+
+
 def test_a_loop_on_the_wrong_state_would_be_noticed(monkeypatch):
     """Planted: each program has its own parameters."""
     original = relay.Runner.words
-    monkeypatch.setattr(relay.Runner, "words", lambda self: original(self._replace(native=self.native.twin())))
+    monkeypatch.setattr(
+        relay.Runner, "words", lambda self, spare: original(self._replace(native=self.native.twin()), spare)
+    )
     net = Net()
     chainrule.compile(net.loss, wrt=net.parameters).train(optim.SGD(net.parameters, lr=0.05), *examples())
     expected = trained_eagerly(lambda parameters: optim.SGD(parameters, lr=0.05), 1)[1]
@@ -207,6 +261,51 @@ def test_lists_tuples_and_arrays(kind):
 def test_structures_of_several_arguments_are_told_apart():
     parts = by_structure([[[1], [1, 2], [3], [4, 5]], [[1, 2], [1], [3], [4]]])
     assert [part.numbers.tolist() for part in parts] == [[0], [1, 3], [2]]
+
+
+def test_arguments_of_a_batch_may_be_given_by_name():
+    w = Value(2.0)
+    program = chainrule.compile(lambda xs, *, scale=1.0: w * sum(xs) * scale, wrt=[w])
+    assert program.batch([[1.0], [2.0, 3.0]], scale=[10.0, 100.0], reduce=None).tolist() == [20.0, 1000.0]
+    assert program.batch(xs=[[1.0], [2.0]], scale=np.array([10, 100]), reduce="sum") == 420.0
+    assert program.batch_value_and_grad([[1.0], [2.0]], scale=[10.0, 100.0]) == (210.0, [105.0])
+    assert "v1[i]·scale[i]" in program.describe()
+    assert program([1.0], scale=10.0) == 20.0
+    losses = program.train(optim.SGD([w], lr=0.1), [[1.0], [1.0, 1.0], [1.0]], scale=[1.0, 2.0, 3.0])
+    assert losses == pytest.approx([2.0, 4 * 1.9, 3 * 1.5])
+    with pytest.raises(TypeError, match="argument scale of a batch must be a list or an array"):
+        program.batch([[1.0], [2.0]], scale=3.0)
+    with pytest.raises(TypeError, match="`size` is no option of a batch, and `<lambda>` has no argument of that name"):
+        program.batch([[1.0], [2.0]], size=[1.0, 2.0])
+
+
+@pytest.mark.parametrize("options", [{}, {"strict": True}, {"backend": "interpreter"}])
+def test_strings_and_none_are_part_of_an_examples_structure_as_of_a_calls(options):
+    w = Value(2.0)
+
+    def price(strike, kind):
+        return w - strike if kind == "call" else strike - w if kind == "put" else w * strike
+
+    program = chainrule.compile(price, wrt=[w], **options)
+    strikes, kinds = [1.0, 5.0, 1.5, 4.0], ["call", "put", "call", None]
+    assert program.batch(strikes, kinds, reduce=None).tolist() == [1.0, 3.0, 0.5, 8.0]
+    assert program.batch_value_and_grad(strikes, kinds, reduce="sum") == (12.5, [1.0 - 1.0 + 1.0 + 4.0])
+    assert program.batch(strikes[:2], ["put", "put"], reduce=None).tolist() == [-1.0, 3.0]
+    assert program.train(optim.SGD([w], lr=0.5), strikes, kinds) == [1.0, 3.5, 0.5, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ([1.0, None], "example 2, counted from 0: `argument 0` must be a real number, got None inside it: give a"),
+        ([1.0, "x"], "example 2, counted from 0: `argument 0` must be a real number, got str 'x' inside it: give a"),
+        ([Value(1.0)], "example 2, .*got a Value, to which a compiled function passes no gradient"),
+        ({1.0}, r"example 2, .*got a set: numbers may be .*, so convert it, as with list\(...\)"),
+    ],
+)
+def test_an_example_that_has_no_numbers_is_named(wrong, sentence):
+    with pytest.raises(TypeError, match=sentence):
+        chainrule.compile(lambda xs: sum(xs)).batch([[1.0], [1.0, 2.0], wrong])
 
 
 def test_results_of_different_structures_are_refused():
@@ -315,3 +414,13 @@ def test_random_trees_are_trained_on_as_eager_code_does(seed):
         optimizer.step()
     assert losses == pytest.approx(wanted, rel=1e-10)
     assert [w.data for w in ours] == pytest.approx([w.data for w in theirs], rel=1e-10)
+
+
+@pytest.mark.parametrize("call", ["batch", "batch_value_and_grad", "train"])
+def test_a_misspelled_option_is_no_argument(call):
+    w = Value(1.0)
+    program = chainrule.compile(lambda x: w * x, wrt=[w])
+    given = [optim.SGD([w], lr=0.1)] if call == "train" else []
+    with pytest.raises(TypeError, match="`batch_sise` is no option of a batch, and `<lambda>` has no argument"):
+        getattr(program, call)(*given, [1.0, 2.0], batch_sise=2)
+    assert w.data == 1.0

@@ -14,6 +14,7 @@ from chainrule.compiler.backends.llvm.fusion import groups, without_zeros
 from chainrule.compiler.backends.llvm.lanes import choose_lanes, choose_tile
 from chainrule.compiler.backends.llvm.native import assembly, host
 from chainrule.compiler.backends.llvm.target import Target
+from chainrule.compiler.passes.known_numbers import with_known_numbers
 from chainrule.compiler.passes.program import Repeat
 from chainrule.compiler.run.steps import CompiledSteps
 
@@ -54,7 +55,7 @@ PROGRAMS = {f.__name__: cache(f) for f in (moons_step, big_batch, digits_layer)}
 def products(program, dtype, target):
     """For each product of matrices in a program, the best of its inner loops; others do the rest."""
     loops = inner_loops(assembly(program, dtype, target))
-    for number, group in enumerate(groups(without_zeros(program).steps)):
+    for number, group in enumerate(groups(without_zeros(with_known_numbers(program)).steps)):
         assert not isinstance(group, Repeat)
         axis, statement = choose_lanes(group[0])
         tile = choose_tile(statement, axis, target)

@@ -30,9 +30,12 @@ needs_jax = pytest.mark.skipif(not find_spec("jax"), reason="jax is not installe
 QUICK = {  # cases of ways that take long to compile; of the others, all
     "llvm": "BatchOverThreads SmallBatches Structures AddedGradients RecordedAndAdded Described Trained",
     "float32": "TrainedOneByOne",
-    "jax": "ValueAndGrad",
+    "jax": "ValueAndGrad BatchOverThreads Trained",
+    "xla": "ValueAndGrad",
 }
-ways = pytest.mark.parametrize("way", [pytest.param(w, marks=needs_jax) if w == "jax" else w for w in racing.WAYS])
+ways = pytest.mark.parametrize(
+    "way", [pytest.param(w, marks=needs_jax) if w in ("jax", "xla") else w for w in racing.WAYS]
+)
 
 
 def is_quick(case, way):
@@ -64,10 +67,10 @@ def in_threads(*functions):
 
 
 def runner_of(way):
-    if way == "jax":
-        from chainrule.compiler.backends.xla import Xla
+    if way in ("jax", "xla"):
+        from chainrule.compiler.backends.xla import Foreign, Xla
 
-        return Xla
+        return Foreign if way == "jax" else Xla
     return {"interpreter": Interpreted, "strict": StrictMachine}.get(way, Native)
 
 
@@ -172,7 +175,7 @@ class TestTwoCallsAtOnce:
     def test_of_a_batch(self, way, count, meet, monkeypatch):
         monkeypatch.setattr("chainrule.compiler.run.traced.CACHE", 0)  # 16 examples a run, or 64
         monkeypatch.setattr("chainrule.compiler.run.threads.AT_ONCE", 1000)
-        if way == "jax":
+        if way == "xla":
             monkeypatch.setattr("chainrule.compiler.backends.xla.CPU_BATCH", 0)
         meet(way)
         w = Value(3.0)

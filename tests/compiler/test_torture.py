@@ -9,8 +9,10 @@ import pytest
 
 import torture
 import torture_engines
+import torture_examples
 from chainrule import Value, engine, ops
 from chainrule.compiler.passes import classes
+from chainrule.compiler.passes.program import Number
 from torture_engines import ENGINES
 from torture_families import FAMILIES, Picks, World
 
@@ -32,7 +34,7 @@ def failure_of(families, seed):
 @pytest.mark.slow
 def test_all_engines_agree_for_a_moment():
     tried = torture.torture("a moment", programs=1)
-    assert tried == dict.fromkeys(["blocks", *FAMILIES], 1)
+    assert tried == dict.fromkeys(["blocks", "examples", *FAMILIES], 1)
 
 
 def test_a_planted_fault_is_found_and_shrunk():
@@ -71,6 +73,7 @@ def test_an_engine_that_raises_is_a_failure():
     for family in (
         torture.blocks({"engine": raises}, {}),
         torture.loops("scan", {"engine": ENGINES["llvm"]._replace(run=raises)}),
+        torture.loops("scan", {"an engine of several words": ENGINES["llvm"]._replace(run=raises)}),
     ):
         assert "ZeroDivisionError: planted" in failure_of({"family": family}, "raises")
 
@@ -148,6 +151,19 @@ def one_first(found):
     return found and dict.fromkeys(found, min(found.values()))
 
 
+def one_more(found):
+    return found and Number(found.value + 1.0)
+
+
+def first_steps_only(found):
+    return {array: (first, first) for array, (first, _) in found.items()}
+
+
+def pushed_together(found):
+    offsets, total = found
+    return offsets // 2, total
+
+
 # A stage, a function of it, what that gives in place of what it gave, who finds it, and in which families.
 PLANTED = [
     ("trace", "trace.graph.lay_flat", divided_the_other_way, "interpreter", ["ragged", "triangular"]),
@@ -157,11 +173,14 @@ PLANTED = [
     ("recurrences", "passes.recurrence._breaks", lambda found: [], "verify", list(FAMILIES)),
     ("loops", "passes.loops._Columns.firsts", one_first, "loops", ["stencil_1d", "integrator"]),
     ("loops", "passes.loops._Columns.firsts", one_first, "verify", ["stencil_1d", "integrator"]),
+    ("loops inside", "passes.loops._Columns.firsts", one_first, "loops inside", ["implicit_steps"]),
+    ("families", "passes.families.placed", pushed_together, "differences", ["triangular"]),
+    ("families", "passes.families.placed", pushed_together, "verify", ["triangular"]),
     ("outline", "passes.outline._strides", lambda found: found and (1,) * len(found), "loops", list(FAMILIES)),
     ("waists", "passes.waists.depths", lambda found: found[::-1], "waists", list(FAMILIES)),
     ("sums", "passes.repeats._names", lambda found: [name // 2 for name in found], "sums and ends", ["triangular"]),
     ("gather", "passes.gather.copies", lambda found: list(found)[1:], "sums and ends", ["largest_of_many"]),
-    ("lift", "passes.lift._separable", lambda found: True, "interpreter", ["coupled", "triangular"]),
+    ("lift", "passes.loop_nests._separable", lambda found: True, "interpreter", ["coupled", "triangular"]),
     ("differentiate", "passes.differentiate._partial", lambda found: found and -found, "interpreter", ["scan"]),
     ("differentiate", "passes.differentiate._fills_rows", lambda found: True, "verify", ["coupled", "recurrent_net"]),
     ("batch", "passes.batch._that_vary", lambda found: dict(list(found.items())[:-1]), "interpreter", ["batches"]),
@@ -173,28 +192,75 @@ PLANTED = [
     ("lanes", "backends.llvm.lanes.is_injective", lambda found: True, "llvm", list(FAMILIES)),
     ("llvm", "backends.llvm.nests.Nest.vectors", lambda found: without_last(found), "llvm", ["stencil_1d"]),
     ("llvm", "backends.llvm.registers.Movable.offset", lambda found: 0, "llvm", ["stencil_1d"]),
+    ("places", "backends.llvm.module.can_replace", lambda found: True, "llvm", list(FAMILIES)),
+    ("places", "backends.llvm.module.lives_in", first_steps_only, "llvm", list(FAMILIES)),
+    ("known numbers", "passes.known_numbers._number_of", one_more, "llvm", list(FAMILIES)),
     ("barriers", "backends.cuda.dealing.Touch.is_by_same_thread", lambda found: True, "cuda", ["batches"]),
     ("missing examples", "backends.cuda.kernels._is_there", lambda found: "fadd double 1.0, 0.0", "cuda", ["batches"]),
     ("tape", "backends.tape._taken", lambda found: [bits & 1 for bits in found], "strict", ["scan"]),
     ("tape", "backends.tape._levels", lambda found: [0] * len(found), "strict", ["scan"]),
     ("C", "backends.c_header._Block.spell", lambda found: f"-({found})", "C", ["scan"]),
-    ("jax", "backends.xla.statements._factors", lambda found: found[:1], "jax", ["coupled"]),
+    ("xla", "backends.xla.statements._factors", lambda found: found[:1], "xla", ["coupled"]),
+    ("called", "backends.llvm.called.Called.copies", lambda found: found * [1, 1, 0, 1, 1], "to_jax", ["scan"]),
+    ("called", "backends.llvm.called.Called.copies", lambda found: found * [1, 0, 1, 1, 1], "jax", list(FAMILIES)),
     ("partition", "passes.partition._Apart.copies", lambda found: found[::-1][:1], "in parts", list(FAMILIES)),
     ("partition", "passes.partition._Apart.copies", lambda found: found[::-1][:1], "verify", list(FAMILIES)),
-    ("jax", "backends.xla.statements.gathered", lambda found: -found, "jax", list(FAMILIES)),
-    ("jax", "passes.distribute._is_used", lambda found: False, "jax", ["coupled"]),
-    ("jax", "backends.xla.loops.Window.kept", lambda found: "last", "jax", ["coupled"]),
+    ("xla", "backends.xla.statements.gathered", lambda found: -found, "xla", list(FAMILIES)),
+    ("xla", "passes.distribute._is_used", lambda found: False, "xla", ["coupled"]),
+    ("xla", "backends.xla.loops.Window.kept", lambda found: "last", "xla", ["coupled"]),
 ]
+
+
+def plant(monkeypatch, function, change):
+    path, name = f"chainrule.compiler.{function}".rsplit(".", 1)
+    holder = pkgutil.resolve_name(path)
+    right = getattr(holder, name)
+    monkeypatch.setattr(holder, name, lambda *given: change(right(*given)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("stage", "function", "change", "finder", "families"), PLANTED)
 def test_a_fault_in_any_stage_is_found(monkeypatch, stage, function, change, finder, families):
-    path, name = f"chainrule.compiler.{function}".rsplit(".", 1)
-    holder = pkgutil.resolve_name(path)
-    right = getattr(holder, name)
-    monkeypatch.setattr(holder, name, lambda *given: change(right(*given)))
+    plant(monkeypatch, function, change)
     assert first_failure(families, {finder: ENGINES[finder]}).startswith(finder)
+
+
+def in_reverse(found):
+    return found and found._replace(examples=found.examples.chosen(range(found.examples.count)[::-1]))
+
+
+def no_data(found):
+    return [moment if moment is None else 0.0 * moment for moment in found]
+
+
+# A function that ragged examples go through, what it gives in place of what it gave, and who finds it.
+PLANTED_IN_EXAMPLES = [
+    ("run.rows.Ragged.part", lambda found: found._replace(matrix=found.matrix[::-1]), "llvm"),
+    ("run.arguments.Group.between", in_reverse, "strict"),
+    ("run.ragged._moments", no_data, "interpreter"),
+    ("run.ragged._common", lambda found: found[::-1], "llvm"),
+    ("backends.llvm.relay.Runner.words", lambda found: [*found[:4], found[4] + 8, found[5]], "llvm"),
+    ("run.steps.Steps._scalars", lambda found: 0.5 * found, "llvm"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("function", "change", "finder"), PLANTED_IN_EXAMPLES)
+def test_a_fault_in_ragged_examples_is_found(monkeypatch, function, change, finder):
+    plant(monkeypatch, function, change)
+    engines = {finder: torture_examples.ENGINES[finder]._replace(share=1.0)}
+    programs = (torture_examples.random_examples(f"planted/{number}") for number in range(60))
+    failures = (torture_examples.check(program, engines) for program in programs)
+    assert next(filter(None, failures)).startswith(f"{finder} gives")
+
+
+def test_a_failure_of_ragged_examples_is_shrunk(monkeypatch):
+    """Only where there are two structures are numbers halved: two examples show it, in steps on one at a time."""
+    plant(monkeypatch, "run.rows.Ragged.part", lambda found: found._replace(matrix=0.5 * found.matrix))
+    engines = {"interpreter": torture_examples.ENGINES["interpreter"]._replace(share=1.0)}
+    said = failure_of({"examples": torture.examples(engines)}, "shrunk")
+    assert re.search(r"order=\(\d, \d\), size=1, optimizer=0, branches=False", said)
+    assert said.count("given ") == 2
 
 
 def test_a_failure_of_a_loop_is_shrunk_and_can_be_repeated(monkeypatch):

@@ -42,16 +42,16 @@ def network(seed=1):
 class TestEquality:
     @pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "Runge-Kutta"])
     def test_programs(self, name):
-        assert_equals_eager(*PROGRAMS[name](), "jax")
+        assert_equals_eager(*PROGRAMS[name](), "xla")
 
     @pytest.mark.slow
     def test_a_long_body_of_scalars(self):
-        assert_equals_eager(*PROGRAMS["Runge-Kutta"](), "jax")
+        assert_equals_eager(*PROGRAMS["Runge-Kutta"](), "xla")
 
     @pytest.mark.parametrize("name", ["moons", "hidden units", "attention"])
     def test_single_precision(self, name):
         loss, wrt = PROGRAMS[name]()
-        value, gradient = compile(loss, wrt, backend="jax", dtype="float32").value_and_grad()
+        value, gradient = compile(loss, wrt, backend="xla", dtype="float32").value_and_grad()
         exact, derivatives = compile(loss, wrt, backend="interpreter").value_and_grad()
         scale = max(1.0, abs(exact), *np.abs(derivatives))
         assert 0.0 < abs(value - exact) <= SINGLE * scale
@@ -65,24 +65,24 @@ class TestEquality:
                 operands = [Value(rng.uniform(*interval)) for interval in row.domain]
                 leaves += operands
                 terms.append(row(*operands) * (k + 1.0))
-        assert_equals_eager(sum(terms), leaves, "jax")
+        assert_equals_eager(sum(terms), leaves, "xla")
 
     def test_special_numbers(self):
         xs = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 1e308]
         for name in ("exp", "log", "sqrt", "tanh", "sigmoid", "relu", "abs"):
             values = [Value(x) for x in xs]
-            f = compile(lambda *xs, name=name: [getattr(x, name)() for x in xs], backend="jax")
+            f = compile(lambda *xs, name=name: [getattr(x, name)() for x in xs], backend="xla")
             assert f(*xs) == pytest.approx([getattr(v, name)().data for v in values], nan_ok=True)
 
     def test_powers(self):
         xs = [Value(0.3 + 0.1 * k) for k in range(5)]
-        assert_equals_eager(sum(x**e for x in xs for e in (2, 3, -1, 0.5, -1.5, 0, 1, 7, 2.3, 40)), xs, "jax")
+        assert_equals_eager(sum(x**e for x in xs for e in (2, 3, -1, 0.5, -1.5, 0, 1, 7, 2.3, 40)), xs, "xla")
 
     def test_overlapping_reads_and_elements_from_last_to_first(self):
         cells = [Value(math.sin(k)) for k in range(20)]
         row = [0.25 * a + 0.5 * b + 0.25 * c for a, b, c in zip(cells, cells[1:], cells[2:], strict=False)]
         turned = [a * b for a, b in zip(row, reversed(row), strict=True)]
-        assert_equals_eager(sum(v * v for v in turned), cells, "jax")
+        assert_equals_eager(sum(v * v for v in turned), cells, "xla")
 
     @given(seed=st.integers(0, 10**6))
     @settings(relaxed, max_examples=5)
@@ -90,11 +90,11 @@ class TestEquality:
         graph = torture.smooth_graph(seed, most_blocks=4)
         assume(graph)
         leaves, root, reach = graph
-        assert_equals_eager(root, leaves, "jax", 1e-12 * reach)
+        assert_equals_eager(root, leaves, "xla", 1e-12 * reach)
 
     def test_batches(self):
         model, native, _ = network()
-        f = compile(native.function, wrt=model.parameters(), backend="jax")
+        f = compile(native.function, wrt=model.parameters(), backend="xla")
         rng = np.random.default_rng(0)
         x, y = rng.normal(size=(100, 2)), rng.normal(size=100)
         value, gradient = f.batch_value_and_grad(x, y)
@@ -106,7 +106,7 @@ class TestEquality:
     def test_a_batch_in_several_runs(self, monkeypatch):
         monkeypatch.setattr("chainrule.compiler.backends.xla.CPU_BATCH", 1)
         w = Value(3.0)
-        f = compile(lambda x: (w * x).tanh(), backend="jax")
+        f = compile(lambda x: (w * x).tanh(), backend="xla")
         x = np.linspace(-1, 1, 150)
         value, (gradient,) = f.batch_value_and_grad(x, reduce="sum", threads=2)
         assert value == pytest.approx(np.tanh(3 * x).sum(), abs=1e-12)
@@ -114,7 +114,7 @@ class TestEquality:
 
     def test_training_steps(self):
         runs = []
-        for backend in ("jax", "llvm"):
+        for backend in ("xla", "llvm"):
             model = nn.MLP(2, [4, 1], rng=1)
             inputs = [[0.1 * k, 0.3 - 0.1 * k] for k in range(6)]
             steps = CompiledSteps(
@@ -150,7 +150,7 @@ def test_nothing_can_be_read_between_two_numbers():
 class TestPrograms:
     def test_layers_are_matrix_products_without_gathers(self):
         loss, model = moons_loss(points=20)
-        program = compile(loss, model.parameters(), backend="jax").to_jax(gradient=True)
+        program = compile(loss, model.parameters(), backend="xla").to_jax(gradient=True, native=False)
         text = jax.jit(program).lower(jnp.zeros(337), jnp.zeros(40)).as_text()
         assert text.count("dot_general") >= 8  # three layers forward, their weights and two layers' inputs backward
         assert "gather" not in text
@@ -158,7 +158,7 @@ class TestPrograms:
 
     def test_products_are_as_precise_as_the_user_says_and_else_in_full(self):
         _, compiled, parameters = network()
-        f, arguments = compiled.to_jax([0.0, 0.0], 0.0), (parameters, jnp.zeros(2), 0.0)
+        f, arguments = compiled.to_jax([0.0, 0.0], 0.0, native=False), (parameters, jnp.zeros(2), 0.0)
         assert "Precision.HIGHEST" in str(jax.make_jaxpr(f)(*arguments))
         with jax.default_matmul_precision("tensorfloat32"):
             program = str(jax.make_jaxpr(f)(*arguments))
@@ -167,7 +167,7 @@ class TestPrograms:
 
     def test_a_recurrence_is_a_loop(self):
         loss, wrt = PROGRAMS["hidden units"]()
-        program = compile(loss, wrt, backend="interpreter").to_jax(gradient=True)
+        program = compile(loss, wrt, backend="interpreter").to_jax(gradient=True, native=False)
         leaves = len(chainrule.compiler.graph_of(loss, wrt).leaves("input"))
         text = jax.jit(program).lower(jnp.zeros(len(wrt)), jnp.zeros(leaves)).as_text()
         assert text.count("stablehlo.while") == 2  # in time, and back
@@ -177,7 +177,7 @@ class TestPrograms:
         loss, wrt = PROGRAMS["hidden units"]()
         program = compile(loss, wrt, backend="interpreter")
         inputs = len(chainrule.compiler.graph_of(loss, wrt).leaves("input"))
-        jaxpr = jax.make_jaxpr(program.to_jax(gradient=True))(jnp.zeros(len(wrt)), jnp.zeros(inputs))
+        jaxpr = jax.make_jaxpr(program.to_jax(gradient=True, native=False))(jnp.zeros(len(wrt)), jnp.zeros(inputs))
         loops = [equation for equation in jaxpr.eqns if equation.primitive.name == "scan"]
         inside = sum(str(loop.params["jaxpr"]).count("dot_general") for loop in loops)
         assert inside == 2  # the state through the weights, and its gradient back through them
@@ -191,7 +191,7 @@ class TestPrograms:
         for _ in range(50):
             state = [x + rate * (y - x).tanh() for x, y in zip(state, [*state[1:], state[0]], strict=True)]
         program = compile(sum(x * x for x in state), leaves)
-        program.to_jax(gradient=True)(jnp.zeros(7))
+        program.to_jax(gradient=True, native=False)(jnp.zeros(7))
         assert len(carried) == 2
         assert max(max(sizes) for sizes in carried) <= 2 * 6
 
@@ -199,7 +199,7 @@ class TestPrograms:
         ring = [Value(math.sin(k)) for k in range(20)]
         turned = [a * b for a, b in zip(ring, [*ring[1:], ring[0]], strict=True)]
         program = compile(sum(v.tanh() for v in turned), ring)
-        text = str(jax.make_jaxpr(program.to_jax(gradient=True))(jnp.zeros(20)))
+        text = str(jax.make_jaxpr(program.to_jax(gradient=True, native=False))(jnp.zeros(20)))
         assert "table" in program.describe()
         assert "gather" not in text
         assert "scatter" not in text
@@ -257,19 +257,21 @@ class TestFunctions:
     def test_of_a_value(self):
         a, b, idle, c = Value(2.0), Value(3.0), Value(7.0), Value(5.0)
         program = compile(a * b + c * c, wrt=[c, idle, a])
-        value, gradient = jax.jit(program.to_jax(gradient=True))(jnp.array([5.0, 7.0, 2.0]), jnp.array([3.0]))
+        value, gradient = jax.jit(program.to_jax(gradient=True, native=False))(
+            jnp.array([5.0, 7.0, 2.0]), jnp.array([3.0])
+        )
         assert (float(value), gradient.tolist()) == (31.0, [10.0, 0.0, 3.0])
-        assert float(compile(a * b).to_jax()([2.0, 4.0])) == 8.0
+        assert float(compile(a * b).to_jax(native=False)([2.0, 4.0])) == 8.0
 
     def test_of_a_function_for_jit_vmap_and_grad(self):
         _, f, parameters = network()
-        program = jax.jit(f.to_jax([0.0, 0.0], 0.0))
+        program = jax.jit(f.to_jax([0.0, 0.0], 0.0, native=False))
         x, y = np.random.default_rng(0).normal(size=(7, 2)), np.linspace(-1, 1, 7)
         batch = jax.jit(jax.vmap(program, (None, 0, 0)))
         assert batch(parameters, x, y) == pytest.approx(f.batch(x, y, reduce=None), abs=1e-5)
         value, gradient = f.value_and_grad(x[0].tolist(), 0.5)
         theirs = jax.jit(jax.grad(program))(parameters, x[0], 0.5)
-        ours = jax.jit(f.to_jax(gradient=True))(parameters, x[0], 0.5)
+        ours = jax.jit(f.to_jax(gradient=True, native=False))(parameters, x[0], 0.5)
         assert theirs == pytest.approx(gradient, abs=1e-5)
         assert ours[0] == pytest.approx(value, abs=1e-5)
         assert ours[1] == pytest.approx(gradient, abs=1e-5)
@@ -278,7 +280,7 @@ class TestFunctions:
         _, f, parameters = network()
         x, y = np.random.default_rng(0).normal(size=(13, 2)), np.linspace(-1, 1, 13)
         value, gradient = f.batch_value_and_grad(x, y)
-        program = f.to_jax([0.0, 0.0], 0.0, gradient=True, examples=13)
+        program = f.to_jax([0.0, 0.0], 0.0, gradient=True, examples=13, native=False)
         ours = jax.jit(program)(parameters, x, y)
         assert ours[0] == pytest.approx(value, abs=1e-5)
         assert ours[1] == pytest.approx(gradient, abs=1e-5)
@@ -291,7 +293,7 @@ class TestFunctions:
         x, y = np.random.default_rng(0).normal(size=(13, 2)), np.linspace(-1, 1, 13)
 
         def lowered():
-            program = f.to_jax([0.0, 0.0], 0.0, gradient=True, examples=13)
+            program = f.to_jax([0.0, 0.0], 0.0, gradient=True, examples=13, native=False)
             return jax.jit(program).lower(parameters, x, y).as_text(), program(parameters, x, y)
 
         monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
@@ -308,7 +310,7 @@ class TestFunctions:
     def test_many_examples_with_arguments_that_are_not_used(self):
         w, scale = Value(2.0), Value(10.0)
         f = compile(lambda a, xs, b: w * xs[1] * scale + b, wrt=[w])
-        program = f.to_jax(0.0, [0.0, 0.0, 0.0], 0.0, gradient=True, examples=2)
+        program = f.to_jax(0.0, [0.0, 0.0, 0.0], 0.0, gradient=True, examples=2, native=False)
         xs = np.array([[1.0, 2.0, 3.0], [4.0, 6.0, 7.0]])
         value, gradient = program([2.0], np.zeros(2), xs, np.array([1.0, 3.0]))
         assert (float(value), gradient.tolist()) == (82.0, [40.0])
@@ -318,12 +320,12 @@ class TestFunctions:
         program = compile(loss, wrt)
         leaves = chainrule.compiler.graph_of(loss, wrt)
         inputs = jnp.array([leaf.data for leaf in leaves.leaves("input")])
-        theirs = jax.jit(jax.grad(program.to_jax()))(jnp.array([v.data for v in wrt]), inputs)
+        theirs = jax.jit(jax.grad(program.to_jax(native=False)))(jnp.array([v.data for v in wrt]), inputs)
         assert theirs == pytest.approx(program.value_and_grad()[1], abs=1e-6)
 
     def test_numbers_keep_their_type(self):
         _, f, parameters = network()
-        program = jax.jit(f.to_jax([0.0, 0.0], 0.0, gradient=True))
+        program = jax.jit(f.to_jax([0.0, 0.0], 0.0, gradient=True, native=False))
         assert program(parameters, [0.1, 0.2], 1)[1].dtype == jnp.float32
         with jax.enable_x64(True):
             wide = jnp.array(np.array(parameters, dtype=np.float64))
@@ -336,13 +338,15 @@ class TestFunctions:
     def test_results_keep_their_structure(self):
         w, scale = Value(2.0), Value(10.0)
         f = compile(lambda x: ([w * x[0], scale], np.array([x, x]), 7.0), wrt=[w])
-        (first, second), matrix, last = f.to_jax(np.zeros(3))(jnp.array([2.0]), jnp.array([1.0, 2.0, 3.0]))
+        (first, second), matrix, last = f.to_jax(np.zeros(3), native=False)(
+            jnp.array([2.0]), jnp.array([1.0, 2.0, 3.0])
+        )
         assert (float(first), float(second), float(last)) == (2.0, 10.0, 7.0)
         assert matrix.tolist() == [[1.0, 2.0, 3.0]] * 2
 
     def test_doubles_are_for_our_programs_only(self):
         x = Value(1.0)
-        value, _ = compile((x / 3.0).exp(), backend="jax").value_and_grad()
+        value, _ = compile((x / 3.0).exp(), backend="xla").value_and_grad()
         assert value == pytest.approx(math.exp(1 / 3), rel=1e-15)
         assert not jax.config.jax_enable_x64
         assert jnp.zeros(1).dtype == jnp.float32
@@ -435,14 +439,14 @@ class TestManySmallStatements:
 
     def test_they_run_node_by_node_and_say_so(self):
         leaves = [Value(0.1 + 0.05 * k) for k in range(6)]
-        program = compile(self.scattered(leaves), leaves, backend="jax")
+        program = compile(self.scattered(leaves), leaves, backend="xla")
         assert "to start a kernel for each would take longer than the nodes do" in program.stats["node by node"]
-        assert_equals_eager(self.scattered(leaves), leaves, "jax")
+        assert_equals_eager(self.scattered(leaves), leaves, "xla")
 
     def test_so_does_a_function_but_not_its_batches(self, monkeypatch):
         monkeypatch.setattr("chainrule.compiler.passes.lift.SOME_STATEMENTS", 3)
         w = Value(0.5)
-        f = compile(lambda x: (w * x).tanh() + (w - x).exp() * w.sin(), wrt=[w], backend="jax")
+        f = compile(lambda x: (w * x).tanh() + (w - x).exp() * w.sin(), wrt=[w], backend="xla")
         one = f.value_and_grad(0.3)
         assert "node by node" in f.stats
         many = f.batch_value_and_grad(np.array([0.3, 0.3]))

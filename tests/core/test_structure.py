@@ -88,9 +88,9 @@ def test_gradcheck_names_what_it_checks():
 
 
 @every_structure
-@pytest.mark.parametrize("backend", ["llvm", "interpreter", "jax"])
+@pytest.mark.parametrize("backend", ["llvm", "interpreter", "jax", "xla"])
 def test_compiled_functions(name, backend):
-    if backend == "jax":
+    if backend in ("jax", "xla"):
         pytest.importorskip("jax")
     given = STRUCTURES[name]
     program = compile(doubled, backend=backend)

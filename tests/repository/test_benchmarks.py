@@ -2,6 +2,8 @@
 
 import importlib
 import os
+import platform
+import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
@@ -331,3 +333,19 @@ def test_what_falls_out_of_the_frame_is_named(fifty):
     assert "Node by node: heat in a rod." in text
     assert "Compiling for more than 5 s: heat in a rod 6 s." in text
     assert rows[0].cells() == ["heat in a rod", "8", "100", "–", "6.0", "1.0", "30.0", "10.0", "0.33"]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="a target of another family")
+@pytest.mark.parametrize("target", ["x86-64-v3"])
+def test_a_target_is_what_everybody_compiles_for(target):
+    """In a process of its own: ours and C's flags; a processor that has no masks is not among those with AVX-512."""
+    emulation = importlib.import_module("emulation")
+    assert emulation.architecture() == "native"
+    asked = (
+        "import emulation, machine; emulation.pretend(); from chainrule.compiler.backends.llvm.native import host; "
+        "print(emulation.architecture(), host().cpu, host().bits, host().registers, host().fma, machine.kind())"
+    )
+    paths = os.pathsep.join([str(ROOT / "benchmarks"), str(ROOT / "src")])
+    environment = {**os.environ, **emulation.settings(target), "PYTHONPATH": paths}
+    found = subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == f"{target} {target} 256 16 True without AVX-512"

@@ -309,7 +309,7 @@ def test_every_formula_says_what_its_rule_computes(name):
         ("mul", [1.0, 2.0], ["b", "a"]),
         ("div", [1.0, 2.0], ["1 / b", "-out / b"]),
         ("exp", [0.5], ["out"]),
-        ("relu", [0.5], ["1 - [x ≤ 0]"]),
+        ("relu", [0.5], ["1 - [out ≤ 0]"]),
         ("pow", [2.0, 3.0], ["exponent · base^(exponent - 1)", "out · log(base)"]),
         ("sigmoid", [0.5], ["out · (1 - out)"]),
         ("leaky_relu", [-1.0, 0.1], ["slope", "x"]),

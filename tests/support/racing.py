@@ -24,14 +24,21 @@ from chainrule import Value, compile, losses, nn, optim
 WAYS = {
     "llvm": {"backend": "llvm"},
     "float32": {"backend": "llvm", "dtype": "float32"},
-    **({"jax": {"backend": "jax"}} if find_spec("jax") else {}),
+    **({"jax": {"backend": "jax"}, "xla": {"backend": "xla"}} if find_spec("jax") else {}),
     "interpreter": {"backend": "interpreter"},
     "strict": {"strict": True},
 }
 THREADS = 8
 KINDS = 8  # of inputs: thread k has numbers of its own
 TRAINED = 50  # examples of a training run
-LARGE = {"llvm": 2000, "float32": 2000, "jax": 500, "interpreter": 100, "strict": 20}  # examples in a batch
+LARGE = {
+    "llvm": 2000,
+    "float32": 2000,
+    "jax": 2000,
+    "xla": 500,
+    "interpreter": 100,
+    "strict": 20,
+}  # examples in a batch
 
 
 def network():
@@ -291,7 +298,7 @@ CASES = [
 
 def cases(ways=WAYS):
     """Every pair of a case and a way that there is."""
-    return [(case, way) for case in CASES for way in ways if case is not Sharded or way == "jax"]
+    return [(case, way) for case in CASES for way in ways if case is not Sharded or way in ("jax", "xla")]
 
 
 def wrong_results(make, way, calls, threads=THREADS):

@@ -88,7 +88,9 @@ def devices(process, folder):
     mesh = jax.sharding.Mesh(np.array(jax.devices()).reshape(4, 2), ("a", "b"))
     found = batches([16, UNEVEN, 1], mesh, backend="jax") | {"sum": train("SGD", small_sum, 22, mesh=mesh)}
     single = batches([UNEVEN], mesh, backend="jax", dtype="float32") | {"Adam": train(mesh=mesh, dtype="float32")}
-    np.savez(folder / "devices.npz", **found, **{f"{name}, float32": numbers for name, numbers in single.items()})
+    found |= {f"{name}, float32": numbers for name, numbers in single.items()}
+    by_xla = batches([16, UNEVEN, 1], mesh, backend="xla")
+    np.savez(folder / "devices.npz", **found, **{f"{name}, by XLA": numbers for name, numbers in by_xla.items()})
     equality(process, folder)
 
 

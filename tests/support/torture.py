@@ -4,7 +4,8 @@
     python tests/support/torture.py --programs 100 --families coupled,scan --seed 1
 
 Programs come in families. Those of `torture_families` are the loops that people write: coupled recurrences, recurrent
-nets, stencils, integrators and so on; `torture_engines` runs them.
+nets, stencils, integrators and so on; `torture_engines` runs them. The family `examples` is data of several structures,
+with one of these programs for each, in batches and in training: see `torture_examples`.
 
 The family `blocks`, here, is over the whole op table. A program is data: numbers to start from, and blocks that append
 vectors to a list of vectors, by elementwise ops, matrix products, stencils, running sums, gathers or loops in time.
@@ -17,6 +18,7 @@ and PyTorch must agree too, as far as rounding allows; at a corner of relu, clip
 import argparse
 import math
 import random
+import re
 import sys
 import time
 import warnings
@@ -25,6 +27,7 @@ from typing import Any, NamedTuple
 
 import chainrule
 import torture_engines
+import torture_examples
 from chainrule import engine, ops
 from chainrule.compiler import compile
 from engines import ENGINES
@@ -283,12 +286,27 @@ def loops(name, engines=torture_engines.ENGINES):
     )
 
 
-def families_of(names, engines=torture_engines.ENGINES):
-    """The families of these names, by name."""
-    return {name: blocks() if name == "blocks" else loops(name, engines) for name in names}
+def examples(engines=torture_examples.ENGINES):
+    """The family of `torture_examples`."""
+    return Family(
+        torture_examples.random_examples,
+        lambda program, culprit=None: torture_examples.check(program, engines, culprit),
+        torture_examples.simpler,
+        lambda program: f"{torture_examples.written_out(program)}\n\nas data: {program!r}",
+    )
 
 
-ALL = families_of(["blocks", *FAMILIES])
+def families_of(names, engines=tuple(torture_engines.ENGINES)):
+    """The families of these names, by name, on the engines of these names."""
+    on_loops, on_examples = (
+        {name: engine for name, engine in module.ENGINES.items() if name in engines}
+        for module in (torture_engines, torture_examples)
+    )
+    special = {"blocks": blocks, "examples": lambda: examples(on_examples)}
+    return {name: special[name]() if name in special else loops(name, on_loops) for name in names}
+
+
+ALL = families_of(["blocks", "examples", *FAMILIES])
 
 
 def shrunk(program, simpler, fails, most=2000):
@@ -309,14 +327,15 @@ def shrunk(program, simpler, fails, most=2000):
 
 def minimal(family, program, failure):
     """A program as small as can be on which the same engine fails in the same way, and how it does."""
-    who, how = failure.split(" ")[:2]
-
-    def fails(smaller):
-        found = (family.verdict(smaller, who) or "").split(" ")[:2]
-        return found == [who, how]
-
-    least = shrunk(program, family.simpler, fails)
+    who, how = _culprit(failure)
+    least = shrunk(program, family.simpler, lambda smaller: _culprit(family.verdict(smaller, who) or "") == (who, how))
     return least, family.verdict(least, who)
+
+
+def _culprit(failure):
+    """Who fails, and how, by the words of a verdict; the name of an engine may have several."""
+    found = re.match("(.+?) (gives|raises) ", failure)
+    return found.groups() if found else (failure.partition(" ")[0], "")
 
 
 def torture(seed, seconds=math.inf, programs=math.inf, first=0, families=ALL, say=print):
@@ -355,8 +374,7 @@ def main():
     for given, known in ((arguments.families, ALL), (arguments.engines, torture_engines.ENGINES)):
         if unknown := set(given.split(",")) - set(known):
             parser.error(f"{', '.join(sorted(unknown))} is not one of {', '.join(known)}")
-    engines = {name: torture_engines.ENGINES[name] for name in arguments.engines.split(",")}
-    families = families_of(arguments.families.split(","), engines)
+    families = families_of(arguments.families.split(","), arguments.engines.split(","))
     tried = torture(arguments.seed, seconds, arguments.programs, arguments.first, families)
     if tried is None:
         return 1

@@ -17,13 +17,15 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
+import numpy as np
+
 import chainrule
 from chainrule import Value, ops
 from chainrule.compiler import compile
 from chainrule.compiler.backends import interpret
 from chainrule.compiler.backends.cuda.driver import is_available
 from chainrule.compiler.backends.llvm.fusion import without_zeros
-from chainrule.compiler.passes import gather, loops, postpone, repeats
+from chainrule.compiler.passes import families, gather, loops, postpone, repeats
 from chainrule.compiler.passes import lift as lifting
 from chainrule.compiler.passes.classes import classify
 from chainrule.compiler.passes.differentiate import differentiate
@@ -103,8 +105,20 @@ class Leaves:
         return self.all[-1]
 
 
-class Eager:
-    """The program on Values at one move: its result, its gradients, and how far rounding may lead astray."""
+class Measured:
+    """A result on Values after its backward pass: its nodes, and how far rounding may lead it astray."""
+
+    def __init__(self, root):
+        every, rules, _ = lay_flat(root)
+        self.nodes = [node for node, rule in zip(every, rules, strict=True) if rule is not None]
+        sizes = [abs(x) for node in every for x in (node.data, node.grad)]
+        self.is_tame = all(size < LARGEST for size in sizes)
+        reach = max(1.0, sum(abs(node.data * node.grad) for node in every))
+        self.tolerance = TOLERANCE * reach * max(1.0, *sizes)
+
+
+class Eager(Measured):
+    """The program on Values at one move: its result and its gradients."""
 
     def __init__(self, program, move, example=0):
         made = Leaves(Value)
@@ -112,12 +126,7 @@ class Eager:
         self.leaves, self.kinds, self.numbers = made.all, made.kinds, made.numbers
         self.root.backward()
         self.value, self.gradient = self.root.data, [leaf.grad for leaf in self.leaves]
-        nodes, rules, _ = lay_flat(self.root)
-        self.nodes = [node for node, rule in zip(nodes, rules, strict=True) if rule is not None]
-        sizes = [abs(x) for node in nodes for x in (node.data, node.grad)]
-        self.is_tame = all(size < LARGEST for size in sizes)
-        reach = max(1.0, sum(abs(node.data * node.grad) for node in nodes))
-        self.tolerance = TOLERANCE * reach * max(1.0, *sizes)
+        super().__init__(self.root)
 
     def of(self, kind, things):
         """Those of the leaves, or of their numbers, that belong to leaves of this kind."""
@@ -295,8 +304,10 @@ def verified(contest):
     for recurrence in find_recurrences(classes):
         recurrence.verify(classes)
     ordered = leaves_first(graph)
-    for loop in find_loops(ordered):
+    for loop in [*find_loops(ordered), *find_loops(ordered, inside=True)]:
         loop.verify(ordered)
+    for differences in (False, True):
+        lifting._Lifter(graph, differences=differences).families.verify()
     program = differentiate(lift(graph, math.inf).verify()).verify()
     without_zeros(lay_out(program)[0].verify()).verify()
     partition(program).whole(program.leaves).verify()
@@ -322,9 +333,18 @@ def with_loops(contest):
         return contest.compiled(backend="interpreter")
 
 
+def with_loops_inside(contest):
+    """With the loops inside of others, which may read what one another has computed."""
+    with patch.object(lifting, "find_loops", partial(find_loops, inside=True)):
+        return with_loops(contest)
+
+
 def with_waists(contest):
     """With a cut at every waist."""
-    deep = {"find_loops": partial(find_levels, most=64), "leaves_first": lambda graph: by_depth(leaves_first(graph))}
+    deep = {
+        "find_loops": lambda graph, inside=False: [] if inside else find_levels(graph, most=64),
+        "leaves_first": lambda graph: by_depth(leaves_first(graph)),
+    }
     with patch.multiple(lifting, **deep):
         return with_loops(contest)
 
@@ -336,10 +356,10 @@ def with_postponing(contest):
         return with_loops(contest)
 
 
-def through_jax(contest):
+def by_xla(contest):
     """By XLA, also where there are so many small statements that nodes would be faster."""
     with patch.object(lifting, "LEAST_OF_A_KERNEL", 0):
-        return contest.compiled(backend="jax")
+        return contest.compiled(backend="xla")
 
 
 def with_sums_and_ends(contest):
@@ -358,6 +378,19 @@ def with_sums_and_ends(contest):
         return contest.compiled(backend="interpreter")
 
 
+def with_differences(contest):
+    """With chains of differences as sums, and rows of one array, wherever there are any."""
+
+    def always(found, graph):
+        return lifting._Lifter(graph, differences=True)
+
+    with (
+        patch.object(lifting, "_with_differences", always),
+        patch.multiple(families, FEWEST=2, MOST_PADDING=math.inf),
+    ):
+        return contest.compiled(backend="interpreter")
+
+
 def in_c(contest):
     """The exported header of one example through a C compiler, with all leaves as parameters."""
     from c_compiler import Compiled
@@ -371,6 +404,21 @@ def in_c(contest):
         for move in range(MOVES):
             given = compiled("tortured_gradient", parameters=contest.eager(move).numbers)
             found.append(contest.numbers(float(given["outputs"][0]), given["gradient"].tolist(), []))
+    return found
+
+
+def in_jax(contest):
+    """The exported function of one example inside of `jax.jit`, with all leaves as parameters."""
+    import jax
+
+    if contest.mode == "batch":
+        return None
+    start, found = Eager(contest.program, 0), []
+    function = jax.jit(compile(start.root, start.leaves, backend="interpreter").to_jax(gradient=True))
+    with jax.enable_x64(True):
+        for move in range(MOVES):
+            value, gradient = function(np.array(contest.eager(move).numbers))
+            found.append(contest.numbers(float(value), gradient.tolist(), []))
     return found
 
 
@@ -409,17 +457,21 @@ ENGINES = {
     "strict": Engine(lambda contest: contest.compiled(strict=True), coarser=0.0),
     "interpreter": Engine(lambda contest: contest.compiled(backend="interpreter")),
     "loops": Engine(with_loops),
+    "loops inside": Engine(with_loops_inside),
     "waists": Engine(with_waists),
     "postponed": Engine(with_postponing),
     "in parts": Engine(in_parts, share=0.3),
     "sums and ends": Engine(with_sums_and_ends),
+    "differences": Engine(with_differences),
     "llvm": Engine(lambda contest: contest.compiled()),
     "by arguments": Engine(by_arguments, share=0.3),
     "float32": Engine(lambda contest: contest.compiled(dtype="float32"), coarser=SINGLE, share=0.05),
     "cuda": Engine(on_a_gpu, share=0.1),
     "cuda float32": Engine(lambda contest: on_a_gpu(contest, "float32"), coarser=SINGLE, share=0.02),
     "C": Engine(in_c, share=0.03),
-    "jax": Engine(through_jax, share=0.01),
+    "jax": Engine(lambda contest: contest.compiled(backend="jax"), share=0.1),
+    "to_jax": Engine(in_jax, share=0.03),
+    "xla": Engine(by_xla, share=0.01),
 }
 if is_available():  # a GPU that is no emulation
     ENGINES["GPU"] = Engine(lambda contest: contest.compiled(backend="cuda"), share=0.2)
@@ -468,22 +520,25 @@ def simpler(program):
                         yield program._replace(picks=tuple(picks.taken))
 
 
-def written_out(program, most=60):
+def written_out(program):
     """The program as code on Values, a line an op, and how it is compiled."""
     contest = Contest(program, {})
     start = contest.eager(0)
-    nodes, rules, operands = lay_flat(start.root)
-    leaf_of = {leaf: k for k, leaf in enumerate(start.leaves)}
     leaves = enumerate(zip(start.numbers, start.kinds, strict=True))
     lines = [f"x{k} = Value({number!r})  # {kind}" for k, (number, kind) in leaves]
-    names = []
-    for k, (node, rule, places) in enumerate(zip(nodes, rules, operands, strict=True)):
+    lines += lines_of(start.root, {leaf: f"x{k}" for k, leaf in enumerate(start.leaves)})
+    by = ", ".join(f"x{k}" for k in contest.wrt)
+    batch = f" of {contest.examples} examples, {contest.reduce}" if contest.mode == "batch" else ""
+    return "\n".join([*lines, f"compiled as a {contest.mode}{batch}, wrt=[{by}]"])
+
+
+def lines_of(root, leaves, most=60):
+    """A line for each op of a result, with these names of leaves; others are numbers."""
+    lines, names = [], []
+    for k, (node, rule, places) in enumerate(zip(*lay_flat(root), strict=True)):
         if rule is None:
-            names.append(f"x{leaf_of[node]}" if node in leaf_of else repr(node.data))
+            names.append(leaves.get(node, repr(node.data)))
         else:
             names.append(f"v{k}")
             lines.append(f"v{k} = {rule.name}({', '.join(names[place] for place in places)})")
-    shown = lines if len(lines) <= most else [*lines[:most], f"… {len(lines) - most} more"]
-    by = ", ".join(f"x{k}" for k in contest.wrt)
-    batch = f" of {contest.examples} examples, {contest.reduce}" if contest.mode == "batch" else ""
-    return "\n".join([*shown, f"compiled as a {contest.mode}{batch}, wrt=[{by}]"])
+    return lines if len(lines) <= most else [*lines[:most], f"… {len(lines) - most} more"]

@@ -335,6 +335,25 @@ def observed(w):
     return sum_of(errors) if at_the_end else total
 
 
+def implicit_steps(w):
+    """Steps of which each goes forth through a line of cells and back again."""
+    cells, steps, curved = w.pick(1, 9), w.pick(1, 6), w.pick(0, 1)
+    rate, u, history = w.parameter(0.2, 0.9), w.some(cells), []
+    rates = w.many(lambda: w.parameter(0.2, 0.9), cells) if w.pick(0, 1) else [rate] * cells
+    for _ in range(steps):
+        c, d = [rates[0] / (2 + rates[0])], [u[0] / (2 + rates[0])]
+        for i in range(1, cells):
+            pivot = 2 + 2 * rates[i] - rates[i] * c[-1]
+            d.append((u[i] + rates[i] * d[-1]) / pivot)
+            c.append(rates[i] / pivot)
+        u = [d[-1]]
+        for i in reversed(range(cells - 1)):
+            u.insert(0, d[i] + c[i] * u[0])
+        u = [w.sin(v) for v in u] if curved else u
+        history.append(u)
+    return readout(w, u, history)
+
+
 def decay(w):
     rate = w.parameter()
     return 1, lambda y: [-rate * y[0]]
@@ -474,6 +493,10 @@ def triangular(w):
         sums_of_the_past,
         forward_substitution,
         cholesky,
+        elimination,
+        factorization,
+        orthogonalization,
+        rotations,
         de_casteljau,
         divided_differences,
         shortest_paths,
@@ -533,6 +556,78 @@ def cholesky(w):
                 rest = rest - lower[i][k] * lower[j][k]
             lower[i][j] = w.sqrt(rest + scale) if i == j else rest / lower[j][j]
     return sum_of([w.log(lower[i][i]) for i in range(n)]) + lower[n - 1][0] * scale
+
+
+def elimination(w):
+    """A system solved in place, some of its zeros written down, by loops that shrink; then back from its last row."""
+    n = w.pick(1, 8)
+    band = w.one_of(n, 1, 2)
+    rows = [[w.parameter() if abs(i - j) <= band else 0.0 for j in range(n)] for i in range(n)]
+    a = [[v + (4.0 if i == j else 0.0) for j, v in enumerate(row)] for i, row in enumerate(rows)]
+    b, one_factor = w.some(n), w.pick(0, 1)
+    for k in range(n):
+        for i in range(k + 1, n):
+            factor = a[i][k] / a[k][k] if one_factor else None
+            for j in range(k + 1, n):
+                a[i][j] = a[i][j] - (factor if one_factor else a[i][k] / a[k][k]) * a[k][j]
+            b[i] = b[i] - a[i][k] / a[k][k] * b[k]
+    x = [0.0] * n
+    for k in reversed(range(n)):
+        x[k] = (b[k] - sum(a[k][j] * x[j] for j in range(k + 1, n))) / a[k][k]
+    return readout(w, x, [x])
+
+
+def factorization(w):
+    """Lower and upper factors by sums that grow, by rows or by columns; of some, only the diagonal is read."""
+    n, by_rows = w.pick(1, 8), w.pick(0, 1)
+    a = [[w.parameter() + (4.0 if i == j else 0.0) for j in range(n)] for i in range(n)]
+    lower, upper = [[0.0] * n for _ in range(n)], [[0.0] * n for _ in range(n)]
+
+    def found(i, j):
+        rest = a[i][j] - sum(lower[i][k] * upper[k][j] for k in range(min(i, j)))
+        if i <= j:
+            upper[i][j] = rest
+        else:
+            lower[i][j] = rest / upper[j][j]
+
+    for i in range(n):
+        for j in range(n):
+            if by_rows:
+                found(i, j)
+            elif j >= i:
+                found(i, j)
+                if j > i:
+                    found(j, i)
+    diagonal = [upper[k][k] for k in range(n)]
+    return readout(w, diagonal, [diagonal, upper[0], [lower[n - 1][0] * upper[0][n - 1] + 0.0]])
+
+
+def orthogonalization(w):
+    """Vectors of which each loses its parts along those before."""
+    n, length, squashed = w.pick(1, 6), w.few(1, 4), w.pick(0, 1)
+    vectors = [[w.parameter() + (2.0 if i == j else 0.0) for j in range(length)] for i in range(n)]
+    done = []
+    for v in vectors:
+        for q in done:
+            part = dot(q, v)
+            v = [x - 0.5 * part * y for x, y in zip(v, q, strict=True)]
+        size = w.sqrt(dot(v, v) + 1.0)
+        done.append([w.tanh(x / size) if squashed else x / size for x in v])
+    return readout(w, done[-1], done)
+
+
+def rotations(w):
+    """A matrix made triangular by one rotation after another, of rows that get shorter."""
+    n = w.pick(1, 6)
+    a = [[w.parameter() + (2.0 if i == j else 0.0) for j in range(n)] for i in range(n)]
+    for j in range(n):
+        for i in range(j + 1, n):
+            radius = w.sqrt(a[j][j] * a[j][j] + a[i][j] * a[i][j] + 0.5)
+            c, s = a[j][j] / radius, a[i][j] / radius
+            for k in range(j, n):
+                a[j][k], a[i][k] = c * a[j][k] + s * a[i][k], c * a[i][k] - s * a[j][k]
+    diagonal = [a[k][k] for k in range(n)]
+    return readout(w, diagonal, [diagonal])
 
 
 def de_casteljau(w):
@@ -735,6 +830,7 @@ LOOPS = (
     largest_of_many,
     on_a_graph,
     levels,
+    implicit_steps,
 )
 
 
@@ -757,6 +853,7 @@ FAMILIES = {
         stencil_2d,
         integrator,
         observed,
+        implicit_steps,
         ragged,
         scan,
         triangular,

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from emulation import architecture
 from workloads.microgpt import POSITIONS, flat, tokens_of, weights
 
 SOURCES = [Path(__file__).with_name("gpt.c")]
-FLAGS = ["-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-shared", "-fPIC"]
+FLAGS = ["-O3", f"-march={architecture()}", "-fopenmp-simd", "-fno-math-errno", "-shared", "-fPIC"]
 
 
 class Model:

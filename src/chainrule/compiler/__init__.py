@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 
-from chainrule.compiler.backends import BACKENDS, DTYPES, check_dtype, load_xla, ready
+from chainrule.compiler.backends import BACKENDS, DTYPES, check_dtype, load_xla, ready, settled
 from chainrule.compiler.backends.strict import AS_ASKED, StrictCode
 from chainrule.compiler.function import CompiledFunction, P, R
-from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.lift import IrregularityError, lift
 from chainrule.compiler.passes.naming import names_of_parameters
 from chainrule.compiler.passes.program import ArrayProgram
@@ -166,15 +165,18 @@ class Program:
         check_dtype(dtype)
         return header(name, self._exported(freeze), dtype, bool(self.wrt) and not freeze)
 
-    def to_jax(self, *, gradient: bool = False) -> Callable[..., Any]:
+    def to_jax(self, *, gradient: bool = False, native: bool = True) -> Callable[..., Any]:
         """The program as a pure function of JAX arrays: `function(parameters, inputs)`, for `jax.jit` and the like.
 
         Parameters are a vector in the order of `wrt`; the other leaves are the inputs, in order of creation, and there
         is no second argument without them. With `gradient` the result is a pair, with the gradient with respect to the
         parameters as chainrule computes it. It computes in the type of its arguments.
+
+        On a CPU, XLA calls chainrule's machine code, unless `native` is False: then XLA compiles the program, as it
+        does for other devices, and where JAX differentiates, maps or exports the function.
         """
-        program = differentiate(self._exported()) if gradient else self._exported()
-        return load_xla().function(program, len(self.wrt))  # type: ignore[no-any-return]
+        how = {"gradient": gradient, "native": native}
+        return load_xla().function(self._exported(), len(self.wrt), **how)  # type: ignore[no-any-return]
 
     def to_wasm(self, *, optimizer: Optimizer | None = None, steps: int = 1) -> WasmProgram:
         """The graph as a WebAssembly module: `forward`, `gradient`, and with an `optimizer` also `step`.
@@ -214,7 +216,7 @@ class _Compiled:
         self.took_gradient = takes_gradient(self.may_freeze)
         parameters = self.graph.leaves("parameter")
         self.wrt = parameters if wrt is None else wrt
-        self.code = _code(self.graph, bool(self.wrt), backend, strict, dtype, clock)
+        self.code = _code(self.graph, bool(self.wrt), settled(backend), strict, dtype, clock)
         self.stats: dict[str, Any] = self.code.stats(len(self.graph), clock.seconds)
         self.leaves = [(kind, nodes) for kind in ("parameter", "input") if (nodes := self.graph.leaves(kind))]
         self._order = Order(self.wrt, parameters)
@@ -299,8 +301,9 @@ def compile(
     per vector. Results and gradients are Python floats and float64 arrays all the same.
 
     Programs run through LLVM. `backend="cuda"` runs them on an NVIDIA GPU, which needs its driver and nothing else: a
-    batch is one kernel. "jax" runs them through XLA, on JAX's devices, and "interpreter" with NumPy, statement by
-    statement. "auto" takes a GPU if there is one; `stats` says why.
+    batch is one kernel. "jax" runs them through XLA, on JAX's devices: XLA compiles them, or on a CPU calls what LLVM
+    has compiled; "xla" has XLA compile them there too. "interpreter" runs them with NumPy, statement by statement.
+    "auto" takes a GPU if there is one; `stats` says why.
     """
     for argument, given, choices in (("backend", backend, BACKENDS), ("dtype", dtype, DTYPES)):
         if given not in choices:

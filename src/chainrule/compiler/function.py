@@ -19,12 +19,12 @@ import numpy as np
 from chainrule import transforms
 from chainrule.compiler.backends import check_dtype, load_xla
 from chainrule.compiler.passes.batch import batched
-from chainrule.compiler.passes.differentiate import differentiate
-from chainrule.compiler.passes.naming import ArgumentNames, argument_spans, names_of_parameters
+from chainrule.compiler.passes.naming import ArgumentNames, argument_spans, names_of_parameters, takes
 from chainrule.compiler.passes.program import ArrayProgram
 from chainrule.compiler.run import calls, ragged
-from chainrule.compiler.run.arguments import Traces, number, structure_of
+from chainrule.compiler.run.arguments import Traces, structure_of
 from chainrule.compiler.run.interface import frozen
+from chainrule.compiler.run.rows import number
 from chainrule.compiler.run.threads import check_threads
 from chainrule.compiler.run.traced import Source, Traced, called
 from chainrule.compiler.run.train import train
@@ -72,7 +72,7 @@ class CompiledFunction(Generic[P, R]):
         self._gradients: dict[Argnums, CompiledFunction[..., Any]] = {}  # by the arguments they are with respect to
 
     def _like_this(self, function: Callable[..., Any], wrt: Sequence[Value] | None) -> Any:
-        return CompiledFunction(function, wrt, self._source.backend, self._source.dtype, self._source.strict)
+        return CompiledFunction(function, wrt, self._source.asked, self._source.dtype, self._source.strict)
 
     def __reduce__(self) -> str:
         """As for any function: a copy is the function itself, a pickle is its name."""
@@ -101,13 +101,18 @@ class CompiledFunction(Generic[P, R]):
         >>> program(2.0, 3.0), program(2.0, 3.0, swap=True)
         ([5.0, (6.0,)], [3.0, 2.0])
         """
-        inputs = (*inputs, Named(named)) if named else inputs
+        inputs = _with_named(inputs, named)
+        if (again := calls.again(self._traces, inputs)) is not None:
+            value, gradient, wrt = again
+            add_to_grad(wrt, gradient)
+            return value
         if is_tracing():
             return called(self.function, _nodes(inputs))
         traced, numbers, moment = self._traces.on_numbers(inputs)
         if not is_one_number(traced.result):
             return build(traced.result, iter(calls.results(traced, numbers, moment)), dtype=np.float64)
         value, gradient = calls.value_and_grad(traced, numbers, moment)
+        self._traces.get_ready(traced)
         add_to_grad(traced.wrt, gradient)
         return build(traced.result, iter([value]), dtype=np.float64)
 
@@ -130,10 +135,15 @@ class CompiledFunction(Generic[P, R]):
         """
         if argnums is not None:
             return self._by_arguments(argnums)(*inputs, **named)  # type: ignore[no-any-return]
+        inputs = _with_named(inputs, named)
+        if (again := calls.again(self._traces, inputs)) is not None:
+            return again[:2]
         refuse_numbers("calls `value_and_grad` of a compiled function")
-        traced, numbers, moment = self._traces.on_numbers((*inputs, Named(named)) if named else inputs)
+        traced, numbers, moment = self._traces.on_numbers(inputs)
         traced.check_scalar()
-        return calls.value_and_grad(traced, numbers, moment)
+        found = calls.value_and_grad(traced, numbers, moment)
+        self._traces.get_ready(traced)
+        return found
 
     def _by_arguments(self, argnums: Argnums) -> CompiledFunction[..., Any]:
         """The function that returns the result, and its gradient with respect to these arguments."""
@@ -143,13 +153,13 @@ class CompiledFunction(Generic[P, R]):
             self._gradients.setdefault(key, self._like_this(function, self._source.wrt))
         return self._gradients[key]
 
-    def batch(self, *arrays: Any, reduce: str | None = "mean", threads: int | None = None) -> Any:
+    def batch(self, *arrays: Any, reduce: str | None = "mean", threads: int | None = None, **named: Any) -> Any:
         """The mean or sum of the results for many examples; adds its gradient to `wrt` as `backward()` would.
 
-        Each argument has a leading axis of examples, and the function is traced on one of them, or on one for each path
-        that they take and each structure that they have: their lists may have different lengths. With `reduce=None`:
-        the result for each example, and no gradient. A large batch runs on as many `threads` as there are cores, unless
-        you say otherwise; the result is the same to the last bit for any number of them.
+        Each argument, by place or by name, has a leading axis of examples. The function is traced on one of them, or on
+        one for each path that they take and each structure that they have: their lists may have different lengths.
+        With `reduce=None`: the result for each example, and no gradient. A large batch runs on as many `threads` as
+        there are cores, unless you say otherwise; the result is the same to the last bit for any number of them.
 
         >>> w = Value(3.0)
         >>> program = CompiledFunction(lambda x: w * x)
@@ -160,13 +170,13 @@ class CompiledFunction(Generic[P, R]):
         """
         if reduce is None:
             check_threads(threads)
-            return ragged.results_of_each(self._traces.by_structures(arrays), threads)
-        value, gradient, wrt = ragged.total(self._traces, arrays, reduce, threads)
+            return ragged.results_of_each(self._traces.by_structures(self._examples(arrays, named)), threads)
+        value, gradient, wrt = ragged.total(self._traces, self._examples(arrays, named), reduce, threads)
         add_to_grad(wrt, gradient)
         return value
 
     def batch_value_and_grad(
-        self, *arrays: Any, reduce: str = "mean", threads: int | None = None
+        self, *arrays: Any, reduce: str = "mean", threads: int | None = None, **named: Any
     ) -> tuple[float, np.ndarray]:
         """As `batch`: the mean or sum of the results, and its gradient with respect to `wrt`; changes no Value.
 
@@ -174,10 +184,12 @@ class CompiledFunction(Generic[P, R]):
         >>> CompiledFunction(lambda x: w * x).batch_value_and_grad([1.0, 2.0, 6.0], reduce="sum")
         (27.0, array([9.]))
         """
-        value, gradient, _ = ragged.total(self._traces, arrays, reduce, threads)
+        value, gradient, _ = ragged.total(self._traces, self._examples(arrays, named), reduce, threads)
         return value, gradient
 
-    def train(self, optimizer: Optimizer, *arrays: Any, batch_size: int = 1, threads: int | None = None) -> list[float]:
+    def train(
+        self, optimizer: Optimizer, *arrays: Any, batch_size: int = 1, threads: int | None = None, **named: Any
+    ) -> list[float]:
         """Take steps of `optimizer`, each on the mean of the next `batch_size` examples; the loss before each step.
 
         Each argument has a leading axis of examples, as in `batch`, in the order of the steps; the last batch may be
@@ -194,8 +206,17 @@ class CompiledFunction(Generic[P, R]):
         4.0
         """
         check_threads(threads)
-        groups = self._traces.by_structures(arrays)
+        groups = self._traces.by_structures(self._examples(arrays, named))
         return train(groups, optimizer, whole_number(batch_size, "batch_size"), threads)
+
+    def _examples(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        """The arguments of a batch; a name that the function does not know may be a misspelled option."""
+        if unknown := [name for name in named if not takes(self.function, name)]:
+            raise TypeError(
+                f"`{unknown[0]}` is no option of a batch, and `{self.name}` has no argument of that name: the options "
+                "are `reduce`, `threads`, and in training `batch_size`"
+            )
+        return _with_named(arrays, named)
 
     def describe(self, model: Module | None = None) -> str:
         """The program that the last call ran, one statement per line; with the model's names for its parameters.
@@ -245,7 +266,9 @@ class CompiledFunction(Generic[P, R]):
         notes = {"input": argument_spans(self.function, traced.structure)}
         return header(name, traced.exported(freeze), dtype, gradient, notes)
 
-    def to_jax(self, *like: Any, gradient: bool = False, examples: int | None = None) -> Callable[..., Any]:
+    def to_jax(
+        self, *like: Any, gradient: bool = False, examples: int | None = None, native: bool = True
+    ) -> Callable[..., Any]:
         """The program of one example as a pure function of JAX arrays: `function(parameters, *arguments)`.
 
         It is the program of the last call, or the one for arguments `like` those given. Parameters are a vector in the
@@ -254,6 +277,9 @@ class CompiledFunction(Generic[P, R]):
         with respect to the parameters as chainrule computes it. It computes in the type of its arguments.
 
         With `examples`, each argument has a leading axis of that length, and the result is the mean.
+
+        On a CPU, XLA calls chainrule's machine code, unless `native` is False: then XLA compiles the program, as it
+        does for other devices, and where JAX differentiates, maps or exports the function.
         """
         traced = self._traces.on_numbers(like)[0] if like else self._last_run[0]
         traced.refuse_branches("a function of JAX arrays")
@@ -264,11 +290,10 @@ class CompiledFunction(Generic[P, R]):
         program = traced.exported(whole=examples is None)
         program = frozen(program, "captured", [value._data for value in traced.captured["captured"]])
         program = program if examples is None else batched(program, examples, total=True)
-        program = differentiate(program) if gradient else program
-        xla = load_xla()
+        xla, size, how = load_xla(), len(traced.wrt), {"gradient": gradient, "native": native}
         if examples is None:
-            return xla.function(program, len(traced.wrt), traced.structure, traced.result)  # type: ignore[no-any-return]
-        return xla.batch_function(program, len(traced.wrt), traced.structure, examples, traced.used, traced.count)  # type: ignore[no-any-return]
+            return xla.function(program, size, traced.structure, traced.result, **how)  # type: ignore[no-any-return]
+        return xla.batch_function(program, size, traced.structure, examples, traced.used, traced.count, **how)  # type: ignore[no-any-return]
 
     def to_wasm(self, *like: Any, optimizer: Optimizer | None = None, steps: int = 1) -> WasmProgram:
         """The program of one example as a WebAssembly module, which goes through examples by itself.
@@ -305,7 +330,7 @@ class CompiledFunction(Generic[P, R]):
         `mesh` is a jax.sharding.Mesh, whose devices each take a share of the examples, or "all" for all devices that
         JAX knows. The function must have been compiled with `backend="jax"`.
         """
-        if self._source.backend != "jax" or self._source.strict:
+        if self._source.asked not in ("jax", "xla") or self._source.strict:
             raise ValueError(
                 f"`shard` runs programs through JAX, and `{self.name}` was compiled for another way: "
                 "say chainrule.compile(..., backend='jax'), without `strict`"
@@ -370,6 +395,11 @@ class CompiledFunction(Generic[P, R]):
         return paths.numbered(number), code
 
 
+def _with_named(inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments, with those that were given by name as one more."""
+    return (*inputs, Named(named)) if named else inputs
+
+
 def _nodes(inputs: Sequence[Any]) -> list[Any]:
     """The inputs of a function that becomes part of another: its plain numbers are constants of the graph."""
     leaves: list[Any] = []
@@ -379,4 +409,4 @@ def _nodes(inputs: Sequence[Any]) -> list[Any]:
 
 
 def _node(k: int, given: Any) -> Any:
-    return given if isinstance(given, (Symbol, Value)) else constant(number(k, given))
+    return given if isinstance(given, (Symbol, Value)) else constant(number(f"argument {k}", given))

@@ -13,23 +13,24 @@ import numpy as np
 from chainrule.compiler.backends import compiled_by
 from chainrule.compiler.backends.cuda.shape import advice_on
 from chainrule.compiler.backends.protocol import ArrayBackend, Pool
-from chainrule.compiler.passes.contract import contracted
+from chainrule.compiler.passes.arrange import arranged
 from chainrule.compiler.passes.differentiate import differentiate
-from chainrule.compiler.passes.distribute import distribute
-from chainrule.compiler.passes.layout import lay_out
-from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError, check_kernels
+from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError, check_kernels, most_of
 from chainrule.compiler.passes.neighbours import apart
 from chainrule.compiler.passes.program import Array, ArrayProgram
-from chainrule.compiler.passes.rematerialize import is_long, rematerialized
 from chainrule.compiler.run.machine import Machine
 from chainrule.compiler.trace.graph import Graph
 from chainrule.core.arguments import counted
 
-DEVICES = ("jax", "cuda")  # backends that choose layouts themselves
+DEVICES = ("xla", "cuda")  # backends that choose layouts themselves
+VERY_MANY = 100_000  # new objects
 
 
 class Clock:
-    """Seconds per stage. The garbage collector is paused: passes make many objects and no cycles."""
+    """Seconds per stage. The garbage collector is paused, for passes make many objects and no cycles.
+
+    If they made very many, these count as old afterwards, or the collector would begin with a walk through all of them.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -41,8 +42,19 @@ class Clock:
             return work()
         finally:
             if collecting:
+                _make_old()
                 gc.enable()
             self.seconds[stage] = perf_counter() - started
+
+
+def _make_old() -> None:
+    """Let very many new objects count as old, unless others are kept out of the collector's sight, who would be in it.
+
+    It takes no longer than a look at the number of those who are, which is counted.
+    """
+    if gc.get_count()[0] > VERY_MANY and not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()
 
 
 class Code(Pool[Machine]):
@@ -69,18 +81,18 @@ class Code(Pool[Machine]):
         self.laid_out: ArrayProgram = whole
         places: dict[Array, Any] = {}
         if backend not in DEVICES:
-            self.laid_out, places = clock("lay out", lambda: _arranged(whole))
-        if len(self.laid_out.statements) > MOST_STATEMENTS:
+            self.laid_out, places = clock("lay out", lambda: arranged(whole))
+        if len(self.laid_out.statements) > max(MOST_STATEMENTS, most_of(forward.nodes)):
             raise IrregularityError.of_so_many(len(self.laid_out.statements))
         make = partial(compiled_by, backend, self.laid_out, dtype)
-        runner: ArrayBackend = clock("llvm", make) if backend == "llvm" else make()
+        runner: ArrayBackend = clock("llvm", make) if backend in ("llvm", "jax") else make()
         self.bytes = runner.size * np.dtype(dtype).itemsize
         self.seconds_per_run: float | None = None  # the least so far, in batches
         super().__init__(Machine(self.laid_out, places, runner))
 
     def of_one_example(self, graph: Callable[[], Graph]) -> Code:
         """This code, if it should run one example, which has this graph; an error if its nodes are faster."""
-        if self.backend == "jax":  # which compiles at the first run
+        if self.backend == "xla":  # which compiles at the first run
             check_kernels(self.whole, graph)
         return self
 
@@ -102,19 +114,6 @@ class Code(Pool[Machine]):
         found = {"backend": f"{self.backend}, because {reason}"} if reason else {}
         advice = advice_on(self.whole) if self.backend == "cuda" else ""
         return found | ({"advice": advice} if advice else {})
-
-
-def _arranged(program: ArrayProgram) -> tuple[ArrayProgram, dict[Array, Any]]:
-    """The program with its arrays arranged for vectors, and for each leaf that moved the new places of its elements.
-
-    Where examples go through loops in time, they lie side by side already (see `batch`). What counts there is that
-    the numbers of many examples fit the cache. To compute numbers again pays there alone: for one example, what is kept
-    fits as it is. What counts for one example is that exponentials and the like, where no time waits for them, are
-    computed for many times at once.
-    """
-    if program.has_time and any(array.examples for array in program.arrays()):
-        return contracted(rematerialized(program)), {}
-    return lay_out(contracted(distribute(program, is_long)) if program.has_time else program)
 
 
 def in_words(stats: Mapping[str, Any]) -> str:

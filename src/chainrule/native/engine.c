@@ -221,12 +221,13 @@ static int read_table(void)
     PyObject *rows = ops ? PyObject_GetAttrString(ops, "TABLE") : NULL;
     PyObject *values = rows ? PyMapping_Values(rows) : NULL;
     as_float = ops ? PyObject_GetAttrString(ops, "as_float") : NULL;
+    carrier_type = ops ? PyObject_GetAttrString(ops, "Carrier") : NULL;
     op_type = ops ? PyObject_GetAttrString(ops, "Op") : NULL;
     call_in_python = op_type ? PyObject_GetAttrString(op_type, "__call__") : NULL;
     table = values && PyList_Check(values) ? values : NULL;
     Py_XDECREF(ops);
     Py_XDECREF(rows);
-    if (table == NULL || as_float == NULL || call_in_python == NULL)
+    if (table == NULL || as_float == NULL || carrier_type == NULL || call_in_python == NULL)
         return -1;
     if (PyList_GET_SIZE(table) < BUILTIN_OPS) {
         PyErr_SetString(PyExc_ImportError, "the native engine was built from a longer op table: rebuild it");

@@ -59,6 +59,7 @@ static uint64_t numbers_replaced; /* how often: never the same again after a cha
 static PyObject *table;     /* the rows of the op table, by code */
 static PyObject *as_float;  /* ops.as_float, for numbers that are neither float nor int */
 static PyObject *hang;      /* copies.hang, which gives a copy its attributes */
+static PyObject *carrier_type; /* ops.Carrier, of which other kinds of numbers are */
 static PyObject *op_type, *call_in_python; /* ops.Op, and its __call__ as ops.py has it */
 static PyObject *code_name; /* "code", the attribute of a row that says its place in the table */
 static PyObject *backward_name; /* "_backward" */

@@ -10,9 +10,18 @@ static inline PyObject *no_number(void) /* not a number: let the other operand t
     Py_RETURN_NOTIMPLEMENTED;
 }
 
+static inline int is_for_carrier(PyObject *left, PyObject *right) /* such as a traced number: it has its own way */
+{
+    PyObject *other = is_value(left) ? right : left;
+    int is_common = is_value(other) || PyFloat_CheckExact(other) || PyLong_CheckExact(other);
+    return !is_common && PyObject_TypeCheck(other, (PyTypeObject *)carrier_type);
+}
+
 #define BINARY_OPERATOR(name)                                                                                 \
     static PyObject *operator_##name(PyObject *left, PyObject *right)                                         \
     {                                                                                                         \
+        if (is_for_carrier(left, right))                                                                      \
+            Py_RETURN_NOTIMPLEMENTED;                                                                         \
         Node *a = to_operand(left), *b = a ? to_operand(right) : NULL;                                        \
         if (b == NULL) {                                                                                      \
             Py_XDECREF(a);                                                                                    \

@@ -9,8 +9,9 @@ from typing import Any
 from chainrule.compiler.backends.protocol import ArrayBackend
 from chainrule.compiler.passes.program import ArrayProgram
 
-BACKENDS = ("llvm", "cuda", "jax", "interpreter", "auto")
+BACKENDS = ("llvm", "cuda", "jax", "xla", "interpreter", "auto")
 DTYPES = ("float64", "float32")
+CALLED = "JAX runs on a cpu, where XLA calls machine code that LLVM has compiled"
 
 
 def check_dtype(dtype: str) -> None:
@@ -36,11 +37,22 @@ def ready(backend: str) -> str:
     """The backend of this name, if it can be used here; for "auto" the best one that can be."""
     if backend == "auto":
         return _best()
-    if backend == "jax":
+    if backend in ("jax", "xla"):
         load_xla()  # so that its absence is reported here
     elif backend == "cuda":
         load_cuda()
     return backend
+
+
+def settled(backend: str) -> str:
+    """The backend that this one amounts to where we are: whether XLA calls our machine code, or compiles the program.
+
+    To ask JAX for its devices makes it look for them, which must not be before programs are compiled.
+    """
+    if backend != "jax":
+        return backend
+    reason = load_xla().why_xla_compiles()
+    return Backend.because("xla", reason) if reason else Backend.because("jax", CALLED)
 
 
 def _best() -> Backend:
@@ -51,7 +63,7 @@ def _best() -> Backend:
         missing = str(error)
     jax = sys.modules.get("jax")
     if jax is not None and (device := jax.default_backend()) != "cpu":
-        return Backend.because("jax", f"JAX has a {device}, and for `backend='cuda'`: {missing}")
+        return Backend.because("xla", f"JAX has a {device}, and for `backend='cuda'`: {missing}")
     return Backend.because("llvm", f"there is no GPU to use: {missing}")
 
 
@@ -78,6 +90,8 @@ def compiled_by(backend: str, program: ArrayProgram, dtype: str) -> ArrayBackend
 
         return Native(program, dtype)
     if backend == "jax":
+        return load_xla().Foreign(program, dtype)  # type: ignore[no-any-return]
+    if backend == "xla":
         return load_xla().Xla(program, dtype)  # type: ignore[no-any-return]
     if backend == "cuda":
         from chainrule.compiler.backends.cuda.runner import Cuda

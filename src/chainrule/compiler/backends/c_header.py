@@ -16,6 +16,7 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.passes.differentiate import differentiate
+from chainrule.compiler.passes.places import Lives, lives_in, places
 from chainrule.compiler.passes.program import LETTERS, NOTHING, Access, Array, ArrayProgram, Repeat, Statement, Term
 from chainrule.core.powers import power
 
@@ -221,13 +222,18 @@ class _Function:
         self.buffers[program.output] = "outputs"
         if program.gradient:
             self.buffers[program.gradient] = "gradient"
-        self.offsets, self.workspace = share_memory(program, self.buffers)
+        self.offsets, self.workspace = places(self.own_lives(), lambda array: array.size)
         self.sizes = {name: array.size for array, name in self.buffers.items()}  # of the arguments, in order
         self.sizes["workspace"] = max(1, self.workspace)
         tables = [a.table for s in program.statements for a, _ in s.accesses_in_loops() if a.table is not None]
         largest = max([array.size for array in program.arrays()] + [len(table) for table in tables])
         self.index = "int" if largest < 2**15 else "long"  # an int has 16 bits on the smallest machines
         self.body = [line for step in program.steps for line in self.step(step)]
+
+    def own_lives(self) -> Lives:
+        """How long the arrays live that are neither arguments nor constants."""
+        lives = lives_in(step.body for step in self.program.steps)
+        return {array: life for array, life in lives.items() if array.numbers is None and array not in self.buffers}
 
     def prototype(self, size: Callable[[str], object]) -> str:
         kinds = dict.fromkeys(BUFFERS.values(), f"const {self.element.name}")
@@ -326,35 +332,6 @@ def _affine(base: int, moves: Iterable[tuple[int, str]]) -> str:
     parts = [str(base)] if base else []
     parts += [letter if stride == 1 else f"{stride} * {letter}" for stride, letter in moves if stride]
     return " + ".join(parts) or "0"
-
-
-def share_memory(program: ArrayProgram, elsewhere: Iterable[Array] = ()) -> tuple[dict[Array, int], int]:
-    """Offsets in one buffer for the arrays that a program fills, except those kept `elsewhere`; and its size.
-
-    An array lives from the first step that touches it to the last, and takes the first place that is free meanwhile.
-    (The rows of a recurrence are one array, and all of them live as long as any.)
-    """
-    elsewhere = set(elsewhere)
-    lives: dict[Array, list[int]] = {}
-    for time, step in enumerate(program.steps):
-        for statement in step.body:
-            for access in (statement.target, *statement.accesses()):
-                if access.array.numbers is None and access.array not in elsewhere:
-                    lives.setdefault(access.array, [time, time])[1] = time
-    offsets: dict[Array, int] = {}
-    living: list[Array] = []
-    size = 0
-    for array, (first, _) in lives.items():  # in order of their first steps
-        living = sorted((other for other in living if lives[other][1] >= first), key=offsets.__getitem__)
-        place = 0
-        for other in living:
-            if offsets[other] - place >= array.size:
-                break
-            place = max(place, offsets[other] + other.size)
-        offsets[array] = place
-        living.append(array)
-        size = max(size, place + array.size)
-    return offsets, size
 
 
 def _introduction(name: str, functions: list[_Function], constants: _Constants, notes: dict[str, str]) -> str:

@@ -36,6 +36,8 @@ Memory = dict[Array, np.ndarray]
 class Interpreted:
     """An array program with memory to run in: an `ArrayBackend`."""
 
+    reads_columns = False
+
     def __init__(self, program: ArrayProgram, dtype: str = "float64") -> None:
         self.program = program
         self.dtype = dtype

@@ -7,18 +7,56 @@ call at a time, so calls in different threads need different twins. Those that n
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from chainrule.compiler.passes.program import Array
 
 B = TypeVar("B", bound="Backend")
-Rows = Mapping[Array, np.ndarray]  # for each leaf a matrix, with a row for each run
+Rows = Mapping[Array, Any]  # for each leaf a matrix, with a row for each run; or `Columns`, if the backend reads them
 Results = tuple[np.ndarray, np.ndarray]  # a matrix of outputs, with a row for each run; and one of sums
 
 KEPT = max(8, os.cpu_count() or 1)  # idle machines of one program; more of them are freed
+TOGETHER = (4, 2, 1)  # neighbouring numbers of an example that are read at once
+
+
+class Wiring:
+    """Where the numbers of an example are: for each its matrix (`which`), and its column there."""
+
+    def __init__(self, widths: Sequence[int], used: np.ndarray) -> None:
+        """Of the columns of all matrices, which have these widths, those that are used."""
+        ends = np.cumsum(widths)
+        self.which = np.searchsorted(ends, used, side="right")
+        self.column = used - (ends - widths)[self.which]
+
+    @cached_property
+    def neighbours(self) -> dict[int, np.ndarray]:
+        """Numbers that lie side by side: the first of each four, the first of two where there are not four, and others.
+
+        >>> {width: first.tolist() for width, first in Wiring([9], np.array([0, 2, 3, 4, 5, 6, 7])).neighbours.items()}
+        {4: [1], 2: [5], 1: [0]}
+        """
+        follows = (np.diff(self.which) == 0) & (np.diff(self.column) == 1)
+        begins = np.flatnonzero(np.concatenate([[True], ~follows]))
+        lengths, found = np.diff(begins, append=len(self.which)), {}
+        for width in TOGETHER:
+            turns = lengths // width
+            earlier = np.repeat(np.cumsum(turns) - turns, turns)
+            found[width] = np.repeat(begins, turns) + width * (np.arange(len(earlier)) - earlier)
+            begins, lengths = begins + turns * width, lengths % width
+        return found
+
+
+class Columns(NamedTuple):
+    """The inputs of many runs as the caller has them: in matrices with a row for each example."""
+
+    matrices: Sequence[np.ndarray]  # of one type, in whose rows neighbours lie side by side
+    wiring: Wiring
+    firsts: range  # the number of the first example of each run
+    room: int  # for so many examples, a number of all of them lies side by side in memory
 
 
 class Backend(Protocol):
@@ -33,6 +71,8 @@ class Backend(Protocol):
 
 class ArrayBackend(Backend, Protocol):
     """A compiled array program."""
+
+    reads_columns: bool  # whether `run_many` takes Columns, of matrices of float64 or float32
 
     @property
     def views(self) -> Mapping[Array, np.ndarray]:
@@ -61,7 +101,7 @@ class Pool(Generic[B]):
     """
 
     def __init__(self, first: B) -> None:
-        self._first = first  # the pattern for others
+        self.first = first  # the pattern for others
         self._free = [first]
 
     def take(self) -> B:
@@ -69,7 +109,7 @@ class Pool(Generic[B]):
         try:
             return self._free.pop()
         except IndexError:
-            return self._first.twin()
+            return self.first.twin()
 
     def give_back(self, machine: B) -> None:
         """Let others use it. The caller must have copied what it needs from the machine's memory."""

@@ -43,7 +43,7 @@ class StrictCode(Pool["StrictMachine"]):
 
     def stats(self, scalar_nodes: int, seconds: dict[str, float]) -> dict[str, Any]:
         """The figures that `Code.stats` has, and why there are no arrays."""
-        size = 2 * self._first.data.nbytes
+        size = 2 * self.first.data.nbytes
         stats = {"scalar nodes": scalar_nodes, "array statements": 0, "not affine": 0, "bytes": size}
         return stats | {"seconds": seconds, "node by node": self.reason}
 

@@ -22,6 +22,7 @@ from chainrule.compiler.trace.graph import Graph
 SUM, LARGEST = CHAINS = "sum", "largest"
 FEWEST_EXPONENTS = 17  # of powers, to make one class of them: few are better off as products
 FEWEST_LENGTHS = 3  # of otherwise equal sums, to merge them into one class
+LEAST_LINKS = 0.1  # of all nodes, to look for chains of differences
 MOST_PADDING = 4  # times the real number of terms
 
 Slot = tuple[int, int, int]  # the class that the members read, a sign, and the number of terms that each reads
@@ -122,13 +123,22 @@ class Classes:
         return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
-def classify(graph: Graph) -> Classes:
-    """The classes of a graph's nodes."""
-    chains = _chains(graph)
+def classify(graph: Graph, differences: bool = False) -> Classes:
+    """The classes of a graph's nodes; `differences` says that `a - b - c` is one sum as well."""
+    chains = _chains(graph, differences)
     classing = _Classing(graph, chains, set())
     while classing.to_merge != classing.merged:  # again: nodes that read merged classes may now be of one class
         classing = _Classing(graph, chains, classing.to_merge)
     return classing.classes()
+
+
+def has_long_differences(graph: Graph) -> bool:
+    """Whether much of a graph are chains of differences, as in an elimination."""
+    uses, links = _uses(graph), 0
+    for rule, operands in zip(graph.rules, graph.operands, strict=True):
+        if rule is ops.sub:
+            links += graph.rules[operands[0]] is ops.sub and uses[operands[0]] == 1
+    return links >= LEAST_LINKS * len(graph)
 
 
 class _Classing:
@@ -179,10 +189,15 @@ class _Classing:
         return key if key in self.merged else (*key, number)
 
     def chain_key(self, node: int, groups: dict[tuple[int, int], list[int]]) -> Any:
-        """The key of a chain: the classes and signs of its terms, and unless it is ragged the number of each."""
+        """The key of a chain: the classes and signs of its terms, and unless it is ragged the number of each.
+
+        Chains of differences are of different lengths because each waits for the one before: they are not ragged.
+        """
         self.rows[node] = list(chain.from_iterable(groups.values()))
         key: Any = (ops.larger, *groups) if self.graph.rules[node] is ops.larger else tuple(groups)
         lengths = tuple(map(len, groups.values()))
+        if self.graph.rules[node] is ops.sub and len(self.rows[node]) > 2:
+            return key, lengths
         self.lengths.setdefault(key, {})[node] = lengths
         return key if key in self.merged else (key, lengths)
 
@@ -229,10 +244,9 @@ def _kind(rule: Any) -> Any:
     return LARGEST if rule is ops.larger else rule
 
 
-def _chains(graph: Graph) -> dict[int, list[tuple[int, int]]]:
+def _chains(graph: Graph, differences: bool) -> dict[int, list[tuple[int, int]]]:
     """The n-ary nodes: node -> its terms as (operand, sign), without the links inside a chain."""
-    flat = np.fromiter(chain.from_iterable(graph.operands), np.int64)
-    uses = np.bincount(flat, minlength=len(graph)).tolist()
+    uses = _uses(graph)
     terms: dict[int, list[tuple[int, int]]] = {}
     add, larger, sub, rules = ops.add, ops.larger, ops.sub, graph.rules
     for node, (rule, operands) in enumerate(zip(rules, graph.operands, strict=True)):
@@ -240,9 +254,19 @@ def _chains(graph: Graph) -> dict[int, list[tuple[int, int]]]:
             a, b = [terms.pop(k) if rules[k] is rule and uses[k] == 1 else [(k, 1)] for k in operands]
             a += b  # in place, because long sums chain on the left
             terms[node] = a
-        elif rule is sub:  # never part of a chain: whether the first has other uses must not change its class
-            terms[node] = [(operands[0], 1), (operands[1], -1)]
+        elif rule is sub:  # mostly no part of a chain: whether the first has other uses would change its class
+            first, second = operands
+            a = terms.pop(first) if differences and rules[first] is sub and uses[first] == 1 else [(first, 1)]
+            a.append((second, -1))
+            terms[node] = a
     return terms
+
+
+def _uses(graph: Graph) -> list[int]:
+    """How often each node is read."""
+    flat = np.fromiter(chain.from_iterable(graph.operands), np.int64)
+    found: list[int] = np.bincount(flat, minlength=len(graph)).tolist()
+    return found
 
 
 def _starts(sizes: np.ndarray) -> np.ndarray:

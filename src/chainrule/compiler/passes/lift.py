@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from itertools import islice
-from math import gcd, inf, prod
-from typing import Any, NamedTuple
+from math import inf, prod
+from typing import Any
 
 import numpy as np
 
 from chainrule import ops
-from chainrule.compiler.passes.classes import CHAINS, SUM, classify
+from chainrule.compiler.passes.classes import CHAINS, SUM, classify, has_long_differences
+from chainrule.compiler.passes.families import Families
 from chainrule.compiler.passes.gather import Gathered, gathered
+from chainrule.compiler.passes.loop_nests import Factor, inner_loops, outer_loops, rows_together
 from chainrule.compiler.passes.loops import Loop, find_loops
 from chainrule.compiler.passes.outline import Constants, Outlined, leaves_first, outline
 from chainrule.compiler.passes.postpone import large, postponed
@@ -41,11 +42,18 @@ from chainrule.compiler.passes.waists import by_depth, find_levels
 from chainrule.compiler.trace.graph import Graph
 
 MOST_STATEMENTS = 4000  # LLVM takes about a millisecond for each
+NODES_OF_MANY = 150  # that each statement stands for, if there are more: they take as long to trace and to lift
 MANY_NODES = 300_000  # of a graph, to seek loops before classes, since either takes long where it finds nothing
 VERY_FEW_STATEMENTS = 10  # if classes leave more of them, loops are sought by nodes that are surely sequential
 FEW_STATEMENTS = 50  # if they leave more, all loops are
 SOME_STATEMENTS = 200  # if loops leave more of them, waists are
 GRADIENT = 3  # times the statements are left with the gradient, or almost
+PER_STATEMENT, PER_TURN, PER_LOOKUP = 3.0, 0.045, 0.4  # nanoseconds, fitted to elimination, Cholesky's factor, a truss
+MOST_NODES = 0.75  # of all, in loops inside of others, to have much fewer statements by them
+MUCH_LESS = 2  # times fewer statements by loops inside of others: a batch keeps less where the outer ones are found
+FEW_TERMS = 2  # per statement, on average
+SOME_MORE = 1.5  # times the statements, for a program that is much faster
+MUCH_FASTER = 0.667  # times as long: what is fitted so roughly must not decide on less
 MOST_MORE = 1.25  # times the statements, to compute things once: sums of growing lengths are better left alone
 MOST_LEVELS = 16, 64  # to cut a graph into: few need fewer copies, many start afresh more often
 MANY_LEVELS = 256  # if that leaves so many statements that with their gradient there would be too many
@@ -90,11 +98,20 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     _check_rules(graph)
     nodes, order = len(graph), _Order(leaves_first(graph))
     if nodes >= MANY_NODES and (sequential := _of_a_large_graph(order)):
-        return sequential.program()
+        return sequential.program
     found = _Lifter(graph)
     merged = without_repeats(graph) if merges else graph
     if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
         graph, order, found = merged, _Order(leaves_first(merged)), once
+    sums = _with_differences(found, graph)
+    found = sums if sums is not found else _with_structure(found, graph, order, merges)
+    _check_worth(found.statements, nodes, max(most_statements, most_of(nodes)))
+    found.program.nodes = nodes
+    return found.program
+
+
+def _with_structure(found: _Lifter, graph: Graph, order: _Order, merges: bool) -> _Lifter:
+    """What is found with ends gathered, loops by nodes, running sums and levels, wherever that has fewer statements."""
     found = _with_loops(_with_gathered(found, graph), order)
     running = with_running_sums(graph) if merges and found.statements > FEW_STATEMENTS else graph
     if running is not graph:
@@ -108,8 +125,12 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
             if most == MANY_LEVELS and GRADIENT * found.statements < MOST_STATEMENTS:
                 break
             found = _fewer(found, outline(ordered, find_levels(ordered, most), lift_body, found.statements))
-    _check_worth(found.statements, nodes, most_statements)
-    return found.program()
+    return found
+
+
+def most_of(nodes: int) -> int:
+    """How many statements a program of so many nodes may have: more than most, if to trace it took longer yet."""
+    return nodes // NODES_OF_MANY
 
 
 class _Order:
@@ -121,6 +142,11 @@ class _Order:
     @cached_property
     def loops(self) -> list[Loop]:
         return find_loops(self.graph)
+
+    @cached_property
+    def loops_inside(self) -> list[Loop]:
+        """The loops inside of loops, of which one may read what another has computed."""
+        return find_loops(self.graph, inside=True)
 
     @cached_property
     def later(self) -> _Order | None:
@@ -151,12 +177,46 @@ def _with_loops(found: _Lifter, order: _Order) -> _Lifter:
         found = _fewer(found, outline(order.graph, loops, lift_body, found.statements))
     if found.statements > FEW_STATEMENTS and (later := order.later):
         found = _fewer(found, outline(later.graph, later.loops, lift_body, found.statements))
+    if found.statements > SOME_STATEMENTS:
+        found = _with_loops_inside(found, order)
     return found
+
+
+def _with_loops_inside(found: _Lifter, order: _Order) -> _Lifter:
+    """What is found with loops inside of loops, if that has much fewer statements; loops of few nodes have not."""
+    most, loops = found.statements / MUCH_LESS, order.loops_inside
+    if sum([loop.count * int(loop.kept.sum()) for loop in loops]) < MOST_NODES * len(order.graph):
+        return found
+    inside = _fewer(found, outline(order.graph, loops, lift_body, most))
+    return inside if inside.statements <= most else found
 
 
 def _with_gathered(found: _Lifter, graph: Graph) -> _Lifter:
     """What is found in a graph with the ends of chains gathered, if that has fewer statements."""
     return _fewer(found, gathered(graph, found.classes)) if found.statements > FEW_STATEMENTS else found
+
+
+def _with_differences(found: _Lifter, graph: Graph) -> _Lifter:
+    """What is found if chains of differences are sums, if these have few terms and that is much faster."""
+    if found.statements <= FEW_STATEMENTS or not has_long_differences(graph):
+        return found
+    sums = _Lifter(graph, differences=True)
+    if sums.statements > SOME_MORE * found.statements:
+        return found
+    terms = sum([len(statement.terms) for statement in sums.program.statements])
+    if terms > FEW_TERMS * sums.statements:  # a gradient has a statement for each
+        return found
+    return sums if duration(sums.program) < MUCH_FASTER * duration(found.program) else found
+
+
+def duration(program: ArrayProgram) -> float:
+    """About how many nanoseconds a run takes."""
+    total = 0.0
+    for step in program.steps:
+        for statement in step.body:
+            turns = prod(statement.loops) * sum([prod(term.loops) for term in statement.terms])
+            total += step.count * (PER_STATEMENT + (PER_TURN if statement.affine else PER_LOOKUP) * turns)
+    return total
 
 
 def _check_worth(statements: int, nodes: int, most_statements: float) -> None:
@@ -190,58 +250,24 @@ def lift_body(body: Graph, exports: Sequence[int], names: str) -> tuple[list[Sta
     lifter = _Lifter(body, in_time=False, names=names)
     classes = lifter.classes
     stored = [k for k in range(len(classes) - 1) if classes.slots[k] and not lifter.is_inlined(k)]
-    statements = [lifter.statement(k) for k in stored]
-    return statements, [(lifter.arrays[int(classes.of[node])], int(classes.position[node])) for node in exports]
-
-
-def loop_nest(streams: np.ndarray) -> tuple[Shape, list[Shape]] | None:
-    """The nest in which every row of `streams` is affine: its extents and each row's strides. None if there is none.
-
-    >>> loop_nest(np.array([[0, 1, 2, 0, 1, 2], [5, 5, 5, 7, 7, 7]]))
-    ((2, 3), [(0, 1), (2, 0)])
-    """
-    extents: list[int] = []
-    strides: list[np.ndarray] = []
-    while (length := streams.shape[1]) > 1:
-        steps = np.diff(streams, axis=1)
-        breaks = np.flatnonzero((steps != steps[:, :1]).any(axis=0))
-        run = gcd(int(breaks[0]) + 1, length) if len(breaks) else length
-        if run == 1:
-            return None
-        blocks = streams.reshape(len(streams), length // run, run)
-        offsets = blocks - blocks[:, :, :1]
-        if (offsets != offsets[:, :1]).any():
-            return None
-        extents.insert(0, run)
-        strides.insert(0, steps[:, 0])
-        streams = blocks[:, :, 0]
-    return tuple(extents), [tuple(int(s[row]) for s in strides) for row in range(len(streams))]
-
-
-class Factor(NamedTuple):
-    """What a slot reads: positions in an array, one row per member and one column per term; or constants themselves.
-
-    In a recurrence the positions are those of the first time, and move by `repeat` from each time to the next. The
-    first axis of constants is the time, which outside of a recurrence has length 1.
-    """
-
-    array: Array | None
-    positions: np.ndarray
-    repeat: int = 0
+    statements = [statement for k in stored for statement in lifter.stores(k)]
+    rows = [(*lifter.place(int(classes.of[node])), int(classes.position[node])) for node in exports]
+    return statements, [(array, offset + position) for array, offset, position in rows]
 
 
 class _Lifter:
     """Turns classes into statements."""
 
-    def __init__(self, graph: Graph, in_time: bool = True, names: str = "v") -> None:
+    def __init__(self, graph: Graph, in_time: bool = True, names: str = "v", differences: bool = False) -> None:
         self.names = names  # of arrays start like this
-        self.classes = classes = classify(graph)
+        self.classes = classes = classify(graph, differences)
         recurrences = find_recurrences(classes) if in_time else []
         self.recurrences = {run.start: run for run in recurrences}
         self.arrays: dict[int, Array] = {}
         self.starts = np.array([run.start for run in recurrences], dtype=np.int64)
         before = [(run, place, rows) for run in recurrences for place, rows in run.before.items()]
         self.ahead = {place - k * run.period: run for run, place, rows in before for k in range(1, rows + 1)}
+        self.families = Families(classes, self._without_time())
         self.leaves: dict[str, Array] = {}
         self.root = int(classes.of[-1])
         self.numbers = np.zeros((1, 0))  # the constants, by time
@@ -258,13 +284,22 @@ class _Lifter:
         self.lookups: list[Statement] = []  # for the next recurrence
         self.copies = 0  # how many arrays of looked up numbers there are
 
+    def _without_time(self) -> np.ndarray:
+        """Which classes are computed, and are no part of a recurrence's arrays."""
+        free = np.array([isinstance(kind, ops.Op) or kind == SUM for kind in self.classes.kinds])
+        for run in self.recurrences.values():
+            free[run.start : run.stop] = False
+        free[list(self.ahead)] = False
+        return free
+
     @cached_property
     def statements(self) -> int:
         """How many statements the program will have."""
         stored = ~self.classes.inlined & (np.diff(self.classes.slot_starts) > 0)  # leaves have no slots
+        stored[list(self.families.products)] = False
         for run in self.recurrences.values():
             stored[run.start + run.period : run.stop] = False  # the first time stands for all
-        count = int(stored.sum())
+        count = int(stored.sum()) + sum([len(parts) - 1 for parts in self.families.parts.values()])
         for index, kind in enumerate(self.classes.kinds):
             if isinstance(kind, Outlined | Gathered):
                 rows = [(self.row(operand), position) for operand, position in self.reads(index)]
@@ -272,19 +307,21 @@ class _Lifter:
                 count += kind.count_entries(sources) - 1 + sum([len(step.body) for step in kind.steps])
         return count
 
+    @cached_property
     def program(self) -> ArrayProgram:
+        """What the classes compute."""
         steps: list[Statement | Repeat] = []
         index = 0
         while index < len(self.classes):
             run = self.recurrences.get(index)
             if run:
-                body = [self.statement(k, run) for k in run.body if not self.is_inlined(k)]
+                body = [each for k in run.body if not self.is_inlined(k) for each in self.stores(k, run)]
                 steps += [*self.lookups, Repeat(run.count, body)]
                 self.lookups = []
             elif isinstance(kind := self.classes.kinds[index], Outlined | Gathered):
                 steps += [*self.entry(index, kind), *kind.steps]
             elif self.classes.slots[index] and not self.is_inlined(index):
-                steps.append(self.statement(index))
+                steps += self.stores(index)
             index = run.stop if run else index + 1
         output, offset = self.place(self.root)
         if output.size > 1:  # a row of a recurrence
@@ -308,6 +345,8 @@ class _Lifter:
 
     def is_inlined(self, index: int) -> bool:
         """Whether a class is a product that is part of a sum, and in a recurrence of one at the same time."""
+        if index in self.families.products:
+            return True
         if not self.classes.inlined[index]:
             return False
         reader = int(self.classes.users[index])
@@ -327,6 +366,8 @@ class _Lifter:
 
     def row(self, index: int) -> tuple[int, int, int]:
         """The class whose array a class is stored in, where in it, and the array's size."""
+        if index in self.families.rows:
+            return self.families.rows[index]
         run = self.recurrence(index) or self.ahead.get(index)
         size = int(self.classes.sizes[index])
         if run is None:
@@ -339,19 +380,26 @@ class _Lifter:
             self.arrays[index] = Array(f"{self.names}{len(self.arrays) - self.given}", size, "value")
         return self.arrays[index]
 
-    def statement(self, index: int, run: Recurrence | None = None) -> Statement:
-        """One statement for all members of a class, in the loop nest that reproduces their operands' positions."""
-        kind, count = self.classes.kinds[index], int(self.classes.sizes[index])
+    def stores(self, index: int, run: Recurrence | None = None) -> Iterator[Statement]:
+        """One statement for all members of a class, or one for each of its parts."""
         slots = [self.factors(index, k, columns, run) for k, columns in enumerate(self.classes.columns(index))]
+        for part in self.families.parts.get(index, [(0, int(self.classes.sizes[index]))]):
+            yield self.statement(index, [[factor.of(*part) for factor in factors] for factors in slots], part, run)
+
+    def statement(
+        self, index: int, slots: list[list[Factor]], part: tuple[int, int], run: Recurrence | None
+    ) -> Statement:
+        """A statement for the members of a part, in the loop nest that reproduces their operands' positions."""
+        kind, count = self.classes.kinds[index], part[1] - part[0]
         signs = [sign for _, sign, _ in self.classes.slots[index]]
         if kind in CHAINS and index not in self.classes.lengths:
-            slots, signs = _rows_together(slots, signs)
-        loops, outer = _outer_loops(slots, count)
+            slots, signs = rows_together(slots, signs)
+        loops, outer = outer_loops(slots, count)
         terms = [self.term(factors, loops, strides) for factors, strides in zip(slots, outer, strict=True)]
         if index in self.classes.lengths and kind == SUM:  # repeating a term does not change the largest
             self.mask(terms, self.classes.lengths[index], loops)
         array, offset = self.place(index)
-        target = Access(array, offset, row_major(loops), repeat=count if run else 0)
+        target = Access(array, offset + part[0], row_major(loops), repeat=count if run else 0)
         if kind not in CHAINS:
             return Statement(target, loops, [Term(Apply(kind, tuple([term.expression for term in terms])))])
         for term, sign in zip(terms, signs, strict=True):
@@ -402,7 +450,7 @@ class _Lifter:
 
     def term(self, factors: list[Factor], loops: Shape, outer: list[Shape] | None) -> Term:
         """A run of terms; `outer` holds the variable factors' strides in the statement's loops, or None for a table."""
-        inner, strides = _inner_loops(factors, outer)
+        inner, strides = inner_loops(factors, outer)
         operands: list[Expression] = []
         for array, positions, repeat in factors:
             if array is None:
@@ -443,63 +491,3 @@ class _Lifter:
 
 def _by_time(constant: Any) -> np.ndarray:
     return constant.numbers if isinstance(constant, Constants) else np.array([constant.data])
-
-
-def _rows_together(slots: list[list[Factor]], signs: list[int]) -> tuple[list[list[Factor]], list[int]]:
-    """Terms that are rows of one array, merged into one slot: the sum over the results of a recurrence's steps."""
-    groups: dict[tuple[object, int, int], list[list[Factor]]] = {}
-    for number, (factors, sign) in enumerate(zip(slots, signs, strict=True)):
-        first = factors[0]
-        mergeable = len(factors) == 1 and first.array is not None
-        groups.setdefault((first.array, sign, first.repeat) if mergeable else (number, sign, 0), []).append(factors)
-    merged = [
-        [group[0][0]._replace(positions=np.concatenate([row.positions for (row,) in group], axis=1))]
-        if len(group) > 1
-        else group[0]
-        for group in groups.values()
-    ]
-    return merged, [sign for _, sign, _ in groups]
-
-
-def _outer_loops(slots: list[list[Factor]], count: int) -> tuple[Shape, list[list[Shape] | None]]:
-    """The loops over the members of a class, and in them the strides of each slot's variable factors.
-
-    None stands for strides where a slot needs a table. If no nest suits all other slots, there is one loop over all
-    members, and a table for each slot that is not affine in it.
-    """
-    variable = [_variable(factors) for factors in slots]
-    if count == 1:
-        return (), [[()] * len(each) for each in variable]
-    firsts = [each[:, :, 0] if all(map(_separable, each)) else None for each in variable]
-    regular = [each for each in firsts if each is not None]
-    nest = loop_nest(np.concatenate(regular)) if regular else None
-    if nest is None:
-        return (count,), [None if each is None else _in_one_loop(each) for each in firsts]
-    strides = iter(nest[1])
-    return nest[0], [None if each is None else list(islice(strides, len(each))) for each in firsts]
-
-
-def _in_one_loop(streams: np.ndarray) -> list[Shape] | None:
-    """The stride of each row, if all rows are affine in one loop."""
-    steps = np.diff(streams, axis=1)
-    return [(int(step),) for step in steps[:, 0]] if (steps == steps[:, :1]).all() else None
-
-
-def _inner_loops(factors: list[Factor], outer: list[Shape] | None) -> tuple[Shape, Iterator[Shape] | None]:
-    """The loops over a run of terms, and the variable factors' strides in all loops; None if they need a table."""
-    run = factors[0].positions.shape[-1]
-    nest = None if outer is None else loop_nest(_variable(factors)[:, 0])
-    if outer is None or nest is None:
-        return (run,) if run > 1 else (), None
-    return nest[0], iter([outside + inside for outside, inside in zip(outer, nest[1], strict=True)])
-
-
-def _variable(factors: list[Factor]) -> np.ndarray:
-    """The positions that those factors read that are not constants: by factor, member and term."""
-    positions = [factor.positions for factor in factors if factor.array]
-    return np.array(positions, dtype=np.int64).reshape(-1, *factors[0].positions.shape[-2:])
-
-
-def _separable(positions: np.ndarray) -> bool:
-    """Whether the terms of a run have the same pattern in every member."""
-    return bool((positions - positions[:, :1] == positions[:1] - positions[:1, :1]).all())

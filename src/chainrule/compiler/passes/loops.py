@@ -111,14 +111,19 @@ def find_leaves(graph: Graph) -> list[int]:
     return [place for place in graph.leaf_places if graph.rules[place] != "constant"]
 
 
-def find_loops(graph: Graph) -> list[Loop]:
-    """The loops in a graph whose leaves come first; they do not overlap."""
-    return _Search(graph).found() if any(graph.operands) else []
+def find_loops(graph: Graph, inside: bool = False) -> list[Loop]:
+    """The loops in a graph whose leaves come first; they do not overlap.
+
+    Of loops in loops, those that are found are the outer ones, and hardly anything is read from further back than two
+    times. Or they are those `inside`: one of them may read what another has computed, as sweeps forth and back do in
+    the steps of an implicit scheme.
+    """
+    return _Search(graph, inside).found() if any(graph.operands) else []
 
 
 class _Search:
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, is_inside: bool) -> None:
+        self.graph, self.is_inside = graph, is_inside
         self.first = len(find_leaves(graph))  # node that is no leaf
         self.numbers = {rule: k for k, rule in enumerate(dict.fromkeys(graph.rules))}
         self.codes = np.fromiter(map(self.numbers.__getitem__, graph.rules), np.int64, len(graph))
@@ -147,7 +152,7 @@ class _Search:
         return sorted(loops, key=lambda loop: loop.start)
 
     def periods(self) -> list[int]:
-        """Periods to try. From each, hardly anything is read that lies too far back."""
+        """Periods to try: of loops inside others the shortest first, or those from which hardly anything is too far."""
         distance = np.where(self.operands < self.first, 0, self.users - self.operands)
         distance[np.bincount(distance)[distance] < FEWEST] = 0  # something from before a loop, as every leaf is
         form, arity = self.codes.astype(np.uint64), np.diff(self.starts)
@@ -156,8 +161,10 @@ class _Search:
             part = np.full(len(form), -1)
             part[has] = distance[self.starts[:-1][has] + place]
             form = mixed(form, part)
+        found = candidates(form[self.first :], many=self.is_inside)
+        if self.is_inside:
+            return sorted(found)
         near = np.sort(distance[distance > 0])
-        found = candidates(form[self.first :])
         far = len(near) - np.searchsorted(near, (FARTHEST + 1) * np.array(found, dtype=np.int64), side="right")
         return [period for period, k in zip(found, far.tolist(), strict=True) if k <= MOST_FAR * len(near)]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainrule.core.structure import ARRAY, NUMBER, Keys, Structure
+from chainrule.core.structure import ARRAY, NUMBER, Keys, Named, Structure
 
 if TYPE_CHECKING:
     from chainrule.compiler.passes.program import Array, ArrayProgram
@@ -49,8 +49,7 @@ class ArgumentNames(Sequence[str]):
     """
 
     def __init__(self, function: Callable[..., Any], structure: Structure, used: Any, examples: int = 0) -> None:
-        parts = zip(_parameters(function, len(structure)), structure, strict=True)
-        every = [(argument, path) for argument, part in parts for path in _paths(part)]
+        every = [(argument, path) for argument, part in _arguments(function, structure) for path in _paths(part)]
         self.used = [every[k] for k in used]
         self.examples = examples
 
@@ -70,12 +69,38 @@ def argument_spans(function: Callable[..., Any], structure: Structure) -> str:
     '0: x, 1 to 2: rows'
     """
     spans, start = [], 0
-    for name, part in zip(_parameters(function, len(structure)), structure, strict=True):
+    for name, part in _arguments(function, structure):
         count = sum(1 for _ in _paths(part))
         if count:
             spans.append(f"{start}: {name}" if count == 1 else f"{start} to {start + count - 1}: {name}")
         start += count
     return ", ".join(spans)
+
+
+def _arguments(function: Callable[..., Any], structure: Structure) -> list[tuple[str, Structure]]:
+    """Each argument's name and structure, those that were given by name at the end.
+
+    >>> _arguments(lambda x, scale: x, (NUMBER, (Keys(("scale",), Named), (NUMBER,))))
+    [('x', 'number'), ('scale', 'number')]
+    """
+    *others, last = structure or [NUMBER]
+    if last == NUMBER or getattr(last[0], "kind", None) is not Named:
+        return list(zip(_parameters(function, len(structure)), structure, strict=True))
+    kind, parts = last
+    return [*_arguments(function, tuple(others)), *zip(kind.keys, parts, strict=True)]
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function takes an argument by this name, as far as its signature is known.
+
+    >>> takes(lambda x, scale: x, "scale"), takes(lambda x, scale: x, "skale"), takes(lambda **others: 0.0, "any")
+    (True, False, True)
+    """
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return True
+    return name in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
 def _parameters(function: Callable[..., Any], count: int) -> list[str]:

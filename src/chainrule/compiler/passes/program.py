@@ -282,6 +282,7 @@ class ArrayProgram:
         self.leaves = leaves  # kind -> array
         self.output = output
         self.gradient: Array | None = None
+        self.nodes = 0  # of the graph that it was lifted from, where that counts
 
     @property
     def statements(self) -> list[Statement]:

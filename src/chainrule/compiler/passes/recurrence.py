@@ -22,6 +22,7 @@ from chainrule.ops import Op
 FEWEST = 3  # times that make a loop worthwhile
 MOST_CUTS = 2  # where positions jump; at more of them, they are looked up
 MOST_CANDIDATES = 1024  # of periods
+MANY = 4  # times as many, where there may be many loops
 MOST_PERIODS = 256  # to try
 MOST_STARTS = 64  # to compare
 MOST_VISITS = 32  # of each class, on average, before the search is given up
@@ -251,11 +252,12 @@ class _Search:
         return not self.classes.inlined[index] or run.start <= int(self.classes.users[index]) < run.stop
 
 
-def candidates(sequence: np.ndarray) -> list[int]:
+def candidates(sequence: np.ndarray, many: bool = False) -> list[int]:
     """The distances at which most of the sequence recurs, for at least `FEWEST` times.
 
     Candidates are the distances between equal numbers, and between equal words of `WORDS` numbers: a loop in a loop has
-    each number many times per period, but the words at its ends once.
+    each number many times per period, but the words at its ends once. If there may be `many` loops, each with a period
+    of its own, the shortest distances count, and multiples of one at which as much recurs do not.
     """
     tally: Counter[int] = Counter()
     words, length = sequence.astype(np.uint64), 1
@@ -270,11 +272,20 @@ def candidates(sequence: np.ndarray) -> list[int]:
             found = np.flatnonzero(counts)
             tally.update(dict(zip(found.tolist(), counts[found].tolist(), strict=True)))
     recurs = {}
-    for period, _ in tally.most_common(MOST_CANDIDATES):
+    for period, _ in tally.most_common(MANY * MOST_CANDIDATES if many else MOST_CANDIDATES):
         matches = int(np.count_nonzero(sequence[:-period] == sequence[period:]))
         if matches >= (FEWEST - 1) * period:
             recurs[period] = matches
+    if many:
+        own = sorted([period for period in recurs if not _is_multiple(period, recurs)])
+        recurs = {period: recurs[period] for period in own[:MOST_PERIODS]}
     return sorted(recurs, key=recurs.__getitem__, reverse=True)[:MOST_PERIODS]
+
+
+def _is_multiple(period: int, recurs: dict[int, int]) -> bool:
+    """Whether as much recurs at a part of the period."""
+    parts = [period // k for k in range(2, OCCURRENCES + 1) if period % k == 0]
+    return any(recurs.get(part, 0) >= recurs[period] for part in parts)
 
 
 def mixed(numbers: np.ndarray, others: np.ndarray) -> np.ndarray:

@@ -11,7 +11,8 @@ from itertools import groupby
 
 import numpy as np
 
-from chainrule.compiler.passes.lift import MOST_STATEMENTS, lift, loop_nest
+from chainrule.compiler.passes.lift import MOST_STATEMENTS, lift
+from chainrule.compiler.passes.loop_nests import loop_nest
 from chainrule.compiler.passes.program import (
     Access,
     Apply,

@@ -10,19 +10,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from chainrule.compiler.backends.protocol import Columns, Wiring
 from chainrule.compiler.passes.layout import padded
 from chainrule.compiler.run.machine import Machine
 from chainrule.compiler.run.paths import Paths
-from chainrule.compiler.run.rows import Rows, alike, by_structure, first_row, on_host
+from chainrule.compiler.run.rows import Rows, alike, by_structure, first_row, number, on_host
 from chainrule.compiler.run.traced import Source, Traced
 from chainrule.compiler.run.turns import compiling
 from chainrule.compiler.trace.symbols import refuse_numbers
-from chainrule.core.arguments import shown
 from chainrule.core.bulk import fill, refrozen
 from chainrule.core.recording import is_tracing
-from chainrule.core.structure import Keys, Named, Static, Structure, flatten
-from chainrule.core.value import Value
-from chainrule.ops import as_float
+from chainrule.core.structure import NUMBER, Keys, Named, Static, Structure, flatten
 
 REDUCED = ("mean", "sum")  # what may become of the results of a batch
 MOST_ASIDE = 16  # structures whose traces are out of date
@@ -35,6 +33,15 @@ class Recent(NamedTuple):
     arrays: Any  # device_arrays.Seen
     paths: Paths
     examples: Examples
+
+
+class Ready(NamedTuple):
+    """All that a call takes whose arguments are like those of an earlier one, and go into memory as they are."""
+
+    structure: Structure  # of the tuple of arguments
+    traced: Traced
+    run: Any  # as `Source.ran` is told of it
+    code: Any
 
 
 class Group(NamedTuple):
@@ -66,6 +73,7 @@ class Traces:
         self.by_structure: dict[Structure, Paths] = {}
         self._recent: tuple[tuple[Structure, Paths], ...] = ()
         self._recent_batches: tuple[Recent, ...] = ()
+        self._ready: tuple[Ready, ...] = ()
         self._aside: list[tuple[Structure, Paths]] = []
         self._as_of = refrozen()
 
@@ -77,6 +85,26 @@ class Traces:
         if traced.classes:
             traced.check_classes(numbers[None, sorted(traced.classes)])
         return traced, numbers, moment
+
+    def ready(self, inputs: tuple[Any, ...]) -> tuple[Ready, Machine] | None:
+        """What runs a call like an earlier one, and a machine with the numbers of these arguments; None if unlike."""
+        if not self._ready or self._as_of != refrozen() or is_tracing():
+            return None
+        for ready in self._ready:
+            machine: Machine = ready.code.take()
+            if fill(ready.structure, inputs, machine.inputs, np.ndarray, Static):
+                return ready, machine
+            ready.code.give_back(machine)
+        return None
+
+    def get_ready(self, traced: Traced) -> None:
+        """Let the next call that has such arguments begin at once, where nothing is to be seen to first."""
+        if traced.guards is None and not traced.classes and traced.uses_all and traced.result == NUMBER:
+            run = traced.run_of_one()
+            if isinstance(machine := run[2].first, Machine) and machine.inputs.size == traced.count > 0:
+                ready = Ready((tuple, traced.structure), traced, run, run[2])
+                others = [other for other in self._ready if other.traced is not traced]
+                self._ready = (ready, *others)[:MOST_RECENT]
 
     def bring_up_to_date(self) -> None:
         """Put traces aside that were made when other Values were frozen, which then had other gradients.
@@ -91,7 +119,7 @@ class Traces:
             current = [paths.is_current() for _, paths in every]
             self.by_structure = {key: paths for (key, paths), is_it in zip(every, current, strict=True) if is_it}
             self._aside = [entry for entry, is_it in zip(every, current, strict=True) if not is_it][:MOST_ASIDE]
-            self._recent, kept = (), [*self.by_structure.values()]
+            self._recent, self._ready, kept = (), (), [*self.by_structure.values()]
             self._recent_batches = tuple([recent for recent in self._recent_batches if recent.paths in kept])
             if not all(current[:active]):
                 self.source.forget_latest()
@@ -107,7 +135,8 @@ class Traces:
 
     def _flattened(self, inputs: Sequence[Any]) -> tuple[Paths, np.ndarray]:
         numbers: list[float] = []
-        structure = tuple([structure_of(given, numbers, partial(number, k)) for k, given in enumerate(inputs)])
+        accepts = [partial(number, f"argument {k}") for k in range(len(inputs))]
+        structure = tuple([structure_of(given, numbers, accept) for given, accept in zip(inputs, accepts, strict=True)])
         paths = self.by_structure.get(structure) or self._begin(structure, numbers)
         others = [(other, known) for other, known in self._recent if known is not paths]
         self._recent = ((structure, paths), *others)[:MOST_RECENT]
@@ -196,7 +225,7 @@ def check_reduction(reduce: str) -> None:
 def structure_of(argument: Any, numbers: list[Any], accept: Callable[[Any], Any]) -> Structure:
     """The structure of an argument; appends its numbers. None, a string and a bool are part of the structure.
 
-    Inside of lists they are not: there a bool is a number, as data has them, and a string a mistake.
+    Inside of lists they are not: there a bool is a number, as data has them, and None and a string are mistakes.
     """
     if argument is None or type(argument) in (bool, str):
         return Static(argument), ()
@@ -204,22 +233,6 @@ def structure_of(argument: Any, numbers: list[Any], accept: Callable[[Any], Any]
         parts = [structure_of(entry, numbers, accept) for entry in argument.values()]
         return Keys(tuple(argument), Named), tuple(parts)
     return flatten(argument, numbers, accept, floats=True)
-
-
-def number(k: int, given: Any) -> float:
-    """A number in argument `k`."""
-    if isinstance(given, Value):
-        raise TypeError(
-            f"`argument {k}` must be a real number, got a Value, to which a compiled function passes no gradient: "
-            "give its .data, or compile what differentiates, as in compile(grad(f))"
-        )
-    if given is None or isinstance(given, str):
-        got = "None" if given is None else f"str {shown(repr(given), 40)}"
-        raise TypeError(
-            f"`argument {k}` must be a real number, got {got} inside it: give a string or None as an argument by "
-            "itself, which is then part of the program, or let the function capture it"
-        )
-    return as_float(given, f"argument {k}")
 
 
 class Examples:
@@ -232,9 +245,9 @@ class Examples:
         if traced.spans is None:
             widths = [matrix.shape[1] for matrix in matrices]
             traced.class_spans = _spans(widths, np.array(sorted(traced.classes), dtype=np.int64))
-            traced.spans = _spans(widths, traced.used)
-            traced.wiring = _wiring(widths, traced.used)
-        self.wiring = traced.wiring
+            traced.wiring = Wiring(widths, traced.used)
+            traced.spans = _spans(widths, traced.used)  # last: another thread that sees them goes on
+        self.wiring: Wiring = traced.wiring
         self.pieces = [(matrix, *span) for matrix, span in zip(matrices, traced.spans, strict=True)]
 
     @property
@@ -297,7 +310,7 @@ class Examples:
 
     def arguments(self) -> np.ndarray:
         """One row per example, of all numbers in the arguments."""
-        return np.concatenate([on_host(matrix) for matrix, *_ in self.pieces], axis=1)
+        return np.concatenate([on_host(matrix) for matrix, *_ in self.pieces], axis=1, dtype=np.float64)
 
     def check_classes(self, traced: Traced) -> None:
         """Refuse examples that have no class index where this path needs one."""
@@ -308,6 +321,13 @@ class Examples:
     def matrix(self) -> np.ndarray:
         """One row per example, of the numbers that the program uses."""
         return self.arguments()[:, self.used]
+
+    def inputs(self, firsts: range, machine: Machine) -> np.ndarray | Columns:
+        """The inputs of many runs, which begin at `firsts`: as they are, if the machine reads them so, or as rows."""
+        matrices = [matrix for matrix, *_ in self.pieces]
+        if len(self.used) and machine.reads_columns and _are_readable(matrices):
+            return Columns(matrices, self.wiring, firsts, padded(firsts.step))
+        return self.rows(firsts, machine)
 
     def rows(self, firsts: range, machine: Machine) -> np.ndarray:
         """One row per run, which begins at one of `firsts`: each used number for all its examples, padded."""
@@ -321,6 +341,13 @@ class Examples:
         return rows
 
 
+def _are_readable(matrices: Sequence[Any]) -> bool:
+    """Whether all are in the host's memory, of doubles or all of floats, and numbers of a row side by side."""
+    kinds = {matrix.dtype if isinstance(matrix, np.ndarray) else None for matrix in matrices}
+    is_known = kinds in ({np.dtype(np.float64)}, {np.dtype(np.float32)})
+    return is_known and all(matrix.strides[1] == matrix.itemsize for matrix in matrices if matrix.shape[1] > 1)
+
+
 def _spans(widths: list[int], used: np.ndarray) -> list[tuple[Any, Any]]:
     """For each matrix, of these widths: which of its columns are used, and where they go."""
     spans, start = [], 0
@@ -329,13 +356,6 @@ def _spans(widths: list[int], used: np.ndarray) -> list[tuple[Any, Any]]:
         spans.append((_span(used[targets] - start), _span(targets)))
         start += width
     return spans
-
-
-def _wiring(widths: list[int], used: np.ndarray) -> list[tuple[int, int]]:
-    """For each used number: which matrix it is in, and in which column."""
-    ends = np.cumsum(widths)
-    matrices = np.searchsorted(ends, used, side="right")
-    return list(zip(matrices.tolist(), (used - (ends - widths)[matrices]).tolist(), strict=True))
 
 
 def _span(indices: np.ndarray) -> Any:

@@ -81,7 +81,8 @@ class Guards:
             found[:] = [self._difference(row, data) for row in rows]
         else:
             width, wanted = rows.shape[1], (self._results, self._expected, found)
-            tape_follow(self._tape.arrays, data, self._inputs, self._columns, rows, width, *wanted)
+            doubles = np.ascontiguousarray(rows, dtype=np.float64)
+            tape_follow(self._tape.arrays, data, self._inputs, self._columns, doubles, width, *wanted)
         return found
 
     def _difference(self, row: np.ndarray, data: np.ndarray) -> int:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.backends.protocol import ArrayBackend
+from chainrule.compiler.backends.memory import zeros
+from chainrule.compiler.backends.protocol import ArrayBackend, Columns
 from chainrule.compiler.passes.program import Array, ArrayProgram
 from chainrule.core.bulk import read_data
 from chainrule.core.value import Value
@@ -33,6 +34,7 @@ class Machine:
         self._plain = {  # leaves that lie in memory as they are given
             kind: self.views[array] for kind, array in program.leaves.items() if wide and array not in places
         }
+        self.inputs = self._plain.get("input", np.zeros(0))  # where they may be written as they are given
         self.as_of = NEVER  # what `replaced()` was before the captured data was loaded, if that is still in memory
         written = {statement.target.array for statement in program.statements}
         self.keeps_data = written.isdisjoint(array for kind, array in program.leaves.items() if kind in CAPTURED)
@@ -60,13 +62,15 @@ class Machine:
             read_data(values, numbers)
             self.load(kind, numbers)
 
-    def run_many(self, rows: Mapping[str, np.ndarray], section: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    def run_many(self, rows: Mapping[str, Any], section: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Run once per row of the matrices, to which the leaves of each kind are set before: one result row per run.
 
-        With a `section`, also returns the gradient summed over each `section` consecutive runs (see `ArrayBackend`).
+        The inputs may be Columns, if the machine reads them. With a `section`, also returns the gradient summed over
+        each `section` consecutive runs (see `ArrayBackend`).
         """
         leaves = self.program.leaves
-        count = len(next(iter(rows.values())))
+        first = next(iter(rows.values()))
+        count = len(first.firsts if isinstance(first, Columns) else first)
         given = {leaves[kind]: self._laid_out(leaves[kind], part) for kind, part in rows.items() if kind in leaves}
         summed = self.program.gradient if section else None
         return self.runner.run_many(count, given, self.program.output, summed, section or max(count, 1))
@@ -87,7 +91,7 @@ class Machine:
         if count == 1 and leaf is not None and leaf.size == width and leaf not in self._places:
             return self.views[leaf].reshape(1, width)
         if self._room.size < count * width:
-            self._room = np.zeros(count * width, dtype=self.output.dtype)
+            self._room = zeros(count * width, self.output.dtype)
         return self._room[: count * width].reshape(count, width)
 
     def laid_out(self, kind: str, rows: np.ndarray) -> np.ndarray:
@@ -98,8 +102,15 @@ class Machine:
         """Whether the layout has put the leaves of one kind elsewhere."""
         return self.program.leaves[kind] in self._places
 
-    def _laid_out(self, leaf: Array, rows: np.ndarray) -> np.ndarray:
+    @property
+    def reads_columns(self) -> bool:
+        """Whether inputs may be given as the caller has them: the layout has put them nowhere else."""
+        return self.runner.reads_columns and self.program.leaves.get("input") not in self._places
+
+    def _laid_out(self, leaf: Array, rows: Any) -> Any:
         """Rows of numbers for a leaf, in the order and the type that it has in memory."""
+        if isinstance(rows, Columns):
+            return rows
         if leaf in self._places:
             moved = np.zeros((len(rows), leaf.size))
             moved[:, self._places[leaf]] = rows

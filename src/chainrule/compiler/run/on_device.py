@@ -191,7 +191,8 @@ def _columns(examples: Examples, runner: Cuda) -> list[Column]:
         matrices = [(_resident(matrix, runner), matrix.shape[1]) for matrix, *_ in examples.pieces]
         sizes = [place.dtype.itemsize if isinstance(place, DeviceArray) else runner.itemsize for place, _ in matrices]
         known = [(place.address, width, size) for (place, width), size in zip(matrices, sizes, strict=True)]
-        columns = [(known[k][0] + column * known[k][2], *known[k][1:]) for k, column in examples.wiring]
+        wires = zip(examples.wiring.which.tolist(), examples.wiring.column.tolist(), strict=True)
+        columns = [(known[k][0] + column * known[k][2], *known[k][1:]) for k, column in wires]
         examples.resident[key] = matrices, columns
     found: list[Column] = examples.resident[key][1]
     return found

@@ -1,4 +1,7 @@
-"""Steps on examples of different structures, one after another: each by its own program, and all on one state."""
+"""Steps on examples of different structures, one after another: each by its own program, and all on one state.
+
+A step on several examples is a run for each of them, which adds its gradient to a sum, and one that takes the step.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ import numpy as np
 from chainrule.compiler.pipeline import Code
 from chainrule.compiler.run.arguments import Group
 from chainrule.compiler.run.machine import Machine
-from chainrule.compiler.run.steps import Steps
+from chainrule.compiler.run.on_device import Scalars
+from chainrule.compiler.run.steps import SUM, Steps, Update
 from chainrule.core.bulk import read_data
 
 
@@ -38,6 +42,27 @@ def in_turn(steps: Sequence[Steps], groups: Sequence[Group]) -> list[float]:
     return losses
 
 
+def in_parts(parts: Sequence[Steps], update: Update, groups: Sequence[Group], size: int) -> list[float] | None:
+    """Take a step on the mean of each `size` examples; the losses before the updates. None if that cannot be."""
+    if not _have_same_state(
+        [update.code, *[each.code for each in parts]], ("parameter", *parts[0].optimizer.slots, SUM)
+    ):
+        return None
+    count = sum([group.examples.count for group in groups]) // size
+    rows, numbers = [group.examples.matrix() for group in groups], [group.places for group in groups]
+    turns = [own + own // size for own in numbers]  # after each `size` runs, there is one that takes the step
+
+    def run(first: Machine, scalars: Scalars) -> np.ndarray:
+        every = np.zeros((count, size + 1, len(parts[0].names) + 1))
+        every[:, -1, :-1], every[:, -1, -1] = scalars(count), size
+        first.load(SUM, np.zeros(len(parts[0].parameters)))
+        results = _relayed(parts, first, every.reshape(-1, every.shape[2]), rows, turns, update)
+        means: np.ndarray = results.reshape(count, size + 1)[:, :-1].mean(axis=1, keepdims=True, dtype=np.float64)
+        return means
+
+    return parts[0].take(run)
+
+
 def _have_same_state(codes: Sequence[Code], kinds: Sequence[str]) -> bool:
     """Whether all programs have these leaves, and no others, as their state, and in the same places."""
     from chainrule.compiler.backends.llvm.relay import same_state
@@ -58,8 +83,12 @@ def _relayed(
     scalars: np.ndarray,
     rows: Sequence[np.ndarray],
     numbers: Sequence[np.ndarray],
+    update: Update | None = None,
 ) -> np.ndarray:
-    """The losses of steps with these scalars, and with inputs from the rows of each program's steps."""
+    """The losses of steps with these scalars, and with inputs from the rows of each program's steps.
+
+    If they are parts of steps, the other turns are those of the `update`.
+    """
     from chainrule.compiler.backends.llvm.relay import Runner, relay
 
     machines = [first, *[each.code.take() for each in steps[1:]]]
@@ -74,8 +103,15 @@ def _relayed(
         given = machine.laid_out("input", matrix) if "input" in leaves else np.zeros((len(matrix), 0), data.dtype)
         native: Any = machine.runner
         given = given.astype(native.element.dtype, copy=False)
-        runners.append(Runner(native, leaves["scalars"], machine.program.output, leaves.get("input"), given, own))
+        runners.append(Runner(native, leaves.get("scalars"), machine.program.output, leaves.get("input"), given, own))
+    codes = [each.code for each in steps]
+    if update:
+        last = update.code.take()
+        native, codes, machines = last.runner, [*codes, update.code], [*machines, last]
+        own = np.setdiff1d(np.arange(len(scalars)), np.concatenate(numbers))
+        none = np.zeros((len(own), 0), native.element.dtype)
+        runners.append(Runner(native, last.program.leaves["scalars"], last.program.output, None, none, own))
     losses = relay(runners, scalars)
-    for each, machine in zip(steps[1:], machines[1:], strict=True):
-        each.code.give_back(machine)
+    for code, machine in zip(codes[1:], machines[1:], strict=True):
+        code.give_back(machine)
     return losses[:, None]

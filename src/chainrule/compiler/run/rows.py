@@ -6,14 +6,17 @@ Examples are *ragged* if their lists have different lengths, or if their structu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from chainrule.core.structure import ARRAY, NUMBER, Structure, check_plain, difference, flatten
+from chainrule.core.arguments import shown
+from chainrule.core.structure import ARRAY, NUMBER, Keys, Named, Static, Structure, check_plain, difference, flatten
+from chainrule.core.value import Value
 from chainrule.ops import as_float
 
 
@@ -57,7 +60,7 @@ Column = Even | Ragged
 
 def alike(arrays: Sequence[Any], names: Sequence[str] = ()) -> Rows:
     """The arguments of a batch; an error if its examples do not all have the same structure."""
-    columns = _columns(arrays, names)
+    columns, _ = _columns(arrays, names)
     for k, column in enumerate(columns):
         if isinstance(column, Ragged):
             first, second = column.structures[:2]
@@ -69,35 +72,47 @@ def alike(arrays: Sequence[Any], names: Sequence[str] = ()) -> Rows:
 def by_structure(arrays: Sequence[Any]) -> list[Rows]:
     """The arguments of a batch for each structure of an example, in the order of the first that has it.
 
+    The last argument may be those that were given by name.
+
     >>> [part.numbers.tolist() for part in by_structure([[[1.0], [2.0, 3.0], [4.0]]])]
     [[0, 2], [1]]
     """
-    columns = _columns(arrays)
+    columns, named = _columns(arrays)
     ragged = [column for column in columns if isinstance(column, Ragged)]
     if not ragged:
-        return [_rows(columns)]
+        return [_rows(columns, named)]
     kinds = ragged[0].places
     for column in ragged[1:]:  # numbered anew each time, so that numbers stay small
         kinds = np.unique(kinds * len(column.structures) + column.places, return_inverse=True)[1]
     order, firsts = np.argsort(kinds, kind="stable"), np.unique(kinds, return_index=True)[1]
     groups = np.split(order, np.cumsum(np.bincount(kinds))[:-1])
-    return [_rows([column.part(groups[k]) for column in columns], groups[k]) for k in np.argsort(firsts).tolist()]
+    parts = [groups[k] for k in np.argsort(firsts).tolist()]
+    return [_rows([column.part(numbers) for column in columns], named, numbers) for numbers in parts]
 
 
-def _rows(columns: Sequence[Any], numbers: np.ndarray | None = None) -> Rows:
-    return Rows(tuple([even.structure for even in columns]), tuple([even.matrix for even in columns]), numbers)
+def _rows(columns: Sequence[Any], named: Sequence[str] = (), numbers: np.ndarray | None = None) -> Rows:
+    structures = [even.structure for even in columns]
+    if named:
+        count = len(structures) - len(named)
+        structures[count:] = [(Keys(tuple(named), Named), tuple(structures[count:]))]
+    return Rows(tuple(structures), tuple([even.matrix for even in columns]), numbers)
 
 
-def _columns(arrays: Sequence[Any], names: Sequence[str] = ()) -> list[Column]:
+def _columns(arrays: Sequence[Any], names: Sequence[str] = ()) -> tuple[list[Column], Sequence[str]]:
+    """The arguments, those that were given by name at the end, and these names."""
+    *others, last = arrays or [Named()]
+    named = last if type(last) is Named else Named()
+    arrays = [*(others if type(last) is Named else arrays), *named.values()]
     if not arrays:
         raise ValueError("`arrays` is empty: a batch needs at least one argument with a leading axis of examples")
-    columns = list(map(_column, arrays, names or [f"argument {k}" for k in range(len(arrays))]))
+    names = names or [f"argument {which}" for which in (*range(len(arrays) - len(named)), *named)]
+    columns = list(map(_column, arrays, names))
     counts = [int(column.matrix.shape[0]) if isinstance(column, Even) else len(column.lengths) for column in columns]
     if len(set(counts)) != 1:
         raise ValueError(f"the arguments of a batch must have as many examples each, got {counts}")
     if not counts[0]:
         raise ValueError("the batch is empty; give at least one example")
-    return columns
+    return columns, tuple(named)
 
 
 def _column(array: Any, name: str) -> Column:
@@ -108,19 +123,61 @@ def _column(array: Any, name: str) -> Column:
         matrix = array.reshape(len(array), -1) if array.size else np.zeros((len(array), 0))
         if matrix.dtype.kind not in "fiub":
             raise TypeError(f"{name} must be an array of real numbers, got one of {matrix.dtype}")
-        return Even(NUMBER if array.ndim == 1 else (ARRAY, array.shape[1:]), matrix.astype(np.float64, copy=False))
+        matrix = matrix if matrix.dtype == np.float32 else matrix.astype(np.float64, copy=False)
+        return Even(NUMBER if array.ndim == 1 else (ARRAY, array.shape[1:]), matrix)
     if not isinstance(array, (list, tuple)):
         raise TypeError(f"{name} of a batch must be a list or an array with an example in each entry")
     if (quick := _of_floats(array)) is not None:
         return quick
     numbers: list[float] = []
     place_of: dict[Structure, int] = {}
-    places, ends = [], []
-    for example in array:
-        structure = flatten(example, numbers, lambda n: as_float(n, name), True)
+    places, ends, accept = [], [], partial(number, name)
+    for k, example in enumerate(array):
+        try:
+            structure = _structure(example, numbers, accept)
+        except (TypeError, OverflowError) as error:
+            raise type(error)(f"example {k}, counted from 0: {error}") from None
         places.append(place_of.setdefault(structure, len(place_of)))
         ends.append(len(numbers))
-    return _even_or_ragged(list(place_of), np.array(places), np.array(numbers), np.diff(ends, prepend=0))
+    return _even_or_ragged(
+        list(place_of), np.array(places), np.array(numbers, dtype=np.float64), np.diff(ends, prepend=0)
+    )
+
+
+def _structure(example: Any, numbers: list[float], accept: Callable[[Any], float]) -> Structure:
+    """The structure of an example; appends its numbers. None and a string are part of the structure, as in a call."""
+    if example is None or type(example) is str:
+        return Static(example), ()
+    return flatten(example, numbers, accept, True)
+
+
+def number(name: str, given: Any) -> float:
+    """A number in the argument of this name."""
+    try:
+        return as_float(given, name)
+    except TypeError as error:
+        raise TypeError(_refusal(name, given) or str(error)) from None
+
+
+def _refusal(name: str, given: Any) -> str:
+    """What to do about something that is not a number; nothing if there is no more to say than of any other."""
+    if isinstance(given, Value):
+        return (
+            f"`{name}` must be a real number, got a Value, to which a compiled function passes no gradient: "
+            "give its .data, or compile what differentiates, as in compile(grad(f))"
+        )
+    if given is None or isinstance(given, str):
+        got = "None" if given is None else f"str {shown(repr(given), 40)}"
+        return (
+            f"`{name}` must be a real number, got {got} inside it: give a string or None as an argument by "
+            "itself, which is then part of the program, or let the function capture it"
+        )
+    if hasattr(given, "__iter__"):
+        return (
+            f"`{name}` must be a real number, got a {type(given).__name__}: numbers may be in lists, tuples, dicts and "
+            "arrays, so convert it, as with list(...)"
+        )
+    return ""
 
 
 def _even_or_ragged(structures: list[Structure], places: np.ndarray, flat: np.ndarray, lengths: np.ndarray) -> Column:

@@ -26,7 +26,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from chainrule.compiler.backends.array_ops import Numbers
 from chainrule.compiler.backends.xla.loops import computation
-from chainrule.compiler.backends.xla.programs import precision
+from chainrule.compiler.backends.xla.precision import precision
+from chainrule.compiler.backends.xla.primitive import Computation
 from chainrule.compiler.backends.xla.statements import apply
 from chainrule.compiler.passes.batch import batched
 from chainrule.compiler.passes.differentiate import differentiate
@@ -327,7 +328,7 @@ def sums(traced: Traced, layout: Layout, devices: Devices) -> Callable[..., tupl
     """The sum of the results over all examples, and its gradient, on all devices."""
     program = batched(traced.lifted, layout.size, total=True, masked=True)
     program = differentiate(program) if traced.captured["parameter"] else program
-    compute = computation(program, program.results)
+    compute = _computation(traced, program)
 
     def on_device(leaves: Mapping[str, Any], rows: Any, mask: Any) -> Any:
         def run(total: Any, part: tuple[Any, Any]) -> tuple[Any, None]:
@@ -347,7 +348,7 @@ def sums(traced: Traced, layout: Layout, devices: Devices) -> Callable[..., tupl
 def results(traced: Traced, layout: Layout, devices: Devices) -> Callable[..., Any]:
     """One row of results per example, on all devices."""
     program = batched(traced.lifted, layout.size, total=False)
-    compute = computation(program, program.results)
+    compute = _computation(traced, program)
 
     def on_device(leaves: Mapping[str, Any], rows: Any, mask: Any) -> Any:
         def run(_: None, part: tuple[Any, Any]) -> tuple[None, Any]:
@@ -359,6 +360,11 @@ def results(traced: Traced, layout: Layout, devices: Devices) -> Callable[..., A
         return [lax.all_gather(found.reshape(-1, traced.outputs), devices.mesh.axis_names, tiled=True)]
 
     return devices.on_each(on_device)
+
+
+def _computation(traced: Traced, program: ArrayProgram) -> Callable[[Mapping[Any, Any]], list[Any]]:
+    """From the leaves of a program to its results, on a device: by our machine code on a CPU, unless XLA is asked."""
+    return computation(program, program.results) if traced.source.asked == "xla" else Computation(program)
 
 
 def _leaves(program: ArrayProgram, leaves: Mapping[str, Any], layout: Layout, rows: Any, mask: Any) -> dict[Any, Any]:

@@ -24,6 +24,8 @@ from chainrule.core.bulk import write_data
 from chainrule.core.value import Value
 from chainrule.optim import Optimizer
 
+SUM = "sum"  # the state in which parts of a step add up their gradients
+
 
 def trains_what_is_used(optimizer: Optimizer, traced: Traced) -> bool:
     """Whether the optimizer changes all parameters that the loss depends on, by its rule alone."""
@@ -38,9 +40,12 @@ def for_all(traced: Traced, optimizer: Optimizer) -> Traced:
 
 
 class Steps:
-    """Steps of `optimizer` on a traced loss of one example, or on its mean over `examples`."""
+    """Steps of `optimizer` on a traced loss of one example, or on its mean over `examples`.
 
-    def __init__(self, traced: Traced, optimizer: Optimizer, examples: int | None = None) -> None:
+    As `parts` of a step, they only add the gradient to a sum (see `Update`).
+    """
+
+    def __init__(self, traced: Traced, optimizer: Optimizer, examples: int | None = None, parts: bool = False) -> None:
         if not trains_what_is_used(optimizer, traced):
             raise ValueError(
                 "compiled steps apply the optimizer's rule to its parameters; the loss uses none of them, or others "
@@ -58,7 +63,8 @@ class Steps:
             program = traced.batched(
                 traced.examples_of_a_block(examples) if source.backend == "cuda" else examples, total=True
             )
-        self.code = Code(program, True, source.backend, clock, then=self._with_update, dtype=source.dtype)
+        then = self._with_sum if parts else self._with_update
+        self.code = Code(program, True, source.backend, clock, then=then, dtype=source.dtype)
         self.stats = self.code.stats(traced.scalar_nodes, clock.seconds)
         self._run = traced.structure, traced.number, self.code
 
@@ -71,7 +77,7 @@ class Steps:
             return self.take(lambda machine, scalars: _run(machine, scalars(len(rows)), {"input": rows}))
 
         def rows_of(part: range) -> Callable[[Machine, Scalars], np.ndarray]:
-            return lambda machine, scalars: _run(machine, scalars(len(part)), {"input": examples.rows(part, machine)})
+            return lambda machine, scalars: _run(machine, scalars(len(part)), {"input": examples.inputs(part, machine)})
 
         parts = pieces(firsts, AT_ONCE)  # the rows are a copy
         return [loss for part in parts for loss in self.take(rows_of(part))]
@@ -117,20 +123,67 @@ class Steps:
         """The program, followed by the optimizer's rule on every parameter."""
         parameters, gradient = program.leaves["parameter"], program.gradient
         assert gradient is not None
-        size = parameters.size
-        slots = {slot: Array(slot, size, "captured") for slot in self.optimizer.slots}
+        slots = _slots(self.optimizer, parameters.size)
         scalars = Array("scalars", len(self.names), "captured")
-        numbers = {name: Access(scalars, k, (0,)) for k, name in enumerate(self.names)}
-        parameter, total, *others = [Access(array, 0, (1,)) for array in (parameters, gradient, *slots.values())]
+        total = _element(gradient)
         mean = ops.div(total, self.summands) if self.summands > 1 else total
-        after = self.optimizer.update(parameter, mean, *others, **numbers)
-        steps = _assignments(dict(zip((parameters, *slots.values()), after, strict=True)))
-        whole = ArrayProgram([*program.steps, *steps], {**program.leaves, **slots, "scalars": scalars}, program.output)
-        whole.gradient = gradient
-        return whole
+        after = _after(self.optimizer, self.names, parameters, mean, slots, scalars)
+        return _followed(program, _assignments(after), {**slots, "scalars": scalars})
+
+    def _with_sum(self, program: ArrayProgram) -> ArrayProgram:
+        """The program, followed by the addition of its gradient to a sum.
+
+        What an update changes is part of the state here too, in the same places: it is set to what it is.
+        """
+        parameters, gradient = program.leaves["parameter"], program.gradient
+        assert gradient is not None
+        slots, total = _slots(self.optimizer, parameters.size), Array(SUM, parameters.size, "captured")
+        same = [_elementwise(array, _element(array)) for array in (parameters, *slots.values())]
+        more: Any = ops.add(_element(total), _element(gradient))
+        return _followed(program, [*same, _elementwise(total, more)], {**slots, SUM: total})
 
 
-def _run(machine: Machine, scalars: np.ndarray, inputs: dict[str, np.ndarray]) -> np.ndarray:
+class Update:
+    """The optimizer's rule on every parameter, with the mean of the gradients in a sum, which is then zero again."""
+
+    def __init__(self, steps: Steps) -> None:
+        """For parts of the steps that these are."""
+        source, clock, size = steps.traced.source, steps.traced.clock, len(steps.parameters)
+        parameters, total = Array("parameter", size, "parameter"), Array(SUM, size, "captured")
+        slots = _slots(steps.optimizer, size)
+        scalars = Array("scalars", len(steps.names) + 1, "captured")  # the last is the number of examples
+        mean = ops.div(_element(total), Access(scalars, len(steps.names), (0,)))
+        after = _after(steps.optimizer, steps.names, parameters, mean, slots, scalars)
+        leaves = {"parameter": parameters, **slots, SUM: total, "scalars": scalars}
+        program = ArrayProgram(_assignments({**after, total: Number(0.0)}), leaves, parameters)
+        self.code = Code(program, False, source.backend, clock, dtype=source.dtype)
+
+
+def _slots(optimizer: Optimizer, size: int) -> dict[str, Array]:
+    return {slot: Array(slot, size, "captured") for slot in optimizer.slots}
+
+
+def _after(
+    optimizer: Optimizer, names: list[str], parameters: Array, mean: Any, slots: dict[str, Array], scalars: Array
+) -> dict[Array, Any]:
+    """What the optimizer's rule makes of the elements of the parameters and the slots."""
+    numbers = {name: Access(scalars, k, (0,)) for k, name in enumerate(names)}
+    after = optimizer.update(_element(parameters), mean, *map(_element, slots.values()), **numbers)
+    return dict(zip((parameters, *slots.values()), after, strict=True))
+
+
+def _followed(program: ArrayProgram, steps: list[Statement], leaves: dict[str, Array]) -> ArrayProgram:
+    """The program with more steps and leaves."""
+    whole = ArrayProgram([*program.steps, *steps], {**program.leaves, **leaves}, program.output)
+    whole.gradient = program.gradient
+    return whole
+
+
+def _element(array: Array) -> Access:
+    return Access(array, 0, (1,))
+
+
+def _run(machine: Machine, scalars: np.ndarray, inputs: dict[str, Any]) -> np.ndarray:
     """The losses of steps with these scalars, and with a row of inputs each, if there are any."""
     return machine.run_many({"scalars": scalars, **inputs})[0]
 
@@ -149,12 +202,12 @@ def _assignments(after: dict[Array, Any]) -> list[Statement]:
         target = array if free else Array(f"next_{array.name}", array.size, "value")
         steps.append(_elementwise(target, waiting.pop(array)))
         if not free:
-            copies.append(_elementwise(array, Access(target, 0, (1,))))
+            copies.append(_elementwise(array, _element(target)))
     return [*steps, *copies]
 
 
 def _elementwise(target: Array, expression: Expression) -> Statement:
-    return Statement(Access(target, 0, (1,)), (target.size,), [Term(expression)])
+    return Statement(_element(target), (target.size,), [Term(expression)])
 
 
 class CompiledSteps(Steps):

@@ -29,7 +29,7 @@ def threads_for(firsts: range, wanted: int | None, seconds: float | None = None)
     `seconds` is the time per run, if known.
     """
     wanted = threads_worth(len(firsts) * (seconds or GUESS), wanted)
-    count = len(_sections(firsts))
+    count = _divided(len(firsts), _runs_of_a_section(len(firsts)))
     return _divided(count, _divided(count, min(wanted, count)))
 
 
@@ -72,7 +72,7 @@ def in_shares(shares: Sequence[list[int]], work: Callable[[int], T]) -> dict[int
 
 def spread(firsts: range, team: Sequence[A], read: Callable[[A, list[range]], list[T]]) -> list[T]:
     """What `read(member, sections)` returns for all sections, in order; each member of the team has its own thread."""
-    sections = _sections(firsts)
+    sections = pieces(firsts, _runs_of_a_section(len(firsts)))
     at_once = max(1, AT_ONCE // len(sections[0]))
 
     def work(member: A, share: list[range]) -> list[T]:
@@ -103,10 +103,10 @@ def check_threads(threads: Any) -> None:
         raise ValueError(f"`threads` must be a whole number of at least 1, or None for as many as pay; got {threads!r}")
 
 
-def _sections(firsts: range) -> list[range]:
-    """The runs in a power of two parts of equal size, so that 2, 4 or 8 threads have equal shares."""
-    count = 2 ** max(0, (len(firsts) // RUNS).bit_length() - 1)
-    return pieces(firsts, _divided(len(firsts), min(count, SECTIONS)))
+def _runs_of_a_section(runs: int) -> int:
+    """How many runs form a section: there are a power of two of equal size, so that 2, 4 or 8 threads share equally."""
+    count = 2 ** max(0, (runs // RUNS).bit_length() - 1)
+    return _divided(runs, min(count, SECTIONS))
 
 
 def pieces(items: Pieces, length: int) -> list[Pieces]:

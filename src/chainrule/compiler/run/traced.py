@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.backends import load_xla
+from chainrule.compiler.backends import load_xla, settled
 from chainrule.compiler.backends.strict import AS_ASKED, StrictCode, StrictMachine
 from chainrule.compiler.passes.batch import batched, size_of_an_example, with_class_check
 from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError
@@ -67,7 +67,7 @@ class Source:
 
     function: Callable[..., Any]
     wrt: Any = None  # a list of Values, or None for all captured leaves
-    backend: str = "llvm"
+    asked: str = "llvm"  # the backend, as it was asked for
     dtype: str = "float64"
     strict: bool = False
     programs: list[tuple[Structure, int | None, bytes]] = field(default_factory=list)  # structure, examples, frozen
@@ -78,6 +78,11 @@ class Source:
 
     def __post_init__(self) -> None:
         self.wrt = None if self.wrt is None else list(self.wrt)
+
+    @cached_property
+    def backend(self) -> str:
+        """The backend that compiles it here."""
+        return settled(self.asked)
 
     @property
     def name(self) -> str:
@@ -171,7 +176,7 @@ class Traced:
         self.took_gradient = takes_gradient(self._may_freeze)
         self.scalar_nodes = len(graph) - 1  # without the one that packs the results
         self.spans: list[tuple[Any, Any]] | None = None  # of a batch's arguments
-        self.wiring: list[tuple[int, int]] = []  # of each used number, once there are batches: matrix and column
+        self.wiring: Any = None  # a `Wiring` of the used numbers, once there are batches
         self.class_spans: list[tuple[Any, Any]] = []  # those of class indices among them
         self._training: dict[tuple[Value, ...], Traced] = {}  # the same with more parameters
         self._take(graph)
@@ -326,7 +331,7 @@ class Traced:
                 numbers = len(self.graph)
             itemsize = np.dtype(self.source.dtype).itemsize
             bytes_each = itemsize * (2 * numbers + 1)
-            if self.source.backend == "jax":
+            if self.source.backend == "xla":
                 self._most_examples = max(64, int(load_xla().largest_batch()) // bytes_each // 64 * 64)
             else:
                 room = max(CACHE, min(LARGE_CACHE, 4 * itemsize * len(self.captured["parameter"])))
@@ -371,6 +376,10 @@ class Traced:
         self.source.ran(run)
         return run[2]
 
+    def run_of_one(self) -> Run:
+        """What ran for one example and its gradient."""
+        return self._runs[None, True, False]
+
     def _array_code(self, examples: int | None, total: bool, masked: bool) -> Code | None:
         kind = examples is None, total
         if self.is_node_by_node or kind in self._irregular:
@@ -388,7 +397,7 @@ class Traced:
     def batched(self, examples: int, total: bool, masked: bool = False) -> ArrayProgram:
         """The program for so many examples: on a GPU, of a block, whose last ones may be missing."""
         if self.source.backend != "cuda":
-            side_by_side = self.source.backend != "jax" and self.lifted.has_time
+            side_by_side = self.source.backend != "xla" and self.lifted.has_time
             return batched(self.lifted, examples, total, masked, side_by_side)
         program = batched(self.lifted, examples, total, masked=total, in_blocks=True)
         counts = {place: self.classes[int(used)] for place, used in enumerate(self.used) if int(used) in self.classes}

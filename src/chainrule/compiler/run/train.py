@@ -14,13 +14,16 @@ from chainrule.compiler.passes.lift import IrregularityError
 from chainrule.compiler.run.arguments import Group, Traces
 from chainrule.compiler.run.machine import Order
 from chainrule.compiler.run.ragged import sum_and_grad
-from chainrule.compiler.run.relay import in_turn
-from chainrule.compiler.run.steps import Steps, for_all, trains_what_is_used
+from chainrule.compiler.run.relay import in_parts, in_turn
+from chainrule.compiler.run.steps import Steps, Update, for_all, trains_what_is_used
 from chainrule.compiler.run.traced import Source, Traced
 from chainrule.compiler.run.turns import borrowing_gradients, compiling, training
 from chainrule.core.bulk import read_grad, takes_gradient, write_grad
 from chainrule.core.value import Value
 from chainrule.optim import Optimizer
+
+FEW = 32  # examples of a structure in a batch, on average: more of them are faster side by side
+PARTS, UPDATE = "parts", "update"
 
 
 def train(
@@ -30,11 +33,7 @@ def train(
 
     A rule that a user wrote becomes part of a program only if they say that it does the same at every step.
     """
-    for paths, examples, _ in groups:
-        if paths.only is not None:
-            paths.only.check_scalar()
-            if examples.are_on_device:  # where a program notices too late, after its steps
-                examples.check_classes(paths.only)
+    _check(groups)
     count, losses = sum([group.examples.count for group in groups]), []
     whole, known = count // size * size, optimizer.rule_is_known or same_every_step
     with training(optimizer.parameters):
@@ -48,17 +47,50 @@ def train(
                 losses += steps[0].run_through(some[0].examples, firsts)
             elif steps:
                 losses += in_turn(steps, some)
+            elif known and (found := _in_parts(some, optimizer, firsts.step)):
+                losses += found
             else:  # also if there are branches: each step may change the path
                 losses += _taken_one_by_one(some, optimizer, firsts, threads)
     return losses
 
 
-def _compiled(groups: Sequence[Group], optimizer: Optimizer, size: int) -> list[Steps]:
-    """Steps as one program for each structure; none where that is impossible, or does not pay."""
+def _check(groups: Sequence[Group]) -> None:
+    """Refuse losses of several numbers; and class indices that are none, where a program would notice too late."""
+    for paths, examples, _ in groups:
+        if paths.only is not None:
+            paths.only.check_scalar()
+            if examples.are_on_device:
+                examples.check_classes(paths.only)
+
+
+def _in_parts(groups: Sequence[Group], optimizer: Optimizer, size: int) -> list[float] | None:
+    """Steps on batches whose examples have several structures, as runs of single examples; the losses.
+
+    None where that is impossible, or does not pay because a batch has many examples of a structure.
+    """
+    if len(groups) == 1 or size > FEW * len(groups) or groups[0].paths.source.backend != "llvm":
+        return None
+    parts = _compiled(groups, optimizer, 1, parts=True)
+    if not parts:
+        return None
+    key = UPDATE, *_key(optimizer)
+    own = parts[0].traced.steps
+    with compiling(parts[0].traced.source):
+        if key not in own:
+            own[key] = Update(parts[0])
+    return in_parts(parts, own[key], groups, size)
+
+
+def _key(optimizer: Optimizer) -> tuple[Any, ...]:
+    """All of an optimizer that is part of a program."""
+    return optimizer, repr(optimizer.settings), takes_gradient(optimizer.parameters)
+
+
+def _compiled(groups: Sequence[Group], optimizer: Optimizer, size: int, parts: bool = False) -> list[Steps]:
+    """Steps as one program for each structure, or parts of steps; none where that is impossible, or does not pay."""
     if len(groups) > 1 and size > 1:  # a batch has examples of several structures
         return []
-    trained = takes_gradient(optimizer.parameters)
-    key = optimizer, repr(optimizer.settings), trained, size  # all that is part of a program, but for the structure
+    key = *_key(optimizer), PARTS if parts else size  # all that is part of a program, but for the structure
     found: list[Steps] = []
     for paths, *_ in groups:
         steps = None if paths.only is None else _compiled_one(paths.only, optimizer, size, key)
@@ -78,7 +110,8 @@ def _compiled_one(traced: Traced, optimizer: Optimizer, size: int, key: Any) -> 
             return None
         with compiling(source):
             try:
-                traced.steps[key] = Steps(traced, optimizer, size if size > 1 or source.backend == "cuda" else None)
+                examples = size if size > 1 or source.backend == "cuda" else None
+                traced.steps[key] = Steps(traced, optimizer, examples, parts=key[-1] == PARTS)
             except IrregularityError:
                 if source.dtype != "float64":
                     raise
@@ -89,8 +122,8 @@ def _compiled_one(traced: Traced, optimizer: Optimizer, size: int, key: Any) -> 
 
 def _taken_one_by_one(groups: Sequence[Group], optimizer: Optimizer, firsts: range, threads: int | None) -> list[float]:
     """Steps of the optimizer's own `step`, each on the gradient of a batch, in one run of the program or many."""
-    source, only = groups[0].paths.source, groups[0].paths.only
-    parameters, wrt = optimizer.parameters, only.wrt if only and len(groups) == 1 else source.wrt
+    source = groups[0].paths.source
+    parameters, wrt = optimizer.parameters, source.wrt
     if wrt is not None and not set(parameters) <= set(wrt):
         raise ValueError(f"`optimizer` has parameters that are not in the `wrt` of `{source.name}`: give it those")
     before, losses = np.empty(len(parameters)), []

@@ -43,6 +43,7 @@ NUMBERS = (
     "call the compiled function itself, which then becomes part of this one, or call it outside and pass the result"
 )
 KEYS = "compare it, as in chainrule.where(x == 2.0, a, b), or let the function capture what does not change"
+MASK = "compare, and each number is asked, as in x[mask > 0]; or choose with chainrule.where(condition, a, b)"
 CONDITIONS = "compare each with something, as in (x > 0) & (y > 0)"
 OPPOSITE = "write the opposite comparison (x <= 0 for the opposite of x > 0), or 1.0 - (condition)"
 EARLIER = "uses a traced number of an earlier trace"
@@ -284,6 +285,11 @@ def tracing(branches: Branches | None = None, defers: bool = False) -> Iterator[
         if "Symbol" not in str(error) or (place := _users_place(error.__traceback__)) is None:
             raise
         raise TracingError(f"{line_at(place)} does not accept a traced number ({error}): {AS_IT_IS}") from error
+    except IndexError as error:
+        if "indices" not in str(error) or (place := _users_place(error.__traceback__)) is None:
+            raise
+        why = f"traced numbers, which have no number yet, are no index and no mask ({error})"
+        raise TracingError(f"{line_at(place)} uses an index that NumPy refuses; {why}: {MASK}") from error
     finally:
         _this_thread.classes, _this_thread.refusal, _this_thread.branches = before
 

@@ -33,7 +33,6 @@ from chainrule.compiler.backends.llvm.registers import Register
 from chainrule.compiler.backends.llvm.text import Element
 from chainrule.compiler.passes.contract import contracted
 from chainrule.compiler.passes.differentiate import zero
-from chainrule.compiler.passes.masks import by_results
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Statement, Term, changed
 from chainrule.compiler.passes.rematerialize import rematerialized
 from chainrule.compiler.passes.unroll import unrolled
@@ -49,7 +48,7 @@ class Kernels:
     """The kernels of a laid-out program, for blocks with `room` bytes of shared memory."""
 
     def __init__(self, program: ArrayProgram, element: Element, block: Block, room: int) -> None:
-        parts = split(_in_few_numbers(by_results(program), block))
+        parts = split(_in_few_numbers(program, block))
         self.program = program = parts.program
         self.element, self.block, self.functions = element, block, Functions(element)
         self.small = min(STAGED, room // 3)  # bytes

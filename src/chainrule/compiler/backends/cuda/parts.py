@@ -7,7 +7,12 @@ examples: the loss, and the gradients of parameters. Nothing that is done for an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.backends.cuda.rows import in_rows
@@ -35,7 +40,7 @@ def split(program: ArrayProgram) -> Parts:
     sums = list(dict.fromkeys(s.target.array for s in statements if is_sum(s)))
     parts = Parts(program, [], [], [], sums)
     late = {*sums, program.gradient} if sums else set()
-    touched: set[Array] = set()  # by what does not come before
+    touched = _Touched()  # by what does not come before
     for step in program.steps:
         written = {statement.target.array for statement in step.body}
         read = {access.array for statement in step.body for access in statement.accesses()}
@@ -46,12 +51,35 @@ def split(program: ArrayProgram) -> Parts:
             parts.after.extend(_added([step], sums))
             late |= written
         else:
-            if written & touched:
-                raise AssertionError(f"{step} cannot be done before what comes first, and touches the same array")
+            if touched.are_written_by(step):
+                raise AssertionError(f"{step} cannot be done before what comes first, and touches the same elements")
             parts.before.append(step)
             continue
-        touched |= written | read
+        touched.add(step)
     return parts
+
+
+class _Touched:
+    """Elements that steps read or write, of arrays that are the same for all examples."""
+
+    def __init__(self) -> None:
+        self.elements: dict[Array, np.ndarray] = {}  # for each of an array, whether it is one
+
+    def add(self, step: Step) -> None:
+        for array, places in _places(step, True):
+            self.elements.setdefault(array, np.zeros(array.size, dtype=bool))[places] = True
+
+    def are_written_by(self, step: Step) -> bool:
+        return any(self.elements[array][at].any() for array, at in _places(step, False) if array in self.elements)
+
+
+def _places(step: Step, reads: bool) -> Iterator[tuple[Array, Any]]:
+    """The places that a step writes, or also those that it `reads`, in arrays that are the same for all examples."""
+    for statement in step.body:
+        for access, loops in islice(statement.accesses_in_loops(), None if reads else 1):
+            if not access.array.examples:
+                moving = tuple([n if stride else 1 for stride, n in zip(access.strides, loops, strict=True)])
+                yield access.array, slice(None) if access.repeat else access.positions(moving).ravel()
 
 
 def is_sum(statement: Statement) -> bool:

@@ -147,6 +147,8 @@ machinery: type[Machinery] = OnDevice
 class Cuda:
     """A program on the GPU, with the memory that it works in: an `ArrayBackend`."""
 
+    reads_columns = False
+
     def __init__(self, program: ArrayProgram, dtype: str = "float64") -> None:
         self.machinery: Machinery = machinery()
         element = ELEMENTS[dtype]

@@ -104,11 +104,28 @@ def _stays_in_turn(group: Group, statement: Statement) -> bool:
     written = {other.target.array: other.target for other in group}
     before = [access for other in group for access in other.accesses()]
     known = {access.array for access in before} | set(written)
-    if target.array in written or not any(access.array in known for access in reads):
+    again = target.array in written
+    if not again and not any(access.array in known for access in reads):
         return False
     pairs = [(access, target) for access in before if access.array is target.array]
+    pairs += [(written[target.array], target)] if again else []
     pairs += [(access, written[access.array]) for access in reads if access.array in written]
     return all(is_same(*pair) for pair in pairs)
+
+
+def can_replace(group: Group, old: Array, new: Array) -> bool:
+    """Whether `new`, which the group is the first to write, may lie where `old` does, which no later group needs.
+
+    Each turn must read no more of the old array than the one element that it then writes of the new one.
+    """
+    writers = [k for k, statement in enumerate(group) if statement.target.array is new]
+    if len(writers) != 1 or old in (statement.target.array for statement in group):
+        return False
+    target, before, after = group[writers[0]].target, group[: writers[0] + 1], group[writers[0] + 1 :]
+    reads = [access for statement in before for access in statement.accesses() if access.array is old]
+    late = any(access.array is old for statement in after for access in statement.accesses())
+    in_turn = all(is_same(Access(new, a.base, a.strides, a.table, a.repeat), target) for a in reads)
+    return in_turn and not late and not group[writers[0]].accumulate and is_injective(group[writers[0]])
 
 
 def without_zeros(program: ArrayProgram) -> ArrayProgram:

@@ -11,10 +11,12 @@ alike can go on from where another has stopped (see `relay`).
 `drive` calls `run` again and again, before returning to Python. Before each run, one row of each input matrix is copied
 into memory; after it, one row of results is copied out, and an array is added, in doubles, to the row of sums of the
 present section. A matrix is given by its address, its width, and the place in memory that its rows go to or come from.
+Inputs that are still as the caller has them are brought by `fill` (see `columns`), if it is given.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import count
 from string import Template
@@ -22,11 +24,13 @@ from string import Template
 import numpy as np
 
 from chainrule.compiler.backends.llvm.carried import Loop, Small
-from chainrule.compiler.backends.llvm.fusion import Group, groups, stored, without_zeros
+from chainrule.compiler.backends.llvm.fusion import Group, can_replace, groups, stored, without_zeros
 from chainrule.compiler.backends.llvm.nests import Nest
 from chainrule.compiler.backends.llvm.registers import Movable, Registers
 from chainrule.compiler.backends.llvm.target import Target
 from chainrule.compiler.backends.llvm.text import DOUBLE, Element, Text
+from chainrule.compiler.passes.known_numbers import with_known_numbers
+from chainrule.compiler.passes.places import Lives, lives_in, places
 from chainrule.compiler.passes.program import Array, ArrayProgram, Repeat
 
 BLOCKS = ", ptr %memory, ptr %state"
@@ -55,16 +59,24 @@ ROW = Template("""  %offset.$name = mul i64 %time, %bytes.$name
   call void @llvm.memcpy.p0.p0.i64(ptr $target, ptr $source, i64 %bytes.$name, i1 false)
 """)
 DRIVE = Template("""
-define void @drive(ptr %memory, ptr %state, i64 %count, $arguments, i64 %section) {
+define void @drive(ptr %memory, ptr %state, i64 %count, $arguments, i64 %section,
+                   ptr %fill, ptr %wires, i64 %place.columns) {
 entry:
 $places
+  %columns = getelementptr $number, ptr %memory, i64 %place.columns
+  %no.columns = icmp eq ptr %fill, null
   br label %test
 test:
   %time = phi i64 [ 0, %entry ], [ %next, %turn ]
   %more = icmp slt i64 %time, %count
-  br i1 %more, label %turn, label %end
-turn:
+  br i1 %more, label %inputs, label %end
+inputs:
 $fill
+  br i1 %no.columns, label %turn, label %bring
+bring:
+  call void %fill(ptr %columns, ptr %wires, i64 %time)
+  br label %turn
+turn:
   call void @run(ptr %memory, ptr %state)
 $drain
   %number.section = udiv i64 %time, %section
@@ -110,35 +122,54 @@ class Module:
     def __init__(self, program: ArrayProgram, element: Element, target: Target) -> None:
         self.element = element
         self.target = target
-        program = without_zeros(program)
+        program = without_zeros(with_known_numbers(program))
         self.small = Small(program)
         program = self.small.without_needless(program)
-        kept = stored(program) - self.small.alone
+        every = groups(program.steps)
         written = {statement.target.array for statement in program.statements}
         self.state = [array for array in program.leaves.values() if array in written]
-        self.offsets, self.state_size = self._placed(self.state)
-        others, self.size = self._placed([a for a in program.arrays() if a in kept and a not in self.offsets])
-        self.offsets |= others
+        self.offsets, self.state_size, self.size = self._placed(program, every)
         self.tables: list[np.ndarray] = []  # of positions, which the code refers to by address
         self.declarations: set[str] = set()
         self.functions: dict[str, str] = {}  # all but the name of each -> its name, that of the first group
         self.groups, self.pointers, self.repeats = count(), count(), count()
-        self.calls = [
-            self._repeat(step) if isinstance(step, Repeat) else self._call(step) for step in groups(program.steps)
-        ]
+        self.calls = [self._repeat(step) if isinstance(step, Repeat) else self._call(step) for step in every]
 
-    def _placed(self, arrays: Sequence[Array]) -> tuple[dict[Array, int], int]:
-        """Where each array lies in a block of memory, and how large that is.
+    def _placed(self, program: ArrayProgram, every: Sequence[Group | Repeat]) -> tuple[dict[Array, int], int, int]:
+        """Where each array lies in its block of memory; the sizes of the state's block, and of that of all others."""
+        kept, known = stored(program) - self.small.alone, {*program.leaves.values(), *program.results}
+        lives = lives_in(group.body if isinstance(group, Repeat) else group for group in every)
+        found = {a: (0, len(every)) for a in program.arrays() if a in kept and (a in known or a.numbers is not None)}
+        found |= {array: life for array, life in lives.items() if array in kept and array not in found}
+        state, state_size = places({array: found.pop(array) for array in self.state}, self._room)
+        offsets, size = places(found, self._room, self._replaced(every, found))
+        return state | offsets, state_size, size
 
-        A large one takes an odd number of cache lines. A loop in time goes through many arrays of one length at the
-        same pace, and if that were a multiple of a high power of two, all would want the same few places of the cache.
+    def _replaced(self, every: Sequence[Group | Repeat], lives: Lives) -> dict[Array, Array]:
+        """The arrays that take the place of another at the step that needs that one last."""
+        begin, end = defaultdict[int, list[Array]](list), defaultdict[int, list[Array]](list)
+        for array, (first, last) in lives.items():
+            begin[first].append(array)
+            end[last].append(array)
+        found: dict[Array, Array] = {}
+        for time, group in enumerate(every):
+            if isinstance(group, Repeat):
+                continue
+            for new in begin[time]:
+                fit = (a for a in end[time] if self._room(a) == self._room(new) and can_replace(group, a, new))
+                if (old := next(fit, None)) is not None:
+                    found[new] = old
+                    end[time].remove(old)
+        return found
+
+    def _room(self, array: Array) -> int:
+        """The numbers that an array has room for: whole cache lines.
+
+        A large one takes an odd number of them. A loop in time goes through many arrays of one length at the same pace,
+        and if that were a multiple of a high power of two, all would want the same few places of the cache.
         """
-        offsets, size, line = {}, 0, self.element.line
-        for array in arrays:
-            offsets[array] = size
-            lines = -(-array.size // line)
-            size += (lines | 1 if lines >= LARGE else lines) * line
-        return offsets, size
+        lines = -(-array.size // self.element.line)
+        return (lines | 1 if lines >= LARGE else lines) * self.element.line
 
     def __str__(self) -> str:
         attributes = ATTRIBUTES.substitute(bits=self.target.bits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from copy import copy
 from functools import cache
 from typing import Any
@@ -11,15 +12,19 @@ import llvmlite.binding as llvm
 import numpy as np
 from llvmlite.binding.newpassmanagers import NewPassManager
 
+from chainrule.compiler.backends.llvm.columns import fill_text, wires
 from chainrule.compiler.backends.llvm.module import MATRICES, Module
 from chainrule.compiler.backends.llvm.target import Target
-from chainrule.compiler.backends.llvm.text import ELEMENTS, LINE
-from chainrule.compiler.backends.protocol import Results, Rows
+from chainrule.compiler.backends.llvm.text import ELEMENTS
+from chainrule.compiler.backends.memory import zeros
+from chainrule.compiler.backends.protocol import Columns, Results, Rows
 from chainrule.compiler.passes.program import Array, ArrayProgram
 
 
 class Native:
     """A compiled array program, with the memory that it works in: an `ArrayBackend`."""
+
+    reads_columns = True
 
     def __init__(self, program: ArrayProgram, dtype: str = "float64", target: Target | None = None) -> None:
         self.element = ELEMENTS[dtype]
@@ -31,7 +36,8 @@ class Native:
         address, number = ctypes.c_void_p, ctypes.c_int64
         self.run_address = self.engine.get_function_address("run")
         self.entry = ctypes.CFUNCTYPE(None, address, address)(self.run_address)
-        drive = ctypes.CFUNCTYPE(None, address, address, number, *(address, number, number) * len(MATRICES), number)
+        matrices = (address, number, number) * len(MATRICES)
+        drive = ctypes.CFUNCTYPE(None, address, address, number, *matrices, number, address, address, number)
         self.drive = drive(self.engine.get_function_address("drive"))
         self._allocate()
 
@@ -45,33 +51,38 @@ class Native:
         return sum(self.sizes)
 
     def _allocate(self) -> None:
-        self.memory, self.state = [self._block(size) for size in self.sizes]
+        self.memory, self.state = [zeros(size, self.element.dtype) for size in self.sizes]
         blocks = dict.fromkeys(self.offsets, self.memory) | dict.fromkeys(self.state_arrays, self.state)
         self.views = {array: blocks[array][o : o + array.size] for array, o in self.offsets.items()}
         self.address = self.memory.ctypes.data
         self.addresses = self.address, self.state.ctypes.data
 
-    def _block(self, size: int) -> np.ndarray:
-        """Memory that begins at a cache line."""
-        raw = np.zeros(size + self.element.line, self.element.dtype)
-        start = -raw.ctypes.data % LINE // self.element.bytes
-        return raw[start : start + size]
-
     def run(self) -> None:
         self.entry(*self.addresses)
 
     def run_many(self, count: int, rows: Rows, output: Array, summed: Array | None, section: int) -> Results:
-        given = {leaf: np.ascontiguousarray(matrix, dtype=self.element.dtype) for leaf, matrix in rows.items()}
+        columns = {leaf: given for leaf, given in rows.items() if isinstance(given, Columns)}
+        others = {leaf: matrix for leaf, matrix in rows.items() if leaf not in columns}
+        given = {leaf: np.ascontiguousarray(matrix, dtype=self.element.dtype) for leaf, matrix in others.items()}
         copied = {leaf: m for leaf, m in given.items() if not np.may_share_memory(m, self.views[leaf])}
         results = np.empty((count, output.size), dtype=self.element.dtype)
         size = summed.size if summed and count > 1 else 0  # those of one run are in the memory
         sums = np.zeros((-(-count // section), self.element.padded(size)))
         places = [*self._matrices(copied), *self._matrices({output: results})[:3]]
         places += [sums.ctypes.data, sums.shape[1], self.offsets[summed] if summed else 0]
-        self.drive(*self.addresses, count, *places, section)
+        fill, words, place = self._brought(columns)
+        self.drive(*self.addresses, count, *places, section, fill and fill.address, words.ctypes.data, place)
         if summed and count == 1:
             return results, self.views[summed].reshape(1, -1).astype(np.float64)
         return results, sums[:, :size]
+
+    def _brought(self, columns: Mapping[Array, Columns]) -> tuple[_Fill | None, np.ndarray, int]:
+        """The code that brings inputs before each run, its wires, and where they go; None if there are no columns."""
+        for leaf, given in columns.items():  # one at most
+            assert leaf not in self.state_arrays
+            assert len(given.wiring.which) * given.room <= leaf.size
+            return _fill(self.element.dtype.name, given.matrices[0].dtype.name), wires(given), self.offsets[leaf]
+        return None, np.zeros(0), 0
 
     def _matrices(self, matrices: Rows) -> list[int | None]:
         """For each of two matrices: its address, its width, and where in memory the array is."""
@@ -84,6 +95,17 @@ class Native:
 def host() -> Target:
     """This processor."""
     return Target.of(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+
+
+class _Fill:
+    """The code that brings inputs of the type `given` to programs on the type `own`."""
+
+    def __init__(self, own: str, given: str) -> None:
+        self.engine = compiled(fill_text(own, given), host())
+        self.address = self.engine.get_function_address("fill")
+
+
+_fill = cache(_Fill)
 
 
 def assembly(program: ArrayProgram, dtype: str, target: Target) -> str:

@@ -60,8 +60,6 @@ class Nest:
 
     def vectors(self, extent: int, widest: int) -> list[tuple[int, int, int]]:
         """(start, stop, lanes): as many of the widest vectors as fit, then others, which may have lanes too many."""
-        if not self.registers.target.has_masks:
-            return chunks(extent, widest)
         return _masked_chunks(extent, widest, self.width)
 
     def walk(self, start: int, stop: int, step: int, body: Callable[[str], None]) -> None:
@@ -185,7 +183,7 @@ class Nest:
 
     def load(self, access: Access, indices: list[str], lanes: int, axis: int | None) -> Register:
         """Array elements, from registers if this turn has them there."""
-        for target, register in self.known:
+        for target, register in reversed(self.known):
             if access.array is target.array and is_same(access, target):
                 return register
         return self.registers.load(access, indices, lanes, axis)

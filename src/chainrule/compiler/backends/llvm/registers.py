@@ -28,6 +28,8 @@ COMPARISONS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", 
 
 SHORT = 4  # turns of a sum that are written out
 
+Place = tuple[str, int]  # a block of memory, and how far from its beginning
+
 
 class Register(ops.Carrier):
     """A value in LLVM's text, with its number of lanes."""
@@ -79,7 +81,7 @@ class Registers:
         if name := self._primitive(op.name, [register.name for register in registers], lanes):
             return Register(self, name, lanes)
         if kernels.pays(op.name, lanes, self.element, self.text.functions):
-            return self._kernel(op.name, registers)
+            return self._kernel(op.name, self._calmed(registers, lanes))
         return Register(self, self.text.library(op.name, [register.name for register in registers], lanes), lanes)
 
     def _primitive(self, name: str, operands: list[str], lanes: int) -> str | None:
@@ -104,6 +106,12 @@ class Registers:
             return value
         kind, first = self.element.lanes(lanes), self._inserted("poison", value, 0, lanes)
         return self.emit(f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer", lanes)
+
+    def _calmed(self, operands: Sequence[Register], lanes: int) -> Sequence[Register]:
+        """Ones in lanes that hold whatever follows in memory: for some numbers a function takes longer."""
+        if not self.active or lanes == 1 or self.target.has_masks:
+            return operands
+        return [self.where_active(x, self.register(1.0, lanes)) for x in operands]
 
     def _kernel(self, name: str, operands: Sequence[Register]) -> Register:
         """A function of `kernels`, on all lanes at once; on half of them if they take more registers than a value."""
@@ -149,8 +157,10 @@ class Registers:
         """Its lanes one by one."""
         if vector.lanes == 1:
             return [vector]
-        kind = self.element.lanes(vector.lanes)
-        return (self.emit(f"extractelement {kind} {vector.name}, i32 {lane}", 1) for lane in range(vector.lanes))
+        return (self.lane(vector, lane) for lane in range(vector.lanes))
+
+    def lane(self, vector: Register, lane: int) -> Register:
+        return self.emit(f"extractelement {self.element.lanes(vector.lanes)} {vector.name}, i32 {lane}", 1)
 
     # Memory.
 
@@ -175,8 +185,8 @@ class Registers:
             self.store_to(self.address(access, indices, lane * stride), part)
 
     def load_from(self, pointer: str, lanes: int) -> Register:
-        """Neighbouring elements; ones in the lanes that do not count."""
-        if self.active and lanes > 1:
+        """Neighbouring elements. In the lanes that do not count: ones, or without masks whatever follows in memory."""
+        if self.active and lanes > 1 and self.target.has_masks:
             kind, ones = self.element.lanes(lanes), self.register(1.0, lanes).name
             function = self._masked("load", f"{kind} ", f"ptr, i32, {vector('i1', lanes)}, {kind}", lanes)
             given = f"ptr {pointer}, i32 {self.element.bytes}, {self._mask(lanes)}, {kind} {ones}"
@@ -187,11 +197,25 @@ class Registers:
         """Set neighbouring elements, in the lanes that count."""
         kind = self.element.lanes(value.lanes)
         if self.active and value.lanes > 1:
+            if not self.target.has_masks:
+                self._store_in_parts(pointer, value)
+                return
             function = self._masked("store", "void ", f"{kind}, ptr, i32, {vector('i1', value.lanes)}", value.lanes)
             given = f"{kind} {value.name}, ptr {pointer}, i32 {self.element.bytes}, {self._mask(value.lanes)}"
             self.text.lines.append(f"  call void {function}({given})")
             return
         self.text.lines.append(f"  store {kind} {value.name}, ptr {pointer}, align {self.element.bytes}")
+
+    def _store_in_parts(self, pointer: str, value: Register) -> None:
+        """Set the lanes that count, as vectors of fewer lanes."""
+        start, count, active, self.active = 0, value.lanes, self.active, 0
+        while start < active:
+            if start + count <= active:
+                place = self.text.emit(f"getelementptr inbounds {self.element.name}, ptr {pointer}, i64 {start}")
+                self.store_to(place, self.lanes_of(value, start, count) if count > 1 else self.lane(value, start))
+                start += count
+            count //= 2
+        self.active = active
 
     def _masked(self, deed: str, result: str, given: str, lanes: int) -> str:
         """An intrinsic that loads or stores some lanes."""
@@ -299,26 +323,29 @@ class Movable(Registers):
         state: Container[Array] = (),
     ) -> None:
         super().__init__(text, offsets, tables, target, state)
-        self.bases: dict[Array, int] = {}
-        self.names: dict[Array | str, str] = {}  # an array, or a pointer to a table -> the argument
+        self.bases: dict[Place, int] = {}
+        self.names: dict[Place | str, str] = {}  # where an array lies, or a pointer to a table -> the argument
 
     @property
     def parameters(self) -> str:
-        """The arguments, as the function declares them. No two arrays overlap."""
+        """The arguments, as the function declares them. Arrays in one place share one; others never overlap."""
         return "".join([f", ptr noalias {name}" for name in self.names.values()])
 
-    def places(self) -> list[tuple[str, int] | str]:
+    def places(self) -> list[Place | str]:
         """The arguments of this statement: blocks of memory and places in them, and pointers to tables."""
-        return [k if isinstance(k, str) else (self.block(k), self.offsets[k] + self.bases[k]) for k in self.names]
+        return [key if isinstance(key, str) else (key[0], key[1] + self.bases[key]) for key in self.names]
 
     def offset(self, access: Access) -> int:
-        return -self.bases.setdefault(access.array, 0 if access.table is not None else access.base)
+        return -self.bases.setdefault(self._place(access.array), 0 if access.table is not None else access.base)
 
     def memory(self, array: Array) -> str:
-        return self._argument(array)
+        return self._argument(self._place(array))
 
     def table(self, access: Access) -> str:
         return self._argument(super().table(access))
 
-    def _argument(self, thing: Array | str) -> str:
+    def _place(self, array: Array) -> Place:
+        return self.block(array), self.offsets[array]
+
+    def _argument(self, thing: Place | str) -> str:
         return self.names.setdefault(thing, f"%given{len(self.names)}")

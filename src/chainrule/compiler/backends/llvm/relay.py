@@ -65,18 +65,19 @@ class Runner(NamedTuple):
     """A program with its memory, where it has a step's numbers, and those of all its steps."""
 
     native: Native
-    scalars: Array
+    scalars: Array | None  # None if the program has none
     output: Array
-    input: Array | None  # None if the program has none
+    input: Array | None  # likewise
     rows: np.ndarray  # with one row of inputs per step
     numbers: np.ndarray  # of these steps among all
 
-    def words(self) -> list[int]:
-        """The program, as the loop is given it."""
+    def words(self, spare: np.ndarray) -> list[int]:
+        """The program, as the loop is given it; scalars that it does not want go to the `spare` memory."""
         views = self.native.views
         input_at = views[self.input].ctypes.data if self.input else 0
         width = self.rows.shape[1] * self.rows.itemsize if self.input else 0
-        places = [views[array].ctypes.data for array in (self.scalars, self.output)]
+        scalars = spare if self.scalars is None else views[self.scalars]
+        places = [scalars.ctypes.data, views[self.output].ctypes.data]
         return [self.native.run_address, self.native.addresses[0], input_at, width, *places]
 
 
@@ -96,8 +97,9 @@ def relay(runners: Sequence[Runner], scalars: np.ndarray) -> np.ndarray:
         assert runner.rows.flags.c_contiguous
         turns[runner.numbers, 0] = k
         turns[runner.numbers, 1] = runner.rows.ctypes.data + runner.rows.strides[0] * np.arange(len(runner.rows))
-    programs = np.array([runner.words() for runner in runners], dtype=np.int64)
     given, results = np.ascontiguousarray(scalars, dtype=dtype), np.empty(count, dtype=dtype)
+    spare = np.empty(given.shape[1], dtype=dtype)
+    programs = np.array([runner.words(spare) for runner in runners], dtype=np.int64)
     addresses = [array.ctypes.data for array in (programs, turns, given)]
     _loop(dtype.name)(count, *addresses, given.shape[1] * given.itemsize, results.ctypes.data, first.addresses[1])
     return results

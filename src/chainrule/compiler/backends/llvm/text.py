@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-LINE = 64  # bytes: a cache line
+from chainrule.compiler.backends.memory import LINE
+
 PURE = "nounwind willreturn memory(none)"  # what can be said of any mathematical function
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from typing import Any
 
@@ -13,8 +12,12 @@ import numpy as np
 
 from chainrule.compiler.backends.protocol import Results, Rows
 from chainrule.compiler.backends.xla.loops import computation
+from chainrule.compiler.backends.xla.precision import precision
+from chainrule.compiler.backends.xla.primitive import Computation
 from chainrule.compiler.backends.xla.runs import runs
+from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import padded
+from chainrule.compiler.passes.neighbours import apart
 from chainrule.compiler.passes.program import Array, ArrayProgram
 from chainrule.core.structure import ARRAY, NUMBER, Keys, Structure, made
 
@@ -24,6 +27,8 @@ NARROW = 16  # numbers: runs that take and give no more share code for any count
 
 class Xla:
     """An array program compiled by XLA, an `ArrayBackend`; its memory is NumPy arrays of the leaves and the results."""
+
+    reads_columns = False
 
     def __init__(self, program: ArrayProgram, dtype: str = "float64") -> None:
         self.program = program
@@ -88,42 +93,51 @@ class Xla:
         return first, np.add.reduceat(parts, range(0, count, section), axis=0, dtype=np.float64)
 
 
-def precision(dtype: np.dtype[Any]) -> AbstractContextManager[Any]:
-    """JAX turns doubles into floats unless told otherwise; this tells it, for this thread only."""
-    return jax.enable_x64(True) if dtype == np.float64 and not jax.config.jax_enable_x64 else nullcontext()
-
-
 def function(
-    program: ArrayProgram, size: int, structure: Structure = (), result: Structure = NUMBER
+    program: ArrayProgram,
+    size: int,
+    structure: Structure = (),
+    result: Structure = NUMBER,
+    *,
+    gradient: bool = False,
+    native: bool = True,
 ) -> Callable[..., Any]:
     """A pure function of the parameters, `size` of them, and the inputs, for `jax.jit`, `vmap` and the like.
 
-    `structure` is that of the arguments. It returns the results, arranged as `result` says; with the gradient with
-    respect to the parameters if the program has one.
+    `structure` is that of the arguments. It returns the results, arranged as `result` says; with the `gradient` with
+    respect to the parameters if that is wanted. On a CPU XLA calls `native` code of ours, or compiles its own.
     """
-    run = _of_leaves(program, size)
+    run = _of_leaves(program, size, gradient, native)
     inputs = program.leaves["input"].size if "input" in program.leaves else 0
 
     def call(parameters: Any, *arguments: Any) -> Any:
         flat = _joined([jnp.ravel(leaf) for leaf in _leaves(arguments, (tuple, structure))], 0)
         if flat.size != inputs:
             raise ValueError(f"the arguments must have {inputs} numbers in all, got {flat.size}")
-        outputs, *gradient = run(parameters, flat)
+        outputs, *slopes = run(parameters, flat)
         arranged, _ = _arranged(result, outputs, 0)
-        return (arranged, *gradient) if gradient else arranged
+        return (arranged, *slopes) if slopes else arranged
 
     return call
 
 
 def batch_function(
-    program: ArrayProgram, size: int, structure: Structure, examples: int, used: Any, count: int
+    program: ArrayProgram,
+    size: int,
+    structure: Structure,
+    examples: int,
+    used: Any,
+    count: int,
+    *,
+    gradient: bool = False,
+    native: bool = True,
 ) -> Callable[..., Any]:
     """A pure function of the parameters and of arguments with a leading axis of `examples`, for a batched program.
 
-    It returns the mean of the results, with its gradient if the program has one. Of the `count` numbers of an example,
-    the program takes those that are `used`.
+    It returns the mean of the results, with its `gradient` if that is wanted. Of the `count` numbers of an example, the
+    program takes those that are `used`.
     """
-    run = _of_leaves(program, size)
+    run = _of_leaves(program, size, gradient, native)
     width = padded(examples)
 
     def call(parameters: Any, *arguments: Any) -> Any:
@@ -135,25 +149,30 @@ def batch_function(
         if matrix.shape[-1] != count:
             raise ValueError(f"the arguments must have {count} numbers for each example, got {matrix.shape[-1]}")
         columns = matrix.T if len(used) == count else matrix.T[used]
-        outputs, *gradient = run(parameters, jnp.ravel(jnp.pad(columns, ((0, 0), (0, width - examples)))))
+        outputs, *slopes = run(parameters, jnp.ravel(jnp.pad(columns, ((0, 0), (0, width - examples)))))
         mean = outputs[0] / examples
-        return (mean, gradient[0] / examples) if gradient else mean
+        return (mean, slopes[0] / examples) if slopes else mean
 
     return call
 
 
-def _of_leaves(program: ArrayProgram, size: int) -> Callable[[Any, Any], list[Any]]:
-    """The output, and the gradient if there is one, from vectors of parameters and inputs."""
-    run = computation(program, program.results)
+def _of_leaves(program: ArrayProgram, size: int, gradient: bool, native: bool) -> Callable[[Any, Any], list[Any]]:
+    """The output, and the gradient if it is wanted, from vectors of parameters and inputs."""
+    whole = differentiate(program) if gradient else program
+    run = Computation(whole, lambda: _for_llvm(program, gradient)) if native else computation(whole, whole.results)
 
     def call(parameters: Any, inputs: Any) -> list[Any]:
         flat = _joined([jnp.ravel(leaf) for leaf in _leaves(parameters)], 0)
         if flat.size != size:
             raise ValueError(f"`parameters` must have {size} numbers in all, got {flat.size}")
         given = {"parameter": flat, "input": inputs}
-        return run({array: given[kind] for kind, array in program.leaves.items()})
+        return run({array: given[kind] for kind, array in whole.leaves.items()})
 
     return call
+
+
+def _for_llvm(program: ArrayProgram, gradient: bool) -> ArrayProgram:
+    return differentiate(apart(program)) if gradient else apart(program)
 
 
 def _leaves(given: Any, structure: Structure = NUMBER) -> list[Any]:

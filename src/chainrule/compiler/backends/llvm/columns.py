@@ -1,0 +1,193 @@
+"""The inputs of many runs, read where the caller has them: `fill`, which a native loop calls before each run.
+
+A batch lies in memory example by example, and a program wants each number of its examples side by side. To turn a whole
+batch round first would write all of it to memory and read it again. `fill` does so for the examples of one run, just
+before they are needed, and rounds doubles where the program computes in floats.
+
+It is given where the numbers go, its *wires*, and the number of the run. Before the wires stands how many examples a
+run has, how many there is room for, and how many wires there are for four neighbouring numbers each, for two and for
+one. A wire says which number it begins with, where that is in the first example, and how many bytes there are from one
+example to the next.
+"""
+
+from __future__ import annotations
+
+from string import Template
+
+import numpy as np
+
+from chainrule.compiler.backends.llvm.text import ELEMENTS, Element
+from chainrule.compiler.backends.protocol import TOGETHER, Columns
+
+AT_ONCE = 8  # examples, whose numbers are then stored as one vector
+HEAD = 2 + len(TOGETHER)  # words before the wires
+FILL = Template("""
+define void @fill(ptr noalias %target, ptr noalias %wires, i64 %run) {
+entry:
+  %examples = load i64, ptr %wires
+  %room.at = getelementptr i64, ptr %wires, i64 1
+  %room = load i64, ptr %room.at
+  %before = mul i64 %run, %examples
+  %wires0 = getelementptr i64, ptr %wires, i64 $head
+  br label %examples.test
+examples.test:
+  %e = phi i64 [ 0, %entry ], [ %e.next, %done$last ]
+  %e.more = icmp slt i64 %e, %room
+  br i1 %e.more, label %examples.turn, label %end
+examples.turn:
+  %example = add i64 %before, %e
+  %e.next = add i64 %e, $many
+  %is.whole = icmp sle i64 %e.next, %examples
+  br label %begin$first
+$wires
+end:
+  ret void
+}
+""")
+WIRES = Template("""begin$w:
+  %count.at$w = getelementptr i64, ptr %wires, i64 $place
+  %count$w = load i64, ptr %count.at$w
+  br label %test$w
+test$w:
+  %n$w = phi i64 [ 0, %begin$w ], [ %next$w, %stored$w ]
+  %wire$w = getelementptr [3 x i64], ptr %$before, i64 %n$w
+  %more$w = icmp slt i64 %n$w, %count$w
+  br i1 %more$w, label %turn$w, label %done$w
+turn$w:
+  %number$w = load i64, ptr %wire$w
+  %base.at$w = getelementptr i64, ptr %wire$w, i64 1
+  %base$w = load ptr, ptr %base.at$w
+  %stride.at$w = getelementptr i64, ptr %wire$w, i64 2
+  %stride$w = load i64, ptr %stride.at$w
+  %offset$w = mul i64 %example, %stride$w
+  %from$w = getelementptr i8, ptr %base$w, i64 %offset$w
+  %row$w = mul i64 %number$w, %room
+  %place$w = add i64 %row$w, %e
+  br i1 %is.whole, label %whole$w, label %rest$w
+whole$w:
+$whole
+  br label %stored$w
+rest$w:
+$zeros
+  br label %lane.test$w
+lane.test$w:
+  %l$w = phi i64 [ 0, %rest$w ], [ %l.next$w, %lane$w ]
+  %l.example$w = add i64 %e, %l$w
+  %l.more$w = icmp slt i64 %l.example$w, %examples
+  br i1 %l.more$w, label %lane$w, label %stored$w
+lane$w:
+  %l.away$w = mul i64 %l$w, %stride$w
+  %l.from$w = getelementptr i8, ptr %from$w, i64 %l.away$w
+$lane
+  %l.next$w = add i64 %l$w, 1
+  br label %lane.test$w
+stored$w:
+  %next$w = add i64 %n$w, 1
+  br label %test$w
+done$w:
+  br label %$after
+""")
+
+
+class _Lines:
+    """The instructions of a block."""
+
+    def __init__(self, own: Element, given: Element, width: int) -> None:
+        self.own, self.given, self.width = own, given, width
+        self.lines: list[str] = []
+
+    def emit(self, instruction: str, place: str) -> str:
+        name = f"%v{self.width}.{place}.{len(self.lines)}"
+        self.lines.append(f"  {name} = {instruction}")
+        return name
+
+    def row(self, column: int, place: str, lane: str = "") -> str:
+        """Where a number of the present examples goes."""
+        away = self.emit(f"mul i64 {column}, %room", place)
+        start = self.emit(f"add i64 {away}, %place{self.width}", place)
+        index = self.emit(f"add i64 {start}, {lane}", place) if lane else start
+        return self.emit(f"getelementptr {self.own.name}, ptr %target, i64 {index}", place)
+
+    def store(self, value: str, lanes: int, to: str, place: str) -> None:
+        """Store numbers as they were given."""
+        if self.own is not self.given:
+            change = "fptrunc" if self.given.bytes > self.own.bytes else "fpext"
+            value = self.emit(f"{change} {self.given.lanes(lanes)} {value} to {self.own.lanes(lanes)}", place)
+        self.lines.append(f"  store {self.own.lanes(lanes)} {value}, ptr {to}, align {self.own.bytes}")
+
+    def shuffled(self, left: str, right: str, lanes: int, chosen: list[int], place: str) -> str:
+        kind, mask = self.given.lanes(lanes), ", ".join(f"i32 {k}" for k in chosen)
+        return self.emit(f"shufflevector {kind} {left}, {kind} {right}, <{len(chosen)} x i32> <{mask}>", place)
+
+
+def fill_text(own: str, given: str) -> str:
+    """`fill` for programs on numbers of the type `own`, from matrices of the type `given`."""
+    parts = []
+    for k, width in enumerate(TOGETHER):
+        texts = [_Lines(ELEMENTS[own], ELEMENTS[given], width) for _ in range(3)]
+        whole, zeros, lane = _whole(texts[0]), _zeros(texts[1]), _lane(texts[2])
+        before = f"wire{TOGETHER[k - 1]}" if k else "wires0"  # where the last ones ended
+        after = f"begin{TOGETHER[k + 1]}" if k + 1 < len(TOGETHER) else "examples.test"
+        known = {"w": width, "place": 2 + k, "before": before, "after": after}
+        parts.append(WIRES.substitute(known, whole=whole, zeros=zeros, lane=lane))
+    return FILL.substitute(many=AT_ONCE, head=HEAD, first=TOGETHER[0], last=TOGETHER[-1], wires="".join(parts))
+
+
+def _whole(text: _Lines) -> str:
+    """Some numbers of as many examples as a vector has: read an example at a time, stored a number at a time."""
+    width, kind = text.width, text.given.lanes(text.width)
+    rows = []
+    for k in range(AT_ONCE):
+        away = text.emit(f"mul i64 {k}, %stride{width}", "whole")
+        at = text.emit(f"getelementptr i8, ptr %from{width}, i64 {away}", "whole")
+        rows.append(text.emit(f"load {kind}, ptr {at}, align 1", "whole"))
+    if width == 1:
+        vector = "poison"
+        for k, row in enumerate(rows):
+            wide = text.given.lanes(AT_ONCE)
+            vector = text.emit(f"insertelement {wide} {vector}, {text.given.name} {row}, i32 {k}", "whole")
+        text.store(vector, AT_ONCE, text.row(0, "whole"), "whole")
+        return "\n".join(text.lines)
+    lanes = width
+    while len(rows) > 1:  # one after the other, until all are one vector
+        pairs = zip(rows[::2], rows[1::2], strict=True)
+        rows = [text.shuffled(left, right, lanes, list(range(2 * lanes)), "whole") for left, right in pairs]
+        lanes *= 2
+    for column in range(width):
+        chosen = list(range(column, lanes, width))
+        text.store(
+            text.shuffled(rows[0], "poison", lanes, chosen, "whole"), AT_ONCE, text.row(column, "whole"), "whole"
+        )
+    return "\n".join(text.lines)
+
+
+def _zeros(text: _Lines) -> str:
+    """Zeros for all examples that there is room for."""
+    for column in range(text.width):
+        to = text.row(column, "zero")
+        text.lines.append(f"  store {text.own.lanes(AT_ONCE)} zeroinitializer, ptr {to}, align {text.own.bytes}")
+    return "\n".join(text.lines)
+
+
+def _lane(text: _Lines) -> str:
+    """The numbers of one example."""
+    for column in range(text.width):
+        at = text.emit(f"getelementptr {text.given.name}, ptr %l.from{text.width}, i64 {column}", "lane")
+        number = text.emit(f"load {text.given.name}, ptr {at}, align 1", "lane")
+        text.store(number, 1, text.row(column, "lane", f"%l{text.width}"), "lane")
+    return "\n".join(text.lines)
+
+
+def wires(columns: Columns) -> np.ndarray:
+    """What `fill` is given."""
+    matrices, wiring, firsts = columns.matrices, columns.wiring, columns.firsts
+    counts = [len(first) for first in wiring.neighbours.values()]
+    words = np.empty(HEAD + 3 * sum(counts), dtype=np.int64)
+    words[:HEAD] = [firsts.step, columns.room, *counts]
+    table, numbers = words[HEAD:].reshape(-1, 3), np.concatenate(list(wiring.neighbours.values()))
+    which = wiring.which[numbers]
+    starts = np.array([matrix.ctypes.data + firsts.start * matrix.strides[0] for matrix in matrices])
+    table[:, 0] = numbers
+    table[:, 1] = starts[which] + wiring.column[numbers] * matrices[0].itemsize
+    table[:, 2] = np.array([matrix.strides[0] for matrix in matrices])[which]
+    return words

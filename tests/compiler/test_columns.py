@@ -1,0 +1,143 @@
+"""Inputs that compiled code reads where the caller has them."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+import chainrule
+from chainrule import Value
+from chainrule.compiler.backends.llvm.columns import wires
+from chainrule.compiler.backends.llvm.native import _fill
+from chainrule.compiler.backends.protocol import Columns, Wiring
+from chainrule.compiler.run.arguments import Examples
+from chainrule.optim import SGD
+
+LAYOUTS = {
+    "rows": lambda x: np.ascontiguousarray(x),
+    "columns": lambda x: np.asfortranarray(x),
+    "backward": lambda x: np.ascontiguousarray(x[::-1])[::-1],
+    "some columns of a wider matrix": lambda x: np.hstack([x + 1.0, x, x - 1.0])[:, x.shape[1] : 2 * x.shape[1]],
+    "every second column": lambda x: np.repeat(x, 2, axis=1)[:, ::2],
+    "every third row": lambda x: np.repeat(x, 3, axis=0)[::3],
+    "not aligned": lambda x: _not_aligned(x),
+    "bytes swapped": lambda x: x.astype(x.dtype.newbyteorder()),
+    "integers": lambda x: x,
+}
+
+
+def _not_aligned(x: np.ndarray) -> np.ndarray:
+    room = np.zeros(x.nbytes + 3, dtype=np.uint8)
+    found = room[3:].view(np.uint8)[: x.nbytes].view()
+    other = np.ndarray(x.shape, x.dtype, buffer=found.data)
+    other[:] = x
+    assert not other.flags.aligned
+    return other
+
+
+@pytest.mark.parametrize("own", ["float64", "float32"])
+@pytest.mark.parametrize("given", ["float64", "float32"])
+@pytest.mark.parametrize("widths", [[1], [2], [3], [4], [7], [12], [5, 1, 9]])
+def test_that_fill_turns_examples_round(own: str, given: str, widths: list[int]) -> None:
+    rng = np.random.default_rng(sum(widths))
+    for examples, runs in ((1, 3), (7, 2), (8, 2), (13, 4), (64, 1)):
+        first, room = 2, -(-examples // 8) * 8
+        matrices = [(1e3 * rng.normal(size=(first + examples * runs, w))).astype(given) for w in widths]
+        used = np.flatnonzero(rng.random(sum(widths)) < 0.8) if sum(widths) > 4 else np.arange(sum(widths))
+        firsts = range(first, first + examples * runs, examples)
+        words = wires(Columns(matrices, Wiring(widths, used), firsts, room))
+        fill = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(_fill(own, given).address)
+        whole = np.hstack(matrices)[:, used].astype(own)
+        for run in range(runs):
+            found = np.full((len(used) + 1) * room, np.nan, dtype=own)  # the last ones must not be touched
+            fill(found.ctypes.data, words.ctypes.data, run)
+            numbers = found.reshape(-1, room)
+            start = first + run * examples
+            np.testing.assert_array_equal(numbers[:-1, :examples], whole[start : start + examples].T)
+            assert (numbers[:-1, examples:] == 0.0).all()
+            assert np.isnan(numbers[-1]).all()
+
+
+def test_that_a_number_too_large_for_a_float_becomes_infinite() -> None:
+    w = Value(1.0)
+    f = chainrule.compile(lambda x: w * x, wrt=[w], dtype="float32")
+    x = np.full(20_000, 1e300)
+    assert f.batch(x, reduce=None).tolist() == [np.inf] * len(x)
+
+
+def network(w: list[Value]) -> Any:
+    def loss(x: Any, y: Any) -> Any:
+        total = w[0]
+        for k, number in enumerate(x):
+            total = total + w[k + 1] * number if k != 1 else total  # one of them is not used
+        return (total.tanh() - y) ** 2
+
+    return loss
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtypes", [("float64", "float64"), ("float32", "float32"), ("float32", "float64")])
+def test_batches_against_rows(monkeypatch: pytest.MonkeyPatch, layout: str, dtypes: tuple[str, str]) -> None:
+    rng = np.random.default_rng(7)
+    x, y = rng.integers(-3, 4, size=(9_001, 6)).astype(dtypes[0]), rng.normal(size=9_001).astype(dtypes[0])
+    x = x.astype(np.int64) if layout == "integers" else LAYOUTS[layout](x)
+    w = [Value(v) for v in rng.normal(size=7).tolist()]
+    read = []
+    inputs = Examples.inputs
+
+    def noted(self: Examples, *given: Any) -> Any:
+        found = inputs(self, *given)
+        read.append(type(found))
+        return found
+
+    def results() -> tuple[Any, ...]:
+        f = chainrule.compile(network(w), wrt=w, dtype=dtypes[1])
+        value, gradient = f.batch_value_and_grad(x, y, threads=1)
+        two, again = f.batch_value_and_grad(x, y, threads=2)
+        assert (value, gradient.tolist()) == (two, again.tolist())
+        for parameter, number in zip(w, np.linspace(-1.0, 1.0, 7), strict=True):
+            parameter.data = number
+        losses = f.train(SGD(w, lr=0.01), x[:1_000], y[:1_000], batch_size=64)
+        after = [p.data for p in w]
+        return value, gradient, f.batch(x, y, reduce=None), losses, after
+
+    monkeypatch.setattr(Examples, "inputs", noted)
+    start = [p.data for p in w]
+    found = results()
+    is_one_type = dtypes[0] == "float64" or layout not in ("bytes swapped", "integers")  # which become doubles
+    assert (Columns in read) == (is_one_type and layout not in ("columns", "every second column"))
+    for parameter, number in zip(w, start, strict=True):
+        parameter.data = number
+    monkeypatch.setattr(Examples, "inputs", Examples.rows)
+    expected = results()
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_batch_of_floats_against_eager_code() -> None:
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(5_000, 3)).astype(np.float32), rng.normal(size=5_000).astype(np.float32)
+    w = [Value(v) for v in rng.normal(size=4).tolist()]
+    f = chainrule.compile(network(w), wrt=w)
+    value, gradient = f.batch_value_and_grad(x, y)
+    losses = [network(w)(row, target) for row, target in zip(x.tolist(), y.tolist(), strict=True)]
+    total = sum(losses[1:], losses[0]) / len(losses)
+    total.backward()
+    assert value == pytest.approx(total.data, rel=1e-12)
+    np.testing.assert_allclose(gradient, [p.grad for p in w], rtol=1e-11)
+
+
+def test_a_branching_function_on_floats() -> None:
+    w = Value(0.1)
+    f = chainrule.compile(lambda x: w * x if x > w else x * x, wrt=[w])
+    x = np.random.default_rng(1).normal(size=3_000).astype(np.float32)
+    expected = [0.1 * v if v > 0.1 else v * v for v in x.astype(np.float64).tolist()]
+    np.testing.assert_allclose(f.batch(x, reduce=None), expected, rtol=1e-15)
+
+
+def test_neighbours() -> None:
+    wiring = Wiring([4, 3], np.array([0, 1, 2, 3, 4, 6]))
+    assert {width: first.tolist() for width, first in wiring.neighbours.items()} == {4: [0], 2: [], 1: [4, 5]}
