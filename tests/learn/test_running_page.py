@@ -10,9 +10,9 @@ BUG = exercise_called("bug-one")
 CATCHING = BUG.starter.replace("(a * b).tanh() + b", "a.tanh() * b + a")
 
 
-def wait_for(page, body, words):
+def wait_for(page, body, words, ticks=0):
     status = body.locator(".exercise-status").element_handle()
-    until(page, f"e => e.textContent.startsWith('{words}')", status)
+    until(page, f"e => e.textContent.startsWith('{words}')", status, ticks)
 
 
 def run(page, body, words="Your code ran to its end."):
@@ -85,14 +85,14 @@ def test_a_run_without_end_is_stopped(own_page, site):
     page.clock.run_for(4900)
     assert page.locator(".python").get_attribute("data-state") == "busy"
     page.clock.run_for(200)
-    wait_for(page, body, "Your code ran for more than 5 seconds")
+    wait_for(page, body, "Your code ran for more than 5 seconds", ticks=1)  # code that is not running yet has grace
     body.get_by_role("button", name="Run").click()
     waiting = body.get_by_role("button", name="Check")
     assert waiting.get_attribute("aria-disabled") == "true"
     waiting.click(force=True)  # one thing at a time
     assert waiting.text_content() == "Check"
     body.get_by_role("button", name="Stop").click()
-    wait_for(page, body, "Stopped.")
+    wait_for(page, body, "Stopped.", ticks=1)
     assert body.get_by_role("button", name="Run").is_visible()
     body.locator(".cm-content").click()
     paste_code(page, BUG.solution)
