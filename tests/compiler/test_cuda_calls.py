@@ -75,6 +75,13 @@ WAYS = {
 }
 
 
+def interrupt_when_awaited(fake):
+    """Ctrl-C, as soon as the main thread waits for the device."""
+    while not fake.fake_is_awaited():
+        time.sleep(0.01)
+    _thread.interrupt_main()
+
+
 @pytest.mark.parametrize("call", WAYS.values(), ids=WAYS)
 class TestArraysGivenAgain:
     def test_are_described_once(self, fake, f, descriptions, call):
@@ -199,11 +206,11 @@ class TestArraysGivenAgain:
         for _ in range(3):
             call(f, x)
         fake.fake_take_long()
-        timer = threading.Timer(0.2, _thread.interrupt_main)
-        timer.start()
+        interrupter = threading.Thread(target=interrupt_when_awaited, args=[fake])
+        interrupter.start()
         with pytest.raises(KeyboardInterrupt):
             call(f, x)
-        timer.join()
+        interrupter.join()
         alive = weakref.ref(x)
         del x
         gc.collect()

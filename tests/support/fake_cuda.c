@@ -18,7 +18,7 @@ enum { MOST = 4096, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INV
 enum { MOST_WITHOUT_ASKING = 48 << 10, MOST_SHARED = 227 << 10, TAKEN_AT_ONCE = 64 << 10 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int started, busy, sticky, waits;
+static int started, busy, sticky, waits, awaited;
 static pid_t owner;
 static struct { char name[64]; long calls; int code, times; } calls[128];
 static struct { char *at; size_t size; int device; } memory[MOST];
@@ -88,7 +88,10 @@ static struct { char *to; const char *from; size_t size; } copies[MOST];
 static int copies_count, locked;
 
 static int is_busy(void) {
-    if (__atomic_load_n(&busy, __ATOMIC_SEQ_CST)) return 1;
+    if (__atomic_load_n(&busy, __ATOMIC_SEQ_CST)) {
+        __atomic_store_n(&awaited, 1, __ATOMIC_SEQ_CST);
+        return 1;
+    }
     pthread_mutex_lock(&lock);
     for (int i = 0; i < copies_count; i++) memcpy(copies[i].to, copies[i].from, copies[i].size);
     copies_count = 0;
@@ -113,6 +116,8 @@ long fake_calls(const char *name) { return calls[find_call(name)].calls; }
 void fake_release(void) { __atomic_store_n(&busy, 0, __ATOMIC_SEQ_CST); }
 void fake_be_busy(void) { __atomic_store_n(&busy, 1, __ATOMIC_SEQ_CST); }
 int fake_waits(void) { return waits; }
+/* Whether somebody has asked for a busy device. */
+int fake_is_awaited(void) { return __atomic_load_n(&awaited, __ATOMIC_SEQ_CST); }
 void fake_heal(void) { sticky = 0; }
 int fake_depth(void) { return depth; }
 /* Of the compiled program that was launched last: where its first input is. */
