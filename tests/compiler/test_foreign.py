@@ -249,9 +249,32 @@ class TestFunctions:
         first = executable(parameters, X[0].astype(np.float32), np.float32(0.5))
         assert_close(executable(parameters, X[0].astype(np.float32), np.float32(0.5)), first, 0.0)
         del executable
+        functions()[0](parameters, X[0], 0.5)  # at whose end those are freed that XLA has no executables of any more
         jax.clear_caches()
         gc.collect()
         assert alive() is None
+
+    def test_code_that_nobody_has_any_more_runs_to_its_end(self):
+        """XLA runs large programs in a thread of its own, and returns before they are done."""
+        code = """
+import gc, numpy as np, jax, jax.numpy as jnp
+from chainrule import compile, nn
+x, y = np.random.default_rng(0).normal(size=(40_000, 2)), np.ones(40_000)
+def begun():
+    model = nn.MLP(2, [32, 32, 1], activation="tanh", rng=1)
+    f = compile(lambda x, y: (model(x) - y) ** 2, wrt=model.parameters())
+    step = jax.jit(f.to_jax([0.0, 0.0], 0.0, gradient=True, examples=len(x)))
+    given = [jnp.array(each) for each in ([p.data for p in model.parameters()], x, y)]
+    expected = f.batch_value_and_grad(x, y)
+    jax.block_until_ready(step(*given))
+    return step(*given), expected
+for _ in range(3):
+    found, expected = begun()
+    gc.collect()
+    for a, b in zip(found, expected):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+"""
+        subprocess.run([sys.executable, "-c", code], check=True)
 
     def test_shorter_numbers_are_computed_in_single_precision(self):
         ours, theirs, parameters = functions()

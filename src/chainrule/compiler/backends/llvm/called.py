@@ -11,6 +11,10 @@ threads take them from atomically; if none is there, one is made. Addresses mean
 may come to load what it has compiled here. So each process draws a key, which is the other attribute, and `call`
 refuses what has another one.
 
+XLA runs large programs in its own threads, and may still be running one after Python has dropped everything that refers
+to it. So XLA also calls the function for each executable that it makes, and tells us when it frees that: a description
+counts the executables that call it, and is not freed before they are.
+
 XLA's threads take subnormal numbers for zeros. While a program runs, they do not.
 """
 
@@ -34,6 +38,7 @@ from chainrule.compiler.passes.program import Array, ArrayProgram
 
 KEY = secrets.randbits(62)
 VERSION = 0, 3  # of the interface; XLA refuses a function that was made for one which it does not support
+INSTANTIATE, EXECUTE = 0, 3  # when XLA calls a function: as it makes an executable, and as it runs one
 WORD = 8  # bytes
 REMEDY = "say to_jax(..., native=False) for what is to leave this one, so that XLA compiles it"
 OTHER_PROCESS = f"this calls machine code of chainrule that was compiled in another process: {REMEDY}"
@@ -80,8 +85,8 @@ metadata:
 staged:
   %stage.at = getelementptr i8, ptr %frame, i64 32
   %stage = load i32, ptr %stage.at
-  %executes = icmp eq i32 %stage, 3
-  br i1 %executes, label %check, label %done
+  switch i32 %stage, label %done [ i32 $instantiate, label %check
+                                   i32 $execute, label %check ]
 check:
   %key = call i64 @attribute(ptr %frame, i64 0)
   %is.ours = icmp eq i64 %key, $key
@@ -89,6 +94,12 @@ check:
 begin:
   %number = call i64 @attribute(ptr %frame, i64 1)
   %program = inttoptr i64 %number to ptr
+  %is.execution = icmp eq i32 %stage, $execute
+  br i1 %is.execution, label %obtain, label %hold
+hold:
+  %failed = call ptr @hold(ptr %frame, ptr %program)
+  ret ptr %failed
+obtain:
   %block = call ptr @take(ptr %program)
   %is.there = icmp ne ptr %block, null
   br i1 %is.there, label %run, label %fail
@@ -99,8 +110,8 @@ run:
 done:
   ret ptr null
 fail:
-  %code = phi i32 [ 9, %check ], [ 8, %begin ]
-  %message = phi ptr [ @other.process, %check ], [ @no.memory, %begin ]
+  %code = phi i32 [ 9, %check ], [ 8, %obtain ]
+  %message = phi ptr [ @other.process, %check ], [ @no.memory, %obtain ]
   %error = alloca [4 x i64]
   store i64 28, ptr %error
   %error.extension = getelementptr i8, ptr %error, i64 8
@@ -113,6 +124,35 @@ fail:
   %create = call ptr @field(ptr %api, i64 48)
   %found = call ptr %create(ptr %error)
   ret ptr %found
+}
+
+define internal ptr @hold(ptr %frame, ptr %program) {
+entry:
+  %users = getelementptr i8, ptr %program, i64 $executables
+  %before = atomicrmw add ptr %users, i64 1 monotonic
+  %state = alloca [6 x i64]
+  store i64 48, ptr %state
+  %extension = getelementptr i8, ptr %state, i64 8
+  store ptr null, ptr %extension
+  %context = call ptr @field(ptr %frame, i64 24)
+  %context.at = getelementptr i8, ptr %state, i64 16
+  store ptr %context, ptr %context.at
+  %stage.at = getelementptr i8, ptr %state, i64 24
+  store i32 $instantiate, ptr %stage.at
+  %kind.at = getelementptr i8, ptr %state, i64 32
+  store i64 $kind, ptr %kind.at
+  %program.at = getelementptr i8, ptr %state, i64 40
+  store ptr %program, ptr %program.at
+  %api = call ptr @field(ptr %frame, i64 16)
+  %set = call ptr @field(ptr %api, i64 104)
+  %failed = call ptr %set(ptr %state)
+  ret ptr %failed
+}
+
+define void @let_go(ptr %program) {
+  %users = getelementptr i8, ptr %program, i64 $executables
+  %before = atomicrmw sub ptr %users, i64 1 release
+  ret void
 }
 
 define internal void @execute(ptr %frame, ptr %program, ptr %block) {
@@ -333,10 +373,12 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """)
 FIELDS = (
+    "executables",
     *("entry", "many", "size", "state", "pattern", "slots", "inputs", "input_count", "outputs", "output_count"),
     *("first", "first_width", "first_place", "second", "second_width", "second_place"),
     *("out_width", "out_place", "sums_width", "sums_place", "sums_bytes"),
 )
+EXECUTABLES = FIELDS.index("executables")  # how many XLA has
 NO_MATRIX = {"first": -1, "second": -1}
 
 
@@ -419,7 +461,10 @@ class Called:
 
 
 class Description:
-    """A way to call a program. Its `address` is good for as long as it exists, which whoever calls it must ensure."""
+    """A way to call a program. Its `address` is good while it exists, and after that while XLA has executables of it.
+
+    Whoever has XLA make one must keep the description until that is done.
+    """
 
     def __init__(
         self, called: Called, inputs: Sequence[Copy], outputs: Sequence[Copy], words: Mapping[str, int]
@@ -431,6 +476,7 @@ class Description:
         known = dict.fromkeys(FIELDS, 0) | NO_MATRIX | called.common | copied | dict(words)
         self.words = np.array([known[name] for name in FIELDS], dtype=np.int64)
         self.address = self.words.ctypes.data
+        weakref.finalize(self, _outlive, self.address, self.words, (called, self.inputs, self.outputs)).atexit = False
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"machine code of chainrule belongs to the process that it was compiled in: {REMEDY}")
@@ -442,19 +488,26 @@ class Description:
 
 
 class Function:
-    """The function that XLA calls for programs with numbers of this type. XLA never forgets its address."""
+    """The function that XLA calls for programs with numbers of this type. XLA never forgets its address.
+
+    An executable has the description that it calls as its state, of a type that XLA numbers in `kind` and frees as
+    `type_info` says (`XLA_FFI_TypeInfo`).
+    """
 
     def __init__(self, dtype: str) -> None:
-        self.engine = compiled(text(dtype, host()), host())
+        self.kind = np.zeros(1, np.int64)
+        self.engine = compiled(text(dtype, host(), self.kind.ctypes.data), host())
         self.address = self.engine.get_function_address("call")
+        self.type_info = np.array([3 * WORD, 0, self.engine.get_function_address("let_go")])
 
 
-def text(dtype: str, target: Target) -> str:
-    """That function in LLVM's language."""
+def text(dtype: str, target: Target, kind: int = 0) -> str:
+    """That function in LLVM's language; `kind` is where the number of its state's type is."""
     element = ELEMENTS[dtype]
     plain, restore, declared = MODES.get(target.triple.partition("-")[0], ("", "", ""))
     given = dict(zip(("major", "minor"), VERSION, strict=True)) | {name: WORD * k for k, name in enumerate(FIELDS)}
     given |= {"key": KEY, "kept": KEPT, "line": LINE, "extra": 2 * LINE + BEYOND, "above": 2 * LINE - 1}
+    given |= {"instantiate": INSTANTIATE, "execute": EXECUTE, "kind": kind}
     given |= {"bytes": element.bytes, "allocate": _address(ALLOCATE), "free": _address(FREE)}
     function = CALL.substitute(given, integer=f"i{8 * element.bytes}", plain=plain, restore=restore)
     return "\n".join([*map(_constant, MESSAGES, MESSAGES.values()), function, declared])
@@ -471,6 +524,17 @@ def _constant(name: str, message: str) -> str:
     content = message.encode() + b"\0"
     escaped = "".join(f"\\{byte:02X}" for byte in content)
     return f'@{name} = private constant [{len(content)} x i8] c"{escaped}"'
+
+
+_outlived: dict[int, tuple[np.ndarray, Any]] = {}  # address of a description -> its words, and what they refer to
+
+
+def _outlive(address: int, words: np.ndarray, parts: Any) -> None:
+    """Keep what a description refers to while XLA has executables of it; those that it has none of are freed."""
+    _outlived[address] = words, parts
+    for other, (each, _) in list(_outlived.items()):
+        if not each[EXECUTABLES]:
+            _outlived.pop(other, None)
 
 
 def _free(slots: np.ndarray) -> None:

@@ -21,7 +21,7 @@ from chainrule.compiler.backends.protocol import Results, Rows
 from chainrule.compiler.passes.program import Array, ArrayProgram
 
 if TYPE_CHECKING:
-    from chainrule.compiler.backends.llvm.called import Copy, Description
+    from chainrule.compiler.backends.llvm.called import Copy, Description, Function
 
 BITS = np.dtype(np.int32)  # as which numbers go through XLA
 NUMBERS = ("float64", "float32")  # that programs compute with
@@ -43,11 +43,19 @@ def _registered() -> str:
         from chainrule.compiler.backends.llvm.called import Function
 
         for dtype in NUMBERS:
-            _functions.append(Function(dtype))
-            jax.ffi.register_ffi_target(target(dtype), jax.ffi.pycapsule(_functions[-1].address), platform="cpu")
+            _functions.append(function := Function(dtype))
+            _register(target(dtype), function)
     except Exception as error:  # such as another version of the interface
         return f"{type(error).__name__}: {error}".partition("\n")[0]
     return ""
+
+
+def _register(name: str, function: Function) -> None:
+    """Tell XLA a function, which it calls for each executable that it makes, and whenever it runs one."""
+    addresses = function.address, function.kind.ctypes.data, function.type_info.ctypes.data
+    call, type_id, type_info = map(jax.ffi.pycapsule, addresses)
+    jax.ffi.register_ffi_type(name, {"type_id": type_id, "type_info": type_info}, platform="cpu")
+    jax.ffi.register_ffi_target(name, {"instantiate": call, "execute": call}, platform="cpu")
 
 
 def target(dtype: str) -> str:
