@@ -42,6 +42,7 @@ class Ready(NamedTuple):
     traced: Traced
     run: Any  # as `Source.ran` is told of it
     code: Any
+    as_of: int  # what `refrozen()` was when the trace was up to date
 
 
 class Group(NamedTuple):
@@ -71,7 +72,7 @@ class Traces:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.by_structure: dict[Structure, Paths] = {}
-        self._recent: tuple[tuple[Structure, Paths], ...] = ()
+        self._recent: tuple[tuple[Structure, Paths, int], ...] = ()  # the last is what `_as_of` was
         self._recent_batches: tuple[Recent, ...] = ()
         self._ready: tuple[Ready, ...] = ()
         self._aside: list[tuple[Structure, Paths]] = []
@@ -88,9 +89,12 @@ class Traces:
 
     def ready(self, inputs: tuple[Any, ...]) -> tuple[Ready, Machine] | None:
         """What runs a call like an earlier one, and a machine with the numbers of these arguments; None if unlike."""
-        if not self._ready or self._as_of != refrozen() or is_tracing():
+        if not self._ready or is_tracing():
             return None
+        now = refrozen()
         for ready in self._ready:
+            if ready.as_of != now:
+                continue
             machine: Machine = ready.code.take()
             if fill(ready.structure, inputs, machine.inputs, np.ndarray, Static):
                 return ready, machine
@@ -99,12 +103,16 @@ class Traces:
 
     def get_ready(self, traced: Traced) -> None:
         """Let the next call that has such arguments begin at once, where nothing is to be seen to first."""
-        if traced.guards is None and not traced.classes and traced.uses_all and traced.result == NUMBER:
-            run = traced.run_of_one()
-            if isinstance(machine := run[2].first, Machine) and machine.inputs.size == traced.count > 0:
-                ready = Ready((tuple, traced.structure), traced, run, run[2])
-                others = [other for other in self._ready if other.traced is not traced]
-                self._ready = (ready, *others)[:MOST_RECENT]
+        now = refrozen()  # before a look at what is frozen: if another thread changes that later, this is out of date
+        if traced.guards is not None or traced.classes or not traced.uses_all or traced.result != NUMBER:
+            return
+        if any(ready.traced is traced and ready.as_of == now for ready in self._ready):
+            return
+        run = traced.run_of_one()
+        machine = run[2].first
+        if isinstance(machine, Machine) and machine.inputs.size == traced.count > 0 and traced.is_current():
+            others = [other for other in self._ready if other.traced is not traced]
+            self._ready = (Ready((tuple, traced.structure), traced, run, run[2], now), *others)[:MOST_RECENT]
 
     def bring_up_to_date(self) -> None:
         """Put traces aside that were made when other Values were frozen, which then had other gradients.
@@ -127,19 +135,20 @@ class Traces:
 
     def _as_before(self, inputs: tuple[Any, ...]) -> tuple[Paths, np.ndarray] | None:
         """The numbers, if they are arranged as in a recent call: then their structure need not be found again."""
-        for structure, paths in self._recent:
+        for structure, paths, as_of in self._recent:
             numbers = np.empty(paths.count)
-            if fill((tuple, structure), inputs, numbers, np.ndarray, Static):
+            if as_of == self._as_of and fill((tuple, structure), inputs, numbers, np.ndarray, Static):
                 return paths, numbers
         return None
 
     def _flattened(self, inputs: Sequence[Any]) -> tuple[Paths, np.ndarray]:
         numbers: list[float] = []
+        as_of = self._as_of  # before the traces are looked up, which another thread may then put aside
         accepts = [partial(number, f"argument {k}") for k in range(len(inputs))]
         structure = tuple([structure_of(given, numbers, accept) for given, accept in zip(inputs, accepts, strict=True)])
         paths = self.by_structure.get(structure) or self._begin(structure, numbers)
-        others = [(other, known) for other, known in self._recent if known is not paths]
-        self._recent = ((structure, paths), *others)[:MOST_RECENT]
+        others = [recent for recent in self._recent if recent[1] is not paths]
+        self._recent = ((structure, paths, as_of), *others)[:MOST_RECENT]
         return paths, np.array(numbers, dtype=np.float64)
 
     def on_examples(self, arrays: Sequence[Any], names: Sequence[str] = ()) -> tuple[Paths, Examples]:
