@@ -38,6 +38,7 @@ from chainrule.compiler.passes.program import Array, ArrayProgram
 
 KEY = secrets.randbits(62)
 VERSION = 0, 3  # of the interface; XLA refuses a function that was made for one which it does not support
+OPERANDS, RESULTS = 72, 112  # where a frame says which buffers there are
 INSTANTIATE, EXECUTE = 0, 3  # when XLA calls a function: as it makes an executable, and as it runs one
 WORD = 8  # bytes
 REMEDY = "say to_jax(..., native=False) for what is to leave this one, so that XLA compiles it"
@@ -159,37 +160,8 @@ define internal void @execute(ptr %frame, ptr %program, ptr %block) {
 entry:
 $plain
   %inputs = call ptr @field(ptr %program, i64 $inputs)
-  %outputs = call ptr @field(ptr %program, i64 $outputs)
   %input.count = call i64 @word(ptr %program, i64 $input_count)
-  %output.count = call i64 @word(ptr %program, i64 $output_count)
-  br label %input.test
-input.test:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %input.copied ]
-  %i.more = icmp slt i64 %i, %input.count
-  br i1 %i.more, label %input, label %inside
-input:
-  %input.row = getelementptr [5 x i64], ptr %inputs, i64 %i
-  %operand = call i64 @word(ptr %input.row, i64 0)
-  %operand.data = call ptr @buffer(ptr %frame, i64 72, i64 %operand)
-  %operand.offset = call i64 @word(ptr %input.row, i64 8)
-  %from = getelementptr i8, ptr %operand.data, i64 %operand.offset
-  %block.offset = call i64 @word(ptr %input.row, i64 16)
-  %to = getelementptr i8, ptr %block, i64 %block.offset
-  %count = call i64 @word(ptr %input.row, i64 24)
-  %table = call ptr @field(ptr %input.row, i64 32)
-  %in.order = icmp eq ptr %table, null
-  br i1 %in.order, label %as.it.is, label %by.table
-as.it.is:
-  %bytes = mul i64 %count, $bytes
-  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %bytes, i1 false)
-  br label %input.copied
-by.table:
-  call void @scatter(ptr %to, ptr %from, ptr %table, i64 %count)
-  br label %input.copied
-input.copied:
-  %i.next = add i64 %i, 1
-  br label %input.test
-inside:
+  call void @copy(ptr %frame, i64 $operands, ptr %inputs, i64 %input.count, ptr %block)
   %state.offset = call i64 @word(ptr %program, i64 $state)
   %state = getelementptr i8, ptr %block, i64 %state.offset
   %entry.point = call ptr @field(ptr %program, i64 $entry)
@@ -198,52 +170,74 @@ inside:
   br i1 %is.many, label %often, label %once
 once:
   call void %entry.point(ptr %block, ptr %state)
-  br label %output.test
+  br label %end
 often:
   call void @often(ptr %frame, ptr %program, ptr %block, ptr %state, ptr %entry.point)
-  br label %output.test
-output.test:
-  %o = phi i64 [ 0, %once ], [ 0, %often ], [ %o.next, %output ]
-  %o.more = icmp slt i64 %o, %output.count
-  br i1 %o.more, label %output, label %end
-output:
-  %output.row = getelementptr [5 x i64], ptr %outputs, i64 %o
-  %result = call i64 @word(ptr %output.row, i64 0)
-  %result.data = call ptr @buffer(ptr %frame, i64 112, i64 %result)
-  %result.offset = call i64 @word(ptr %output.row, i64 8)
-  %out.to = getelementptr i8, ptr %result.data, i64 %result.offset
-  %out.offset = call i64 @word(ptr %output.row, i64 16)
-  %out.from = getelementptr i8, ptr %block, i64 %out.offset
-  %out.count = call i64 @word(ptr %output.row, i64 24)
-  %out.bytes = mul i64 %out.count, $bytes
-  call void @llvm.memcpy.p0.p0.i64(ptr %out.to, ptr %out.from, i64 %out.bytes, i1 false)
-  %o.next = add i64 %o, 1
-  br label %output.test
+  br label %end
 end:
+  %outputs = call ptr @field(ptr %program, i64 $outputs)
+  %output.count = call i64 @word(ptr %program, i64 $output_count)
+  call void @copy(ptr %frame, i64 $results, ptr %outputs, i64 %output.count, ptr %block)
 $restore
+  ret void
+}
+
+define internal void @copy(ptr %frame, i64 %list, ptr %copies, i64 %count, ptr %block) {
+entry:
+  %is.input = icmp eq i64 %list, $operands
+  br label %test
+test:
+  %k = phi i64 [ 0, %entry ], [ %k.next, %copied ]
+  %more = icmp slt i64 %k, %count
+  br i1 %more, label %turn, label %end
+turn:
+  %row = getelementptr [5 x i64], ptr %copies, i64 %k
+  %number = call i64 @word(ptr %row, i64 0)
+  %data = call ptr @buffer(ptr %frame, i64 %list, i64 %number)
+  %data.offset = call i64 @word(ptr %row, i64 8)
+  %outside = getelementptr i8, ptr %data, i64 %data.offset
+  %block.offset = call i64 @word(ptr %row, i64 16)
+  %inside = getelementptr i8, ptr %block, i64 %block.offset
+  %to = select i1 %is.input, ptr %inside, ptr %outside
+  %from = select i1 %is.input, ptr %outside, ptr %inside
+  %length = call i64 @word(ptr %row, i64 24)
+  %table = call ptr @field(ptr %row, i64 32)
+  %in.order = icmp eq ptr %table, null
+  br i1 %in.order, label %as.it.is, label %by.table
+as.it.is:
+  %bytes = mul i64 %length, $bytes
+  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %bytes, i1 false)
+  br label %copied
+by.table:
+  call void @scatter(ptr %to, ptr %from, ptr %table, i64 %length)
+  br label %copied
+copied:
+  %k.next = add i64 %k, 1
+  br label %test
+end:
   ret void
 }
 
 define internal void @often(ptr %frame, ptr %program, ptr %block, ptr %state, ptr %drive) {
 entry:
-  %numbers = call ptr @buffer(ptr %frame, i64 72, i64 1)
+  %numbers = call ptr @buffer(ptr %frame, i64 $operands, i64 1)
   %count.short = load i32, ptr %numbers
   %count = sext i32 %count.short to i64
   %section.at = getelementptr i32, ptr %numbers, i64 1
   %section.short = load i32, ptr %section.at
   %section = sext i32 %section.short to i64
   %first.number = call i64 @word(ptr %program, i64 $first)
-  %first = call ptr @buffer(ptr %frame, i64 72, i64 %first.number)
+  %first = call ptr @buffer(ptr %frame, i64 $operands, i64 %first.number)
   %first.width = call i64 @word(ptr %program, i64 $first_width)
   %first.place = call i64 @word(ptr %program, i64 $first_place)
   %second.number = call i64 @word(ptr %program, i64 $second)
-  %second = call ptr @buffer(ptr %frame, i64 72, i64 %second.number)
+  %second = call ptr @buffer(ptr %frame, i64 $operands, i64 %second.number)
   %second.width = call i64 @word(ptr %program, i64 $second_width)
   %second.place = call i64 @word(ptr %program, i64 $second_place)
-  %out = call ptr @buffer(ptr %frame, i64 112, i64 1)
+  %out = call ptr @buffer(ptr %frame, i64 $results, i64 1)
   %out.width = call i64 @word(ptr %program, i64 $out_width)
   %out.place = call i64 @word(ptr %program, i64 $out_place)
-  %sums = call ptr @buffer(ptr %frame, i64 112, i64 2)
+  %sums = call ptr @buffer(ptr %frame, i64 $results, i64 2)
   %sums.width = call i64 @word(ptr %program, i64 $sums_width)
   %sums.place = call i64 @word(ptr %program, i64 $sums_place)
   %sums.bytes = call i64 @word(ptr %program, i64 $sums_bytes)
@@ -507,7 +501,7 @@ def text(dtype: str, target: Target, kind: int = 0) -> str:
     plain, restore, declared = MODES.get(target.triple.partition("-")[0], ("", "", ""))
     given = dict(zip(("major", "minor"), VERSION, strict=True)) | {name: WORD * k for k, name in enumerate(FIELDS)}
     given |= {"key": KEY, "kept": KEPT, "line": LINE, "extra": 2 * LINE + BEYOND, "above": 2 * LINE - 1}
-    given |= {"instantiate": INSTANTIATE, "execute": EXECUTE, "kind": kind}
+    given |= {"operands": OPERANDS, "results": RESULTS, "instantiate": INSTANTIATE, "execute": EXECUTE, "kind": kind}
     given |= {"bytes": element.bytes, "allocate": _address(ALLOCATE), "free": _address(FREE)}
     function = CALL.substitute(given, integer=f"i{8 * element.bytes}", plain=plain, restore=restore)
     return "\n".join([*map(_constant, MESSAGES, MESSAGES.values()), function, declared])
