@@ -21,7 +21,7 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 from chainrule.compiler.backends import settled  # noqa: E402
-from chainrule.compiler.backends.llvm import called  # noqa: E402
+from chainrule.compiler.backends.llvm import called, handler  # noqa: E402
 from chainrule.compiler.backends.llvm.native import optimized  # noqa: E402
 from chainrule.compiler.backends.llvm.target import Target  # noqa: E402
 from chainrule.compiler.backends.xla import Foreign, foreign  # noqa: E402
@@ -122,8 +122,8 @@ class TestBackend:
         assert compile(lambda: 3.0, backend="jax")() == 3.0
 
     def test_of_many_threads_each_has_its_own_memory(self, monkeypatch):
-        monkeypatch.setattr(called, "KEPT", 2)  # fewer than threads: other blocks are made and freed
-        FOREVER.append(called.Function("float64"))
+        monkeypatch.setattr(handler, "KEPT", 2)  # fewer than threads: other blocks are made and freed
+        FOREVER.append(handler.Handler("float64"))
         name = f"chainrule_few_slots_{len(FOREVER)}"
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(FOREVER[-1].address), platform="cpu")
         monkeypatch.setattr(foreign, "target", lambda dtype: name)
@@ -330,8 +330,8 @@ class TestElsewhere:
     def test_xla_compiles_if_it_has_another_interface(self):
         code = """
 import chainrule, numpy as np
-from chainrule.compiler.backends.llvm import called
-called.VERSION = 9, 0
+from chainrule.compiler.backends.llvm import handler
+handler.VERSION = 9, 0
 w = chainrule.Value(3.0)
 f = chainrule.compile(lambda x: w * x * x, wrt=[w], backend="jax")
 assert f.value_and_grad(2.0)[0] == 12.0
@@ -393,11 +393,11 @@ assert "chainrule_float64" in program.compiled.as_text()
 )
 def test_the_function_on_other_processors(triple, mode):
     target = Target.of(triple)
-    module, machine = optimized(called.text("float32", target), target)
+    module, machine = optimized(handler.text("float32", target), target)
     assert machine.emit_assembly(module).count(mode) >= 2  # plain arithmetic, and back to XLA's
 
 
 def test_keys_are_drawn_at_random():
-    code = "from chainrule.compiler.backends.llvm import called; print(called.KEY)"
+    code = "from chainrule.compiler.backends.llvm import handler; print(handler.KEY)"
     keys = [subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout for _ in range(2)]
-    assert len({*keys, str(called.KEY).encode()}) == 3
+    assert len({*keys, str(handler.KEY).encode()}) == 3

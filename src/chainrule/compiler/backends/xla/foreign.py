@@ -21,11 +21,12 @@ from chainrule.compiler.backends.protocol import Results, Rows
 from chainrule.compiler.passes.program import Array, ArrayProgram
 
 if TYPE_CHECKING:
-    from chainrule.compiler.backends.llvm.called import Copy, Description, Function
+    from chainrule.compiler.backends.llvm.called import Copy, Description
+    from chainrule.compiler.backends.llvm.handler import Handler
 
 BITS = np.dtype(np.int32)  # as which numbers go through XLA
 NUMBERS = ("float64", "float32")  # that programs compute with
-_functions: list[Any] = []  # that XLA knows
+_handlers: list[Handler] = []  # that XLA knows
 _lock = threading.Lock()
 NARROW = 16  # numbers: runs that take and give no more share code for any count up to a power of 2
 
@@ -38,28 +39,28 @@ def why_not() -> str:
 
 @cache
 def _registered() -> str:
-    """Tell XLA our functions; why it does not take them, if so."""
+    """Tell XLA of our handlers; why it does not take them, if so."""
     try:
-        from chainrule.compiler.backends.llvm.called import Function
+        from chainrule.compiler.backends.llvm.handler import Handler
 
         for dtype in NUMBERS:
-            _functions.append(function := Function(dtype))
-            _register(target(dtype), function)
+            _handlers.append(handler := Handler(dtype))
+            _register(target(dtype), handler)
     except Exception as error:  # such as another version of the interface
         return f"{type(error).__name__}: {error}".partition("\n")[0]
     return ""
 
 
-def _register(name: str, function: Function) -> None:
-    """Tell XLA a function, which it calls for each executable that it makes, and whenever it runs one."""
-    addresses = function.address, function.kind.ctypes.data, function.type_info.ctypes.data
+def _register(name: str, handler: Handler) -> None:
+    """Have XLA call a handler for each executable that it makes, and whenever it runs one."""
+    addresses = handler.address, handler.kind.ctypes.data, handler.type_info.ctypes.data
     call, type_id, type_info = map(jax.ffi.pycapsule, addresses)
     jax.ffi.register_ffi_type(name, {"type_id": type_id, "type_info": type_info}, platform="cpu")
     jax.ffi.register_ffi_target(name, {"instantiate": call, "execute": call}, platform="cpu")
 
 
 def target(dtype: str) -> str:
-    """The name by which XLA knows the function for programs with numbers of this type."""
+    """The name by which XLA knows the handler for programs with numbers of this type."""
     return f"chainrule_{dtype}"
 
 
