@@ -36,7 +36,7 @@ class Recent(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """All that a call takes whose arguments are like those of an earlier one, and go into memory as they are."""
+    """What a call needs if its arguments are like those of an earlier one, and go into memory as they are."""
 
     structure: Structure  # of the tuple of arguments
     traced: Traced
@@ -102,7 +102,7 @@ class Traces:
         return None
 
     def get_ready(self, traced: Traced) -> None:
-        """Let the next call that has such arguments begin at once, where nothing is to be seen to first."""
+        """Let the next call with such arguments begin at once, if there is nothing to check before it."""
         now = refrozen()  # before a look at what is frozen: if another thread changes that later, this is out of date
         if traced.guards is not None or traced.classes or not traced.uses_all or traced.result != NUMBER:
             return

@@ -32,7 +32,7 @@ Plan = list[tuple[range, Code]]  # runs, given by the first example of each, and
 
 
 def again(traces: Traces, inputs: tuple[Any, ...]) -> tuple[float, np.ndarray, list[Value]] | None:
-    """The result, its gradient and what this is by, if a recent call had arguments like these; else None."""
+    """The result, its gradient and what that is with respect to, if a recent call had such arguments; else None."""
     if (found := traces.ready(inputs)) is None:
         return None
     ready, machine = found

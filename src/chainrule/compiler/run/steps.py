@@ -79,7 +79,7 @@ class Steps:
         def rows_of(part: range) -> Callable[[Machine, Scalars], np.ndarray]:
             return lambda machine, scalars: _run(machine, scalars(len(part)), {"input": examples.inputs(part, machine)})
 
-        parts = pieces(firsts, AT_ONCE)  # the rows are a copy
+        parts = pieces(firsts, AT_ONCE)  # the inputs may be a copy
         return [loss for part in parts for loss in self.take(rows_of(part))]
 
     def take(self, run: Callable[[Machine, Scalars], np.ndarray]) -> list[float]:

@@ -18,6 +18,7 @@ from jax.sharding import SingleDeviceSharding
 
 from chainrule.compiler.backends.memory import zeros
 from chainrule.compiler.backends.protocol import Results, Rows
+from chainrule.compiler.backends.xla.runs import with_room
 from chainrule.compiler.passes.program import Array, ArrayProgram
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ BITS = np.dtype(np.int32)  # as which numbers go through XLA
 NUMBERS = ("float64", "float32")  # that programs compute with
 _handlers: list[Handler] = []  # that XLA knows
 _lock = threading.Lock()
-NARROW = 16  # numbers: runs that take and give no more share code for any count up to a power of 2
 
 
 def why_not() -> str:
@@ -102,9 +102,7 @@ class Foreign:
             self._keep(self.found)
 
     def run_many(self, count: int, rows: Rows, output: Array, summed: Array | None, section: int) -> Results:
-        width = output.size + sum(matrix.shape[1] for matrix in rows.values())
-        room = 2 ** max(10, (count - 1).bit_length()) if width <= NARROW else count
-        given = [np.pad(matrix, ((0, room - count), (0, 0))) if room > count else matrix for matrix in rows.values()]
+        room, given = with_room(count, [*rows.values()], output.size)
         widths, sections = tuple([(leaf, matrix.shape[1]) for leaf, matrix in rows.items()]), -(-count // section)
         key = room, widths, output, summed, sections
         many = self._many.get(key) or self._many.setdefault(key, self._runs(*key))
