@@ -4,6 +4,7 @@ What XLA compiles itself is tested in test_xla.py.
 """
 
 import gc
+import secrets
 import subprocess
 import sys
 import threading
@@ -26,7 +27,6 @@ from chainrule.compiler.backends.llvm.native import optimized  # noqa: E402
 from chainrule.compiler.backends.llvm.target import Target  # noqa: E402
 from chainrule.compiler.backends.xla import Foreign, foreign  # noqa: E402
 
-FOREVER = []  # what XLA knows it does not forget
 TARGET = "chainrule_float"  # of the custom call, in XLA's text
 X, Y = np.random.default_rng(0).normal(size=(13, 2)), np.linspace(-1, 1, 13)
 
@@ -123,9 +123,8 @@ class TestBackend:
 
     def test_of_many_threads_each_has_its_own_memory(self, monkeypatch):
         monkeypatch.setattr(handler, "KEPT", 2)  # fewer than threads: other blocks are made and freed
-        FOREVER.append(handler.Handler("float64"))
-        name = f"chainrule_few_slots_{len(FOREVER)}"
-        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(FOREVER[-1].address), platform="cpu")
+        name = f"chainrule_few_slots_{secrets.token_hex(8)}"  # what XLA knows it does not forget
+        foreign._register(name, handler.Handler("float64"))
         monkeypatch.setattr(foreign, "target", lambda dtype: name)
         _, f = network(backend="jax")
         expected = [f.value_and_grad(x.tolist(), y)[1] for x, y in zip(X, Y, strict=True)]

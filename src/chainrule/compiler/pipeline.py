@@ -48,7 +48,7 @@ class Clock:
 
 
 def _make_old() -> None:
-    """Move very many new objects to the oldest generation, unless somebody has frozen some, whom `unfreeze` would thaw."""
+    """Move very many new objects to the oldest generation, unless some are frozen, which `unfreeze` would undo."""
     if gc.get_count()[0] > VERY_MANY and not gc.get_freeze_count():
         gc.freeze()
         gc.unfreeze()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from chainrule.compiler.backends.llvm.handler import FIELDS, FREE, KEY, REMEDY, WORD, address_of
+from chainrule.compiler.backends.llvm.handler import FIELDS, FREE, KEY, REMEDY, WORD, address_of, pin, unpin
 from chainrule.compiler.backends.llvm.native import Native
 from chainrule.compiler.backends.protocol import KEPT
 from chainrule.compiler.passes.program import Array, ArrayProgram
@@ -116,7 +116,9 @@ class Description:
         known = dict.fromkeys(FIELDS, 0) | NO_MATRIX | called.common | copied | dict(words)
         self.words = np.array([known[name] for name in FIELDS], dtype=np.int64)
         self.address = self.words.ctypes.data
-        weakref.finalize(self, _outlive, self.address, self.words, (called, self.inputs, self.outputs)).atexit = False
+        parts = self.words, called, self.inputs, self.outputs
+        pin(parts)
+        weakref.finalize(self, _outlive, self.address, parts).atexit = False
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"machine code of chainrule belongs to the process that it was compiled in: {REMEDY}")
@@ -127,15 +129,15 @@ class Description:
         return {"key": np.int64(KEY), "program": np.int64(self.address)}
 
 
-_outlived: dict[int, tuple[np.ndarray, Any]] = {}  # address of a description -> its words, and what they refer to
+_outlived: dict[int, tuple[Any, ...]] = {}  # address of a description that is no more -> its words, and all it needs
 
 
-def _outlive(address: int, words: np.ndarray, parts: Any) -> None:
-    """Keep what a description refers to while XLA has executables of it; those that it has none of are freed."""
-    _outlived[address] = words, parts
-    for other, (each, _) in list(_outlived.items()):
-        if not each[EXECUTABLES]:
-            _outlived.pop(other, None)
+def _outlive(address: int, parts: tuple[Any, ...]) -> None:
+    """Keep what a description needs while XLA has executables of it; those that it has none of are freed."""
+    _outlived[address] = parts
+    for other, needed in list(_outlived.items()):
+        if not needed[0][EXECUTABLES] and _outlived.pop(other, None) is needed:
+            unpin(needed)
 
 
 def _free(slots: np.ndarray) -> None:

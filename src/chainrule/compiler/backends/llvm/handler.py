@@ -23,6 +23,7 @@ from __future__ import annotations
 import ctypes
 import secrets
 from string import Template
+from typing import Any
 
 import numpy as np
 
@@ -372,7 +373,7 @@ FIELDS = (  # the words of a description
 
 
 class Handler:
-    """The handler that XLA calls for programs with numbers of this type. XLA never forgets its address.
+    """The handler that XLA calls for programs with numbers of this type. It stays: XLA never forgets its address.
 
     An executable has the description that it calls as its state, of a type that XLA numbers in `kind` and frees as
     `type_info` says (`XLA_FFI_TypeInfo`).
@@ -383,6 +384,7 @@ class Handler:
         self.engine = compiled(text(dtype, host(), self.kind.ctypes.data), host())
         self.address = self.engine.get_function_address("call")
         self.type_info = np.array([3 * WORD, 0, self.engine.get_function_address("let_go")])
+        pin(self)
 
 
 def text(dtype: str, target: Target, kind: int = 0) -> str:
@@ -395,6 +397,16 @@ def text(dtype: str, target: Target, kind: int = 0) -> str:
     given |= {"bytes": element.bytes, "allocate": address_of(ALLOCATE), "free": address_of(FREE)}
     function = CALL.substitute(given, integer=f"i{8 * element.bytes}", plain=plain, restore=restore)
     return "\n".join([*map(_constant, MESSAGES, MESSAGES.values()), function, declared])
+
+
+def pin(thing: Any) -> None:
+    """Keep a thing until it is unpinned, even at the end of Python, which XLA's threads may outlive."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+def unpin(thing: Any) -> None:
+    """Leave a thing to those who refer to it."""
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(thing))
 
 
 def address_of(symbol: str) -> int:

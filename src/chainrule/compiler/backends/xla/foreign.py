@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 BITS = np.dtype(np.int32)  # as which numbers go through XLA
 NUMBERS = ("float64", "float32")  # that programs compute with
-_handlers: list[Handler] = []  # that XLA knows
 _lock = threading.Lock()
 
 
@@ -44,8 +43,7 @@ def _registered() -> str:
         from chainrule.compiler.backends.llvm.handler import Handler
 
         for dtype in NUMBERS:
-            _handlers.append(handler := Handler(dtype))
-            _register(target(dtype), handler)
+            _register(target(dtype), Handler(dtype))
     except Exception as error:  # such as another version of the interface
         return f"{type(error).__name__}: {error}".partition("\n")[0]
     return ""
