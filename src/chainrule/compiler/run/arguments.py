@@ -88,7 +88,7 @@ class Traces:
         return traced, numbers, moment
 
     def ready(self, inputs: tuple[Any, ...]) -> tuple[Ready, Machine] | None:
-        """What runs a call like an earlier one, and a machine with the numbers of these arguments; None if unlike."""
+        """What a call like an earlier one needs, and a machine with the arguments' numbers; None if there was none."""
         if not self._ready or is_tracing():
             return None
         now = refrozen()

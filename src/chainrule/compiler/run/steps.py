@@ -147,7 +147,7 @@ class Update:
     """The optimizer's rule on every parameter, with the mean of the gradients in a sum, which is then zero again."""
 
     def __init__(self, steps: Steps) -> None:
-        """For parts of the steps that these are."""
+        """For these steps, which are parts."""
         source, clock, size = steps.traced.source, steps.traced.clock, len(steps.parameters)
         parameters, total = Array("parameter", size, "parameter"), Array(SUM, size, "captured")
         slots = _slots(steps.optimizer, size)

@@ -91,7 +91,7 @@ class Called:
         return self.native.element.padded(array.size)
 
     def copies(self, copies: Sequence[Copy]) -> np.ndarray:
-        """What is copied, as `call` is told: the buffer, where in it, where in the block, how many; and a table."""
+        """What the handler copies, a row each: the buffer, where in it, where in the block, how many; and a table."""
         bytes_, rows = self.dtype.itemsize, []
         for buffer, start, array in copies:
             table = self._tables.get(array)
@@ -125,7 +125,7 @@ class Description:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Of the call, by name; XLA hands them over in alphabetical order."""
+        """The attributes of the call; XLA hands them over in alphabetical order."""
         return {"key": np.int64(KEY), "program": np.int64(self.address)}
 
 

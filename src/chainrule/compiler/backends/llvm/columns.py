@@ -109,7 +109,7 @@ class _Lines:
         return self.emit(f"getelementptr {self.own.name}, ptr %target, i64 {index}", place)
 
     def store(self, value: str, lanes: int, to: str, place: str) -> None:
-        """Store numbers as they were given."""
+        """Store numbers of the given type, in the program's own."""
         if self.own is not self.given:
             change = "fptrunc" if self.given.bytes > self.own.bytes else "fpext"
             value = self.emit(f"{change} {self.given.lanes(lanes)} {value} to {self.own.lanes(lanes)}", place)

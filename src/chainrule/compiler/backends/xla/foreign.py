@@ -65,7 +65,7 @@ def target(dtype: str) -> str:
 class Foreign:
     """An array program in machine code that XLA calls, an `ArrayBackend`.
 
-    Its leaves lie in one array, which goes in, and so do the results, which come out: each array costs microseconds.
+    All leaves go in as one array, and all results come out as one: each array costs microseconds.
     """
 
     reads_columns = False
@@ -126,7 +126,7 @@ class Foreign:
         return self._jitted(description, shapes)
 
     def _keep(self, found: np.ndarray) -> None:
-        """Leaves that the program has changed are so for the next run."""
+        """Let the next run begin with the leaves that this one has changed."""
         for array, numbers in _parts(found, self.kept).items():
             self.views[array][:] = numbers
 
