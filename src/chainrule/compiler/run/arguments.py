@@ -33,6 +33,7 @@ class Recent(NamedTuple):
     arrays: Any  # device_arrays.Seen
     paths: Paths
     examples: Examples
+    as_of: int  # what `refrozen()` was when the traces were up to date
 
 
 class Ready(NamedTuple):
@@ -128,7 +129,9 @@ class Traces:
             self.by_structure = {key: paths for (key, paths), is_it in zip(every, current, strict=True) if is_it}
             self._aside = [entry for entry, is_it in zip(every, current, strict=True) if not is_it][:MOST_ASIDE]
             self._recent, self._ready, kept = (), (), [*self.by_structure.values()]
-            self._recent_batches = tuple([recent for recent in self._recent_batches if recent.paths in kept])
+            self._recent_batches = tuple(
+                [recent._replace(as_of=now) for recent in self._recent_batches if recent.paths in kept]
+            )
             if not all(current[:active]):
                 self.source.forget_latest()
             self._as_of = now
@@ -155,18 +158,16 @@ class Traces:
         """The traces for examples of these arguments, which have a leading axis, and all of their examples."""
         refuse_numbers("calls a batch of a compiled function")
         self.bring_up_to_date()
-        for recent in self._recent_batches:
-            if not names and recent.arrays.are(arrays):
-                return recent.paths, recent.examples.lent_by(arrays)
+        if not names and (recent := self._seen(arrays)) is not None:
+            return recent.paths, recent.examples.lent_by(arrays)
         return self._even(arrays, alike(arrays, names), names)
 
     def by_structures(self, arrays: Sequence[Any]) -> list[Group]:
         """As `on_examples`, for examples whose structures may differ: a group for each, in the order of the first."""
         refuse_numbers("calls a batch of a compiled function")
         self.bring_up_to_date()
-        for recent in self._recent_batches:
-            if recent.arrays.are(arrays):
-                return [Group(recent.paths, recent.examples.lent_by(arrays))]
+        if (recent := self._seen(arrays)) is not None:
+            return [Group(recent.paths, recent.examples.lent_by(arrays))]
         parts = by_structure(arrays)
         if len(parts) == 1:
             return [Group(*self._even(arrays, parts[0]))]
@@ -175,9 +176,10 @@ class Traces:
 
     def _even(self, arrays: Sequence[Any], rows: Rows, names: Sequence[str] = ()) -> tuple[Paths, Examples]:
         """The traces and all examples of a batch that has one structure."""
+        as_of = self._as_of  # before the traces are looked up, which another thread may then put aside
         paths, examples = self._group(rows)
         if not names and examples.are_all_on_device:
-            self._remember(arrays, paths, examples)
+            self._remember(arrays, paths, examples, as_of)
         return paths, examples
 
     def _group(self, rows: Rows) -> tuple[Paths, Examples]:
@@ -199,18 +201,23 @@ class Traces:
         """
         if not self._recent_batches or is_tracing() or self._as_of != refrozen():
             return None
+        return self._seen(arrays, known)
+
+    def _seen(self, arrays: Sequence[Any], known: str = "") -> Recent | None:
+        """A recent batch of the same arrays, if its traces are up to date, and of which that is known."""
         for recent in self._recent_batches:
-            if known in recent.examples.resident and recent.arrays.are(arrays):
+            is_known = recent.as_of == self._as_of and (not known or known in recent.examples.resident)
+            if is_known and recent.arrays.are(arrays):
                 return recent
         return None
 
-    def _remember(self, arrays: Sequence[Any], paths: Paths, examples: Examples) -> None:
+    def _remember(self, arrays: Sequence[Any], paths: Paths, examples: Examples, as_of: int) -> None:
         """Let the next call with the same arrays begin at once."""
         from chainrule.compiler.backends.cuda.device_arrays import Seen
 
         if (seen := Seen.of(arrays)) is not None:
             others = [recent for recent in self._recent_batches if recent.arrays.are_alive]
-            self._recent_batches = (Recent(seen, paths, examples.unowned()), *others)[:MOST_RECENT]
+            self._recent_batches = (Recent(seen, paths, examples.unowned(), as_of), *others)[:MOST_RECENT]
 
     def to_reduce(self, arrays: Sequence[Any], reduce: str) -> tuple[Paths, Examples, int]:
         """As `on_examples`, and what to divide the sum of all results by."""
