@@ -135,7 +135,7 @@ _outlived: dict[int, tuple[Any, ...]] = {}  # address of a description that is n
 def _outlive(address: int, parts: tuple[Any, ...]) -> None:
     """Keep what a description needs while XLA has executables of it; those that it has none of are freed."""
     _outlived[address] = parts
-    for other in list(_outlived):  # in any of which another thread, or a finalizer of this one, may be before us
+    for other in list(_outlived):  # some of which another thread, or a finalizer in this one, may free meanwhile
         needed = _outlived.get(other)
         if needed and not needed[0][EXECUTABLES] and _outlived.pop(other, None):
             unpin(needed)
