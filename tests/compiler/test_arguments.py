@@ -9,6 +9,8 @@ import pytest
 import chainrule
 from chainrule import Value, losses, ops
 from chainrule.compiler import compile
+from chainrule.compiler.run import calls
+from chainrule.compiler.run.arguments import Traces
 from chainrule.core.bulk import fill
 from chainrule.core.structure import Static, flatten
 from chainrule.core.value import ENGINE
@@ -186,6 +188,23 @@ class TestCallsAgain:
         assert [program.value_and_grad(3.0)[1].tolist() for _ in range(2)] == [[0.0, 9.0]] * 2
         w[0].requires_grad = True
         assert [program.value_and_grad(3.0)[1].tolist() for _ in range(2)] == [[3.0, 9.0]] * 2
+
+    @pytest.mark.parametrize(("where", "name"), [(Traces, "_begin"), (calls, "value_and_grad")])
+    def test_that_a_call_does_not_bring_back_what_another_has_put_aside(self, monkeypatch, where, name):
+        w = [Value(1.0), Value(2.0)]
+        w[0].requires_grad = False
+        program, right = chainrule.compile(lambda x: w[0] * x + w[1] * x * x), getattr(where, name)
+
+        def interrupted(*given):
+            monkeypatch.undo()
+            found = right(*given)
+            w[0].requires_grad = True
+            program.value_and_grad(3.0)  # as another thread might call it at this moment
+            return found
+
+        monkeypatch.setattr(where, name, interrupted)
+        assert program.value_and_grad(3.0)[1].tolist() == [9.0]
+        assert program.value_and_grad(3.0)[1].tolist() == [3.0, 9.0]
 
     def test_that_what_is_traced_or_refused_still_is(self):
         inner = chainrule.compile(lambda x: x * x)

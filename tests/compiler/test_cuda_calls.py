@@ -17,6 +17,7 @@ from chainrule import Value, losses, optim
 from chainrule.compiler import compile
 from chainrule.compiler.backends.cuda.device_arrays import DeviceArray
 from chainrule.compiler.backends.cuda.driver import CudaError, device
+from chainrule.compiler.run.arguments import Traces
 from chainrule.core.value import ENGINE
 from fake_cuda import needs_a_compiler, printed
 
@@ -80,6 +81,23 @@ def interrupt_when_awaited(fake):
     while not fake.fake_is_awaited():
         time.sleep(0.01)
     _thread.interrupt_main()
+
+
+def test_arrays_that_came_with_traces_which_another_thread_has_put_aside(w, monkeypatch):
+    x, c, right = Theirs(), Value(2.0), Traces._begin
+    f = compile(lambda x: (w * x).tanh() + c * x, backend="cuda")
+    c.requires_grad = False
+
+    def interrupted(*given):
+        monkeypatch.setattr(Traces, "_begin", right)
+        found = right(*given)
+        c.requires_grad = True
+        f.batch_value_and_grad(x)  # as another thread might at this moment
+        return found
+
+    monkeypatch.setattr(Traces, "_begin", interrupted)
+    assert len(f.batch_value_and_grad(x)[1]) == 1
+    assert len(f.batch_value_and_grad(x)[1]) == 2
 
 
 @pytest.mark.parametrize("call", WAYS.values(), ids=WAYS)

@@ -27,9 +27,9 @@ VERY_MANY = 100_000  # new objects
 
 
 class Clock:
-    """Seconds per stage. The garbage collector is paused, for passes make many objects and no cycles.
+    """Seconds per stage. The garbage collector is paused, because passes make many objects and no cycles.
 
-    If they made very many, these count as old afterwards, or the collector would begin with a walk through all of them.
+    If they made very many, these are moved to its oldest generation: otherwise it would walk through all of them next.
     """
 
     def __init__(self) -> None:
@@ -48,10 +48,7 @@ class Clock:
 
 
 def _make_old() -> None:
-    """Let very many new objects count as old, unless others are kept out of the collector's sight, who would be in it.
-
-    It takes no longer than a look at the number of those who are, which is counted.
-    """
+    """Move very many new objects to the oldest generation, unless some are frozen, which `unfreeze` would undo."""
     if gc.get_count()[0] > VERY_MANY and not gc.get_freeze_count():
         gc.freeze()
         gc.unfreeze()

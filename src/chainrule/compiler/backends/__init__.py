@@ -45,9 +45,9 @@ def ready(backend: str) -> str:
 
 
 def settled(backend: str) -> str:
-    """The backend that this one amounts to where we are: whether XLA calls our machine code, or compiles the program.
+    """The backend that does the work: for "jax", whether XLA calls our machine code or compiles the program itself.
 
-    To ask JAX for its devices makes it look for them, which must not be before programs are compiled.
+    That depends on JAX's devices. It must not be asked for them before a program is compiled: users may still set them.
     """
     if backend != "jax":
         return backend

@@ -14,7 +14,7 @@ BEYOND = 4 * LINE  # as much as the widest vector has
 
 
 def zeros(size: int, dtype: Any) -> np.ndarray:
-    """So many zeros from a cache line on.
+    """An array of zeros that begins at a cache line.
 
     >>> zeros(3, "float32").ctypes.data % LINE
     0

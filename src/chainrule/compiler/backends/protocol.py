@@ -27,7 +27,7 @@ class Wiring:
     """Where the numbers of an example are: for each its matrix (`which`), and its column there."""
 
     def __init__(self, widths: Sequence[int], used: np.ndarray) -> None:
-        """Of the columns of all matrices, which have these widths, those that are used."""
+        """For matrices of these widths; `used` are columns, counted through all of them."""
         ends = np.cumsum(widths)
         self.which = np.searchsorted(ends, used, side="right")
         self.column = used - (ends - widths)[self.which]
@@ -56,7 +56,7 @@ class Columns(NamedTuple):
     matrices: Sequence[np.ndarray]  # of one type, in whose rows neighbours lie side by side
     wiring: Wiring
     firsts: range  # the number of the first example of each run
-    room: int  # for so many examples, a number of all of them lies side by side in memory
+    room: int  # examples that each number has room for in memory, side by side
 
 
 class Backend(Protocol):

@@ -133,7 +133,7 @@ def classify(graph: Graph, differences: bool = False) -> Classes:
 
 
 def has_long_differences(graph: Graph) -> bool:
-    """Whether much of a graph are chains of differences, as in an elimination."""
+    """Whether much of a graph consists of chains of differences, as an elimination does."""
     uses, links = _uses(graph), 0
     for rule, operands in zip(graph.rules, graph.operands, strict=True):
         if rule is ops.sub:

@@ -30,7 +30,7 @@ from chainrule.compiler.passes.program import (
 
 
 def with_known_numbers(program: ArrayProgram) -> ArrayProgram:
-    """The same program, where what reads such an array has its number instead, and nothing writes it."""
+    """The same program without such arrays: whatever reads one has its number instead."""
     kept = {*program.leaves.values(), *program.results}
     writers = Counter(statement.target.array for statement in program.statements)
     known: dict[Array, Number] = {}

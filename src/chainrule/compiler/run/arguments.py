@@ -33,15 +33,17 @@ class Recent(NamedTuple):
     arrays: Any  # device_arrays.Seen
     paths: Paths
     examples: Examples
+    as_of: int  # what `refrozen()` was when the traces were up to date
 
 
 class Ready(NamedTuple):
-    """All that a call takes whose arguments are like those of an earlier one, and go into memory as they are."""
+    """What a call needs if its arguments are like those of an earlier one, and go into memory as they are."""
 
     structure: Structure  # of the tuple of arguments
     traced: Traced
     run: Any  # as `Source.ran` is told of it
     code: Any
+    as_of: int  # what `refrozen()` was when the trace was up to date
 
 
 class Group(NamedTuple):
@@ -71,7 +73,7 @@ class Traces:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.by_structure: dict[Structure, Paths] = {}
-        self._recent: tuple[tuple[Structure, Paths], ...] = ()
+        self._recent: tuple[tuple[Structure, Paths, int], ...] = ()  # the last is what `_as_of` was
         self._recent_batches: tuple[Recent, ...] = ()
         self._ready: tuple[Ready, ...] = ()
         self._aside: list[tuple[Structure, Paths]] = []
@@ -87,10 +89,13 @@ class Traces:
         return traced, numbers, moment
 
     def ready(self, inputs: tuple[Any, ...]) -> tuple[Ready, Machine] | None:
-        """What runs a call like an earlier one, and a machine with the numbers of these arguments; None if unlike."""
-        if not self._ready or self._as_of != refrozen() or is_tracing():
+        """What a call like an earlier one needs, and a machine with the arguments' numbers; None if there was none."""
+        if not self._ready or is_tracing():
             return None
+        now = refrozen()
         for ready in self._ready:
+            if ready.as_of != now:
+                continue
             machine: Machine = ready.code.take()
             if fill(ready.structure, inputs, machine.inputs, np.ndarray, Static):
                 return ready, machine
@@ -98,13 +103,17 @@ class Traces:
         return None
 
     def get_ready(self, traced: Traced) -> None:
-        """Let the next call that has such arguments begin at once, where nothing is to be seen to first."""
-        if traced.guards is None and not traced.classes and traced.uses_all and traced.result == NUMBER:
-            run = traced.run_of_one()
-            if isinstance(machine := run[2].first, Machine) and machine.inputs.size == traced.count > 0:
-                ready = Ready((tuple, traced.structure), traced, run, run[2])
-                others = [other for other in self._ready if other.traced is not traced]
-                self._ready = (ready, *others)[:MOST_RECENT]
+        """Let the next call with such arguments begin at once, if there is nothing to check before it."""
+        now = refrozen()  # before a look at what is frozen: if another thread changes that later, this is out of date
+        if traced.guards is not None or traced.classes or not traced.uses_all or traced.result != NUMBER:
+            return
+        if any(ready.traced is traced and ready.as_of == now for ready in self._ready):
+            return
+        run = traced.run_of_one()
+        machine = run[2].first
+        if isinstance(machine, Machine) and machine.inputs.size == traced.count > 0 and traced.is_current():
+            others = [other for other in self._ready if other.traced is not traced]
+            self._ready = (Ready((tuple, traced.structure), traced, run, run[2], now), *others)[:MOST_RECENT]
 
     def bring_up_to_date(self) -> None:
         """Put traces aside that were made when other Values were frozen, which then had other gradients.
@@ -120,44 +129,45 @@ class Traces:
             self.by_structure = {key: paths for (key, paths), is_it in zip(every, current, strict=True) if is_it}
             self._aside = [entry for entry, is_it in zip(every, current, strict=True) if not is_it][:MOST_ASIDE]
             self._recent, self._ready, kept = (), (), [*self.by_structure.values()]
-            self._recent_batches = tuple([recent for recent in self._recent_batches if recent.paths in kept])
+            self._recent_batches = tuple(
+                [recent._replace(as_of=now) for recent in self._recent_batches if recent.paths in kept]
+            )
             if not all(current[:active]):
                 self.source.forget_latest()
             self._as_of = now
 
     def _as_before(self, inputs: tuple[Any, ...]) -> tuple[Paths, np.ndarray] | None:
         """The numbers, if they are arranged as in a recent call: then their structure need not be found again."""
-        for structure, paths in self._recent:
+        for structure, paths, as_of in self._recent:
             numbers = np.empty(paths.count)
-            if fill((tuple, structure), inputs, numbers, np.ndarray, Static):
+            if as_of == self._as_of and fill((tuple, structure), inputs, numbers, np.ndarray, Static):
                 return paths, numbers
         return None
 
     def _flattened(self, inputs: Sequence[Any]) -> tuple[Paths, np.ndarray]:
         numbers: list[float] = []
+        as_of = self._as_of  # before the traces are looked up, which another thread may then put aside
         accepts = [partial(number, f"argument {k}") for k in range(len(inputs))]
         structure = tuple([structure_of(given, numbers, accept) for given, accept in zip(inputs, accepts, strict=True)])
         paths = self.by_structure.get(structure) or self._begin(structure, numbers)
-        others = [(other, known) for other, known in self._recent if known is not paths]
-        self._recent = ((structure, paths), *others)[:MOST_RECENT]
+        others = [recent for recent in self._recent if recent[1] is not paths]
+        self._recent = ((structure, paths, as_of), *others)[:MOST_RECENT]
         return paths, np.array(numbers, dtype=np.float64)
 
     def on_examples(self, arrays: Sequence[Any], names: Sequence[str] = ()) -> tuple[Paths, Examples]:
         """The traces for examples of these arguments, which have a leading axis, and all of their examples."""
         refuse_numbers("calls a batch of a compiled function")
         self.bring_up_to_date()
-        for recent in self._recent_batches:
-            if not names and recent.arrays.are(arrays):
-                return recent.paths, recent.examples.lent_by(arrays)
+        if not names and (recent := self._seen(arrays)) is not None:
+            return recent.paths, recent.examples.lent_by(arrays)
         return self._even(arrays, alike(arrays, names), names)
 
     def by_structures(self, arrays: Sequence[Any]) -> list[Group]:
         """As `on_examples`, for examples whose structures may differ: a group for each, in the order of the first."""
         refuse_numbers("calls a batch of a compiled function")
         self.bring_up_to_date()
-        for recent in self._recent_batches:
-            if recent.arrays.are(arrays):
-                return [Group(recent.paths, recent.examples.lent_by(arrays))]
+        if (recent := self._seen(arrays)) is not None:
+            return [Group(recent.paths, recent.examples.lent_by(arrays))]
         parts = by_structure(arrays)
         if len(parts) == 1:
             return [Group(*self._even(arrays, parts[0]))]
@@ -166,9 +176,10 @@ class Traces:
 
     def _even(self, arrays: Sequence[Any], rows: Rows, names: Sequence[str] = ()) -> tuple[Paths, Examples]:
         """The traces and all examples of a batch that has one structure."""
+        as_of = self._as_of  # before the traces are looked up, which another thread may then put aside
         paths, examples = self._group(rows)
         if not names and examples.are_all_on_device:
-            self._remember(arrays, paths, examples)
+            self._remember(arrays, paths, examples, as_of)
         return paths, examples
 
     def _group(self, rows: Rows) -> tuple[Paths, Examples]:
@@ -190,18 +201,23 @@ class Traces:
         """
         if not self._recent_batches or is_tracing() or self._as_of != refrozen():
             return None
+        return self._seen(arrays, known)
+
+    def _seen(self, arrays: Sequence[Any], known: str = "") -> Recent | None:
+        """A recent batch of the same arrays, if its traces are up to date, and of which that is known."""
         for recent in self._recent_batches:
-            if known in recent.examples.resident and recent.arrays.are(arrays):
+            is_known = recent.as_of == self._as_of and (not known or known in recent.examples.resident)
+            if is_known and recent.arrays.are(arrays):
                 return recent
         return None
 
-    def _remember(self, arrays: Sequence[Any], paths: Paths, examples: Examples) -> None:
+    def _remember(self, arrays: Sequence[Any], paths: Paths, examples: Examples, as_of: int) -> None:
         """Let the next call with the same arrays begin at once."""
         from chainrule.compiler.backends.cuda.device_arrays import Seen
 
         if (seen := Seen.of(arrays)) is not None:
             others = [recent for recent in self._recent_batches if recent.arrays.are_alive]
-            self._recent_batches = (Recent(seen, paths, examples.unowned()), *others)[:MOST_RECENT]
+            self._recent_batches = (Recent(seen, paths, examples.unowned(), as_of), *others)[:MOST_RECENT]
 
     def to_reduce(self, arrays: Sequence[Any], reduce: str) -> tuple[Paths, Examples, int]:
         """As `on_examples`, and what to divide the sum of all results by."""

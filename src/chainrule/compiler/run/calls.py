@@ -32,16 +32,17 @@ Plan = list[tuple[range, Code]]  # runs, given by the first example of each, and
 
 
 def again(traces: Traces, inputs: tuple[Any, ...]) -> tuple[float, np.ndarray, list[Value]] | None:
-    """The result, its gradient and what this is by, if a recent call had arguments like these; else None."""
+    """The result, its gradient and what that is with respect to, if a recent call had such arguments; else None."""
     if (found := traces.ready(inputs)) is None:
         return None
-    (_, traced, run, code), machine = found
-    traced.source.ran(run)
+    ready, machine = found
+    traced = ready.traced
+    traced.source.ran(ready.run)
     if machine.as_of != replaced():
         traced.load(machine)
     machine.run()
     value, gradient = machine.output.item(0), traced.order(machine.gradient)
-    code.give_back(machine)
+    ready.code.give_back(machine)
     return value, gradient, traced.wrt
 
 

@@ -160,7 +160,7 @@ def number(name: str, given: Any) -> float:
 
 
 def _refusal(name: str, given: Any) -> str:
-    """What to do about something that is not a number; nothing if there is no more to say than of any other."""
+    """Advice on what was given in place of a number; empty if there is none in particular."""
     if isinstance(given, Value):
         return (
             f"`{name}` must be a real number, got a Value, to which a compiled function passes no gradient: "

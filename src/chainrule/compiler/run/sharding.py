@@ -363,7 +363,7 @@ def results(traced: Traced, layout: Layout, devices: Devices) -> Callable[..., A
 
 
 def _computation(traced: Traced, program: ArrayProgram) -> Callable[[Mapping[Any, Any]], list[Any]]:
-    """From the leaves of a program to its results, on a device: by our machine code on a CPU, unless XLA is asked."""
+    """From the leaves of a program to its results: by our machine code on a CPU, unless XLA was asked for."""
     return computation(program, program.results) if traced.source.asked == "xla" else Computation(program)
 
 

@@ -79,7 +79,7 @@ class Steps:
         def rows_of(part: range) -> Callable[[Machine, Scalars], np.ndarray]:
             return lambda machine, scalars: _run(machine, scalars(len(part)), {"input": examples.inputs(part, machine)})
 
-        parts = pieces(firsts, AT_ONCE)  # the rows are a copy
+        parts = pieces(firsts, AT_ONCE)  # the inputs may be a copy
         return [loss for part in parts for loss in self.take(rows_of(part))]
 
     def take(self, run: Callable[[Machine, Scalars], np.ndarray]) -> list[float]:
@@ -147,7 +147,7 @@ class Update:
     """The optimizer's rule on every parameter, with the mean of the gradients in a sum, which is then zero again."""
 
     def __init__(self, steps: Steps) -> None:
-        """For parts of the steps that these are."""
+        """For these steps, which are parts."""
         source, clock, size = steps.traced.source, steps.traced.clock, len(steps.parameters)
         parameters, total = Array("parameter", size, "parameter"), Array(SUM, size, "captured")
         slots = _slots(steps.optimizer, size)

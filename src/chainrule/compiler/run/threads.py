@@ -104,7 +104,7 @@ def check_threads(threads: Any) -> None:
 
 
 def _runs_of_a_section(runs: int) -> int:
-    """How many runs form a section: there are a power of two of equal size, so that 2, 4 or 8 threads share equally."""
+    """How many runs form a section. The number of sections is a power of two, which 2, 4 or 8 threads share equally."""
     count = 2 ** max(0, (runs // RUNS).bit_length() - 1)
     return _divided(runs, min(count, SECTIONS))
 

@@ -55,7 +55,7 @@ def train(
 
 
 def _check(groups: Sequence[Group]) -> None:
-    """Refuse losses of several numbers; and class indices that are none, where a program would notice too late."""
+    """Refuse losses of several numbers; and on a GPU, where a program would notice too late, wrong class indices."""
     for paths, examples, _ in groups:
         if paths.only is not None:
             paths.only.check_scalar()

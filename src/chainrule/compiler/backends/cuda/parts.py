@@ -63,7 +63,7 @@ class _Touched:
     """Elements that steps read or write, of arrays that are the same for all examples."""
 
     def __init__(self) -> None:
-        self.elements: dict[Array, np.ndarray] = {}  # for each of an array, whether it is one
+        self.elements: dict[Array, np.ndarray] = {}  # array -> for each of its elements, whether it is one
 
     def add(self, step: Step) -> None:
         for array, places in _places(step, True):

@@ -1,342 +1,24 @@
-"""Compiled programs as foreign functions of XLA, which calls them on a CPU in the place of code of its own.
+"""Compiled programs that XLA calls on a CPU, in the place of code of its own: what its `handler` is told of them.
 
-XLA hands a function a *frame*: pointers to operands, to room for results, and to attributes (`XLA_FFI_CallFrame` in
-xla/ffi/api/c_api.h, which jaxlib has in its include folder). One function, `call`, is there for all programs: its
-attribute `program` is the address of a description, an array of words that says what to copy where and what to run.
-
-    operands ──copied──► block of memory ──run, or drive──► block ──copied──► results
-
-A program runs in a block that is its own, with its constants in it. Blocks that no call is using wait in slots, which
-threads take them from atomically; if none is there, one is made. Addresses mean nothing in another process, where XLA
-may come to load what it has compiled here. So each process draws a key, which is the other attribute, and `call`
-refuses what has another one.
-
-XLA's threads take subnormal numbers for zeros. While a program runs, they do not.
+A program runs in a block of memory that is its own, with its constants in it. A description says what is copied into
+that from XLA's arrays, whether the program runs once or many times, and what is copied back.
 """
 
 from __future__ import annotations
 
 import ctypes
-import secrets
 import weakref
 from collections.abc import Mapping, Sequence
-from string import Template
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from chainrule.compiler.backends.llvm.native import Native, compiled, host
-from chainrule.compiler.backends.llvm.target import Target
-from chainrule.compiler.backends.llvm.text import ELEMENTS
-from chainrule.compiler.backends.memory import BEYOND, LINE
+from chainrule.compiler.backends.llvm.handler import FIELDS, FREE, KEY, REMEDY, WORD, address_of, pin, unpin
+from chainrule.compiler.backends.llvm.native import Native
 from chainrule.compiler.backends.protocol import KEPT
 from chainrule.compiler.passes.program import Array, ArrayProgram
 
-KEY = secrets.randbits(62)
-VERSION = 0, 3  # of the interface; XLA refuses a function that was made for one which it does not support
-WORD = 8  # bytes
-REMEDY = "say to_jax(..., native=False) for what is to leave this one, so that XLA compiles it"
-OTHER_PROCESS = f"this calls machine code of chainrule that was compiled in another process: {REMEDY}"
-MESSAGES = {"other.process": OTHER_PROCESS, "no.memory": "there is no memory for a program of chainrule"}
-
-# How a function asks its processor for plain arithmetic, with subnormal numbers, and takes that back.
-X86 = (
-    """  %mode = alloca i32
-  %plain = alloca i32
-  call void @llvm.x86.sse.stmxcsr(ptr %mode)
-  store i32 8064, ptr %plain
-  call void @llvm.x86.sse.ldmxcsr(ptr %plain)
-""",
-    "  call void @llvm.x86.sse.ldmxcsr(ptr %mode)\n",
-    "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)\n",
-)
-ARM = (
-    "  %mode = call i64 @llvm.aarch64.get.fpcr()\n  call void @llvm.aarch64.set.fpcr(i64 0)\n",
-    "  call void @llvm.aarch64.set.fpcr(i64 %mode)\n",
-    "declare i64 @llvm.aarch64.get.fpcr()\ndeclare void @llvm.aarch64.set.fpcr(i64)\n",
-)
-MODES = {"x86_64": X86, "aarch64": ARM, "arm64": ARM}
-
-CALL = Template("""
-define ptr @call(ptr %frame) {
-entry:
-  %extension = call ptr @field(ptr %frame, i64 8)
-  %is.asked = icmp ne ptr %extension, null
-  br i1 %is.asked, label %asked, label %staged
-asked:
-  %kind.at = getelementptr i8, ptr %extension, i64 8
-  %kind = load i32, ptr %kind.at
-  %is.metadata = icmp eq i32 %kind, 1
-  br i1 %is.metadata, label %metadata, label %staged
-metadata:
-  %data = call ptr @field(ptr %extension, i64 24)
-  %major = getelementptr i8, ptr %data, i64 24
-  store i32 $major, ptr %major
-  %minor = getelementptr i8, ptr %data, i64 28
-  store i32 $minor, ptr %minor
-  %traits = getelementptr i8, ptr %data, i64 32
-  store i32 0, ptr %traits
-  ret ptr null
-staged:
-  %stage.at = getelementptr i8, ptr %frame, i64 32
-  %stage = load i32, ptr %stage.at
-  %executes = icmp eq i32 %stage, 3
-  br i1 %executes, label %check, label %done
-check:
-  %key = call i64 @attribute(ptr %frame, i64 0)
-  %is.ours = icmp eq i64 %key, $key
-  br i1 %is.ours, label %begin, label %fail
-begin:
-  %number = call i64 @attribute(ptr %frame, i64 1)
-  %program = inttoptr i64 %number to ptr
-  %block = call ptr @take(ptr %program)
-  %is.there = icmp ne ptr %block, null
-  br i1 %is.there, label %run, label %fail
-run:
-  call void @execute(ptr %frame, ptr %program, ptr %block)
-  call void @give_back(ptr %program, ptr %block)
-  br label %done
-done:
-  ret ptr null
-fail:
-  %code = phi i32 [ 9, %check ], [ 8, %begin ]
-  %message = phi ptr [ @other.process, %check ], [ @no.memory, %begin ]
-  %error = alloca [4 x i64]
-  store i64 28, ptr %error
-  %error.extension = getelementptr i8, ptr %error, i64 8
-  store ptr null, ptr %error.extension
-  %error.message = getelementptr i8, ptr %error, i64 16
-  store ptr %message, ptr %error.message
-  %error.code = getelementptr i8, ptr %error, i64 24
-  store i32 %code, ptr %error.code
-  %api = call ptr @field(ptr %frame, i64 16)
-  %create = call ptr @field(ptr %api, i64 48)
-  %found = call ptr %create(ptr %error)
-  ret ptr %found
-}
-
-define internal void @execute(ptr %frame, ptr %program, ptr %block) {
-entry:
-$plain
-  %inputs = call ptr @field(ptr %program, i64 $inputs)
-  %outputs = call ptr @field(ptr %program, i64 $outputs)
-  %input.count = call i64 @word(ptr %program, i64 $input_count)
-  %output.count = call i64 @word(ptr %program, i64 $output_count)
-  br label %input.test
-input.test:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %input.copied ]
-  %i.more = icmp slt i64 %i, %input.count
-  br i1 %i.more, label %input, label %inside
-input:
-  %input.row = getelementptr [5 x i64], ptr %inputs, i64 %i
-  %operand = call i64 @word(ptr %input.row, i64 0)
-  %operand.data = call ptr @buffer(ptr %frame, i64 72, i64 %operand)
-  %operand.offset = call i64 @word(ptr %input.row, i64 8)
-  %from = getelementptr i8, ptr %operand.data, i64 %operand.offset
-  %block.offset = call i64 @word(ptr %input.row, i64 16)
-  %to = getelementptr i8, ptr %block, i64 %block.offset
-  %count = call i64 @word(ptr %input.row, i64 24)
-  %table = call ptr @field(ptr %input.row, i64 32)
-  %in.order = icmp eq ptr %table, null
-  br i1 %in.order, label %as.it.is, label %by.table
-as.it.is:
-  %bytes = mul i64 %count, $bytes
-  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %bytes, i1 false)
-  br label %input.copied
-by.table:
-  call void @scatter(ptr %to, ptr %from, ptr %table, i64 %count)
-  br label %input.copied
-input.copied:
-  %i.next = add i64 %i, 1
-  br label %input.test
-inside:
-  %state.offset = call i64 @word(ptr %program, i64 $state)
-  %state = getelementptr i8, ptr %block, i64 %state.offset
-  %entry.point = call ptr @field(ptr %program, i64 $entry)
-  %many = call i64 @word(ptr %program, i64 $many)
-  %is.many = icmp ne i64 %many, 0
-  br i1 %is.many, label %often, label %once
-once:
-  call void %entry.point(ptr %block, ptr %state)
-  br label %output.test
-often:
-  call void @often(ptr %frame, ptr %program, ptr %block, ptr %state, ptr %entry.point)
-  br label %output.test
-output.test:
-  %o = phi i64 [ 0, %once ], [ 0, %often ], [ %o.next, %output ]
-  %o.more = icmp slt i64 %o, %output.count
-  br i1 %o.more, label %output, label %end
-output:
-  %output.row = getelementptr [5 x i64], ptr %outputs, i64 %o
-  %result = call i64 @word(ptr %output.row, i64 0)
-  %result.data = call ptr @buffer(ptr %frame, i64 112, i64 %result)
-  %result.offset = call i64 @word(ptr %output.row, i64 8)
-  %out.to = getelementptr i8, ptr %result.data, i64 %result.offset
-  %out.offset = call i64 @word(ptr %output.row, i64 16)
-  %out.from = getelementptr i8, ptr %block, i64 %out.offset
-  %out.count = call i64 @word(ptr %output.row, i64 24)
-  %out.bytes = mul i64 %out.count, $bytes
-  call void @llvm.memcpy.p0.p0.i64(ptr %out.to, ptr %out.from, i64 %out.bytes, i1 false)
-  %o.next = add i64 %o, 1
-  br label %output.test
-end:
-$restore
-  ret void
-}
-
-define internal void @often(ptr %frame, ptr %program, ptr %block, ptr %state, ptr %drive) {
-entry:
-  %numbers = call ptr @buffer(ptr %frame, i64 72, i64 1)
-  %count.short = load i32, ptr %numbers
-  %count = sext i32 %count.short to i64
-  %section.at = getelementptr i32, ptr %numbers, i64 1
-  %section.short = load i32, ptr %section.at
-  %section = sext i32 %section.short to i64
-  %first.number = call i64 @word(ptr %program, i64 $first)
-  %first = call ptr @buffer(ptr %frame, i64 72, i64 %first.number)
-  %first.width = call i64 @word(ptr %program, i64 $first_width)
-  %first.place = call i64 @word(ptr %program, i64 $first_place)
-  %second.number = call i64 @word(ptr %program, i64 $second)
-  %second = call ptr @buffer(ptr %frame, i64 72, i64 %second.number)
-  %second.width = call i64 @word(ptr %program, i64 $second_width)
-  %second.place = call i64 @word(ptr %program, i64 $second_place)
-  %out = call ptr @buffer(ptr %frame, i64 112, i64 1)
-  %out.width = call i64 @word(ptr %program, i64 $out_width)
-  %out.place = call i64 @word(ptr %program, i64 $out_place)
-  %sums = call ptr @buffer(ptr %frame, i64 112, i64 2)
-  %sums.width = call i64 @word(ptr %program, i64 $sums_width)
-  %sums.place = call i64 @word(ptr %program, i64 $sums_place)
-  %sums.bytes = call i64 @word(ptr %program, i64 $sums_bytes)
-  call void @llvm.memset.p0.i64(ptr %sums, i8 0, i64 %sums.bytes, i1 false)
-  call void %drive(ptr %block, ptr %state, i64 %count, ptr %first, i64 %first.width, i64 %first.place, ptr %second,
-    i64 %second.width, i64 %second.place, ptr %out, i64 %out.width, i64 %out.place, ptr %sums, i64 %sums.width,
-    i64 %sums.place, i64 %section, ptr null, ptr null, i64 0)
-  ret void
-}
-
-define internal ptr @take(ptr %program) {
-entry:
-  %slots = call ptr @field(ptr %program, i64 $slots)
-  br label %test
-test:
-  %k = phi i64 [ 0, %entry ], [ %k.next, %turn ]
-  %more = icmp slt i64 %k, $kept
-  br i1 %more, label %turn, label %make
-turn:
-  %slot = getelementptr i64, ptr %slots, i64 %k
-  %found = atomicrmw xchg ptr %slot, i64 0 acquire
-  %k.next = add i64 %k, 1
-  %is.free = icmp ne i64 %found, 0
-  br i1 %is.free, label %taken, label %test
-taken:
-  %block = inttoptr i64 %found to ptr
-  ret ptr %block
-make:
-  %size = call i64 @word(ptr %program, i64 $size)
-  %room = add i64 %size, $extra
-  %raw = call ptr inttoptr (i64 $allocate to ptr)(i64 %room)
-  %none = icmp eq ptr %raw, null
-  br i1 %none, label %failed, label %fill
-failed:
-  ret ptr null
-fill:
-  %raw.number = ptrtoint ptr %raw to i64
-  %high = add i64 %raw.number, $above
-  %aligned = and i64 %high, -$line
-  %made = inttoptr i64 %aligned to ptr
-  %raw.at = getelementptr i64, ptr %made, i64 -1
-  store i64 %raw.number, ptr %raw.at
-  %pattern = call ptr @field(ptr %program, i64 $pattern)
-  call void @llvm.memcpy.p0.p0.i64(ptr %made, ptr %pattern, i64 %size, i1 false)
-  ret ptr %made
-}
-
-define internal void @give_back(ptr %program, ptr %block) {
-entry:
-  %slots = call ptr @field(ptr %program, i64 $slots)
-  %number = ptrtoint ptr %block to i64
-  br label %test
-test:
-  %k = phi i64 [ 0, %entry ], [ %k.next, %turn ]
-  %more = icmp slt i64 %k, $kept
-  br i1 %more, label %turn, label %free
-turn:
-  %slot = getelementptr i64, ptr %slots, i64 %k
-  %pair = cmpxchg ptr %slot, i64 0, i64 %number release monotonic
-  %is.kept = extractvalue { i64, i1 } %pair, 1
-  %k.next = add i64 %k, 1
-  br i1 %is.kept, label %end, label %test
-free:
-  %raw.at = getelementptr i64, ptr %block, i64 -1
-  %raw = load ptr, ptr %raw.at
-  call void inttoptr (i64 $free to ptr)(ptr %raw)
-  ret void
-end:
-  ret void
-}
-
-define internal void @scatter(ptr %to, ptr %from, ptr %table, i64 %count) {
-entry:
-  br label %test
-test:
-  %k = phi i64 [ 0, %entry ], [ %k.next, %turn ]
-  %more = icmp slt i64 %k, %count
-  br i1 %more, label %turn, label %end
-turn:
-  %place.at = getelementptr i64, ptr %table, i64 %k
-  %place = load i64, ptr %place.at
-  %source = getelementptr $integer, ptr %from, i64 %k
-  %number = load $integer, ptr %source
-  %target = getelementptr $integer, ptr %to, i64 %place
-  store $integer %number, ptr %target
-  %k.next = add i64 %k, 1
-  br label %test
-end:
-  ret void
-}
-
-define internal ptr @buffer(ptr %frame, i64 %list, i64 %k) {
-entry:
-  %is.none = icmp slt i64 %k, 0
-  br i1 %is.none, label %none, label %some
-none:
-  ret ptr null
-some:
-  %buffers = call ptr @field(ptr %frame, i64 %list)
-  %offset = mul i64 %k, 8
-  %buffer = call ptr @field(ptr %buffers, i64 %offset)
-  %data = call ptr @field(ptr %buffer, i64 24)
-  ret ptr %data
-}
-
-define internal i64 @attribute(ptr %frame, i64 %k) {
-  %attributes = call ptr @field(ptr %frame, i64 160)
-  %offset = mul i64 %k, 8
-  %scalar = call ptr @field(ptr %attributes, i64 %offset)
-  %value = call ptr @field(ptr %scalar, i64 8)
-  %number = load i64, ptr %value
-  ret i64 %number
-}
-
-define internal ptr @field(ptr %struct, i64 %offset) alwaysinline {
-  %at = getelementptr i8, ptr %struct, i64 %offset
-  %found = load ptr, ptr %at
-  ret ptr %found
-}
-
-define internal i64 @word(ptr %struct, i64 %offset) alwaysinline {
-  %at = getelementptr i8, ptr %struct, i64 %offset
-  %found = load i64, ptr %at
-  ret i64 %found
-}
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-""")
-FIELDS = (
-    *("entry", "many", "size", "state", "pattern", "slots", "inputs", "input_count", "outputs", "output_count"),
-    *("first", "first_width", "first_place", "second", "second_width", "second_place"),
-    *("out_width", "out_place", "sums_width", "sums_place", "sums_bytes"),
-)
+EXECUTABLES = FIELDS.index("executables")  # how many XLA has
 NO_MATRIX = {"first": -1, "second": -1}
 
 
@@ -409,7 +91,7 @@ class Called:
         return self.native.element.padded(array.size)
 
     def copies(self, copies: Sequence[Copy]) -> np.ndarray:
-        """What is copied, as `call` is told: the buffer, where in it, where in the block, how many; and a table."""
+        """What the handler copies, a row each: the buffer, where in it, where in the block, how many; and a table."""
         bytes_, rows = self.dtype.itemsize, []
         for buffer, start, array in copies:
             table = self._tables.get(array)
@@ -419,7 +101,10 @@ class Called:
 
 
 class Description:
-    """A way to call a program. Its `address` is good for as long as it exists, which whoever calls it must ensure."""
+    """A way to call a program. Its `address` is good while it exists, and after that while XLA has executables of it.
+
+    Whoever has XLA make one must keep the description until that is done.
+    """
 
     def __init__(
         self, called: Called, inputs: Sequence[Copy], outputs: Sequence[Copy], words: Mapping[str, int]
@@ -431,50 +116,33 @@ class Description:
         known = dict.fromkeys(FIELDS, 0) | NO_MATRIX | called.common | copied | dict(words)
         self.words = np.array([known[name] for name in FIELDS], dtype=np.int64)
         self.address = self.words.ctypes.data
+        parts = self.words, called, self.inputs, self.outputs
+        pin(parts)
+        weakref.finalize(self, _outlive, self.address, parts).atexit = False
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"machine code of chainrule belongs to the process that it was compiled in: {REMEDY}")
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Of the call, by name; XLA hands them over in alphabetical order."""
+        """The attributes of the call; XLA hands them over in alphabetical order."""
         return {"key": np.int64(KEY), "program": np.int64(self.address)}
 
 
-class Function:
-    """The function that XLA calls for programs with numbers of this type. XLA never forgets its address."""
-
-    def __init__(self, dtype: str) -> None:
-        self.engine = compiled(text(dtype, host()), host())
-        self.address = self.engine.get_function_address("call")
+_outlived: dict[int, tuple[Any, ...]] = {}  # address of a description that is no more -> its words, and all it needs
 
 
-def text(dtype: str, target: Target) -> str:
-    """That function in LLVM's language."""
-    element = ELEMENTS[dtype]
-    plain, restore, declared = MODES.get(target.triple.partition("-")[0], ("", "", ""))
-    given = dict(zip(("major", "minor"), VERSION, strict=True)) | {name: WORD * k for k, name in enumerate(FIELDS)}
-    given |= {"key": KEY, "kept": KEPT, "line": LINE, "extra": 2 * LINE + BEYOND, "above": 2 * LINE - 1}
-    given |= {"bytes": element.bytes, "allocate": _address(ALLOCATE), "free": _address(FREE)}
-    function = CALL.substitute(given, integer=f"i{8 * element.bytes}", plain=plain, restore=restore)
-    return "\n".join([*map(_constant, MESSAGES, MESSAGES.values()), function, declared])
-
-
-ALLOCATE, FREE = "PyMem_RawMalloc", "PyMem_RawFree"  # which need no GIL
-
-
-def _address(symbol: str) -> int:
-    return ctypes.cast(getattr(ctypes.pythonapi, symbol), ctypes.c_void_p).value or 0
-
-
-def _constant(name: str, message: str) -> str:
-    content = message.encode() + b"\0"
-    escaped = "".join(f"\\{byte:02X}" for byte in content)
-    return f'@{name} = private constant [{len(content)} x i8] c"{escaped}"'
+def _outlive(address: int, parts: tuple[Any, ...]) -> None:
+    """Keep what a description needs while XLA has executables of it; those that it has none of are freed."""
+    _outlived[address] = parts
+    for other in list(_outlived):  # some of which another thread, or a finalizer in this one, may free meanwhile
+        needed = _outlived.get(other)
+        if needed and not needed[0][EXECUTABLES] and _outlived.pop(other, None):
+            unpin(needed)
 
 
 def _free(slots: np.ndarray) -> None:
     """Free the blocks of a program that nobody can call any more."""
-    free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_address(FREE))
+    free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address_of(FREE))
     for block in slots[slots != 0].tolist():
         free(ctypes.c_int64.from_address(block - WORD).value)

@@ -90,92 +90,90 @@ done$w:
 
 
 class _Lines:
-    """The instructions of a block."""
+    """The instructions of a block, on `width` neighbouring numbers; registers are named after the block."""
 
-    def __init__(self, own: Element, given: Element, width: int) -> None:
-        self.own, self.given, self.width = own, given, width
+    def __init__(self, own: Element, given: Element, width: int, block: str) -> None:
+        self.own, self.given, self.width, self.block = own, given, width, block
         self.lines: list[str] = []
 
-    def emit(self, instruction: str, place: str) -> str:
-        name = f"%v{self.width}.{place}.{len(self.lines)}"
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def emit(self, instruction: str) -> str:
+        name = f"%v{self.width}.{self.block}.{len(self.lines)}"
         self.lines.append(f"  {name} = {instruction}")
         return name
 
-    def row(self, column: int, place: str, lane: str = "") -> str:
+    def row(self, column: int, lane: str = "") -> str:
         """Where a number of the present examples goes."""
-        away = self.emit(f"mul i64 {column}, %room", place)
-        start = self.emit(f"add i64 {away}, %place{self.width}", place)
-        index = self.emit(f"add i64 {start}, {lane}", place) if lane else start
-        return self.emit(f"getelementptr {self.own.name}, ptr %target, i64 {index}", place)
+        away = self.emit(f"mul i64 {column}, %room")
+        start = self.emit(f"add i64 {away}, %place{self.width}")
+        index = self.emit(f"add i64 {start}, {lane}") if lane else start
+        return self.emit(f"getelementptr {self.own.name}, ptr %target, i64 {index}")
 
-    def store(self, value: str, lanes: int, to: str, place: str) -> None:
-        """Store numbers as they were given."""
+    def store(self, value: str, lanes: int, to: str) -> None:
+        """Store numbers of the given type, in the program's own."""
         if self.own is not self.given:
             change = "fptrunc" if self.given.bytes > self.own.bytes else "fpext"
-            value = self.emit(f"{change} {self.given.lanes(lanes)} {value} to {self.own.lanes(lanes)}", place)
+            value = self.emit(f"{change} {self.given.lanes(lanes)} {value} to {self.own.lanes(lanes)}")
         self.lines.append(f"  store {self.own.lanes(lanes)} {value}, ptr {to}, align {self.own.bytes}")
 
-    def shuffled(self, left: str, right: str, lanes: int, chosen: list[int], place: str) -> str:
+    def shuffled(self, left: str, right: str, lanes: int, chosen: list[int]) -> str:
         kind, mask = self.given.lanes(lanes), ", ".join(f"i32 {k}" for k in chosen)
-        return self.emit(f"shufflevector {kind} {left}, {kind} {right}, <{len(chosen)} x i32> <{mask}>", place)
+        return self.emit(f"shufflevector {kind} {left}, {kind} {right}, <{len(chosen)} x i32> <{mask}>")
 
 
 def fill_text(own: str, given: str) -> str:
     """`fill` for programs on numbers of the type `own`, from matrices of the type `given`."""
     parts = []
     for k, width in enumerate(TOGETHER):
-        texts = [_Lines(ELEMENTS[own], ELEMENTS[given], width) for _ in range(3)]
-        whole, zeros, lane = _whole(texts[0]), _zeros(texts[1]), _lane(texts[2])
+        blocks = {}
+        for block, write in (("whole", _whole), ("zeros", _zeros), ("lane", _lane)):
+            blocks[block] = _Lines(ELEMENTS[own], ELEMENTS[given], width, block)
+            write(blocks[block])
         before = f"wire{TOGETHER[k - 1]}" if k else "wires0"  # where the last ones ended
         after = f"begin{TOGETHER[k + 1]}" if k + 1 < len(TOGETHER) else "examples.test"
-        known = {"w": width, "place": 2 + k, "before": before, "after": after}
-        parts.append(WIRES.substitute(known, whole=whole, zeros=zeros, lane=lane))
+        parts.append(WIRES.substitute(blocks, w=width, place=2 + k, before=before, after=after))
     return FILL.substitute(many=AT_ONCE, head=HEAD, first=TOGETHER[0], last=TOGETHER[-1], wires="".join(parts))
 
 
-def _whole(text: _Lines) -> str:
+def _whole(text: _Lines) -> None:
     """Some numbers of as many examples as a vector has: read an example at a time, stored a number at a time."""
     width, kind = text.width, text.given.lanes(text.width)
     rows = []
     for k in range(AT_ONCE):
-        away = text.emit(f"mul i64 {k}, %stride{width}", "whole")
-        at = text.emit(f"getelementptr i8, ptr %from{width}, i64 {away}", "whole")
-        rows.append(text.emit(f"load {kind}, ptr {at}, align 1", "whole"))
+        away = text.emit(f"mul i64 {k}, %stride{width}")
+        at = text.emit(f"getelementptr i8, ptr %from{width}, i64 {away}")
+        rows.append(text.emit(f"load {kind}, ptr {at}, align 1"))
     if width == 1:
         vector = "poison"
         for k, row in enumerate(rows):
-            wide = text.given.lanes(AT_ONCE)
-            vector = text.emit(f"insertelement {wide} {vector}, {text.given.name} {row}, i32 {k}", "whole")
-        text.store(vector, AT_ONCE, text.row(0, "whole"), "whole")
-        return "\n".join(text.lines)
+            vector = text.emit(f"insertelement {text.given.lanes(AT_ONCE)} {vector}, {text.given.name} {row}, i32 {k}")
+        text.store(vector, AT_ONCE, text.row(0))
+        return
     lanes = width
     while len(rows) > 1:  # one after the other, until all are one vector
         pairs = zip(rows[::2], rows[1::2], strict=True)
-        rows = [text.shuffled(left, right, lanes, list(range(2 * lanes)), "whole") for left, right in pairs]
+        rows = [text.shuffled(left, right, lanes, list(range(2 * lanes))) for left, right in pairs]
         lanes *= 2
     for column in range(width):
-        chosen = list(range(column, lanes, width))
-        text.store(
-            text.shuffled(rows[0], "poison", lanes, chosen, "whole"), AT_ONCE, text.row(column, "whole"), "whole"
-        )
-    return "\n".join(text.lines)
+        chosen = text.shuffled(rows[0], "poison", lanes, list(range(column, lanes, width)))
+        text.store(chosen, AT_ONCE, text.row(column))
 
 
-def _zeros(text: _Lines) -> str:
+def _zeros(text: _Lines) -> None:
     """Zeros for all examples that there is room for."""
     for column in range(text.width):
-        to = text.row(column, "zero")
+        to = text.row(column)
         text.lines.append(f"  store {text.own.lanes(AT_ONCE)} zeroinitializer, ptr {to}, align {text.own.bytes}")
-    return "\n".join(text.lines)
 
 
-def _lane(text: _Lines) -> str:
+def _lane(text: _Lines) -> None:
     """The numbers of one example."""
     for column in range(text.width):
-        at = text.emit(f"getelementptr {text.given.name}, ptr %l.from{text.width}, i64 {column}", "lane")
-        number = text.emit(f"load {text.given.name}, ptr {at}, align 1", "lane")
-        text.store(number, 1, text.row(column, "lane", f"%l{text.width}"), "lane")
-    return "\n".join(text.lines)
+        at = text.emit(f"getelementptr {text.given.name}, ptr %l.from{text.width}, i64 {column}")
+        number = text.emit(f"load {text.given.name}, ptr {at}, align 1")
+        text.store(number, 1, text.row(column, f"%l{text.width}"))
 
 
 def wires(columns: Columns) -> np.ndarray:

@@ -18,16 +18,16 @@ from jax.sharding import SingleDeviceSharding
 
 from chainrule.compiler.backends.memory import zeros
 from chainrule.compiler.backends.protocol import Results, Rows
+from chainrule.compiler.backends.xla.runs import with_room
 from chainrule.compiler.passes.program import Array, ArrayProgram
 
 if TYPE_CHECKING:
     from chainrule.compiler.backends.llvm.called import Copy, Description
+    from chainrule.compiler.backends.llvm.handler import Handler
 
 BITS = np.dtype(np.int32)  # as which numbers go through XLA
 NUMBERS = ("float64", "float32")  # that programs compute with
-_functions: list[Any] = []  # that XLA knows
 _lock = threading.Lock()
-NARROW = 16  # numbers: runs that take and give no more share code for any count up to a power of 2
 
 
 def why_not() -> str:
@@ -38,27 +38,34 @@ def why_not() -> str:
 
 @cache
 def _registered() -> str:
-    """Tell XLA our functions; why it does not take them, if so."""
+    """Tell XLA of our handlers; why it does not take them, if so."""
     try:
-        from chainrule.compiler.backends.llvm.called import Function
+        from chainrule.compiler.backends.llvm.handler import Handler
 
         for dtype in NUMBERS:
-            _functions.append(Function(dtype))
-            jax.ffi.register_ffi_target(target(dtype), jax.ffi.pycapsule(_functions[-1].address), platform="cpu")
+            _register(target(dtype), Handler(dtype))
     except Exception as error:  # such as another version of the interface
         return f"{type(error).__name__}: {error}".partition("\n")[0]
     return ""
 
 
+def _register(name: str, handler: Handler) -> None:
+    """Have XLA call a handler for each executable that it makes, and whenever it runs one."""
+    addresses = handler.address, handler.kind.ctypes.data, handler.type_info.ctypes.data
+    call, type_id, type_info = map(jax.ffi.pycapsule, addresses)
+    jax.ffi.register_ffi_type(name, {"type_id": type_id, "type_info": type_info}, platform="cpu")
+    jax.ffi.register_ffi_target(name, {"instantiate": call, "execute": call}, platform="cpu")
+
+
 def target(dtype: str) -> str:
-    """The name by which XLA knows the function for programs with numbers of this type."""
+    """The name by which XLA knows the handler for programs with numbers of this type."""
     return f"chainrule_{dtype}"
 
 
 class Foreign:
     """An array program in machine code that XLA calls, an `ArrayBackend`.
 
-    Its leaves lie in one array, which goes in, and so do the results, which come out: each array costs microseconds.
+    All leaves go in as one array, and all results come out as one: each array costs microseconds.
     """
 
     reads_columns = False
@@ -93,9 +100,7 @@ class Foreign:
             self._keep(self.found)
 
     def run_many(self, count: int, rows: Rows, output: Array, summed: Array | None, section: int) -> Results:
-        width = output.size + sum(matrix.shape[1] for matrix in rows.values())
-        room = 2 ** max(10, (count - 1).bit_length()) if width <= NARROW else count
-        given = [np.pad(matrix, ((0, room - count), (0, 0))) if room > count else matrix for matrix in rows.values()]
+        room, given = with_room(count, [*rows.values()], output.size)
         widths, sections = tuple([(leaf, matrix.shape[1]) for leaf, matrix in rows.items()]), -(-count // section)
         key = room, widths, output, summed, sections
         many = self._many.get(key) or self._many.setdefault(key, self._runs(*key))
@@ -121,7 +126,7 @@ class Foreign:
         return self._jitted(description, shapes)
 
     def _keep(self, found: np.ndarray) -> None:
-        """Leaves that the program has changed are so for the next run."""
+        """Let the next run begin with the leaves that this one has changed."""
         for array, numbers in _parts(found, self.kept).items():
             self.views[array][:] = numbers
 

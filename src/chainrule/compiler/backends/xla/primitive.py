@@ -69,7 +69,7 @@ class Computation:
 
 
 def _is_plain(vector: Any) -> bool:
-    """Whether JAX knows no more of an array than of zeros made here; of others, XLA may have to take care of parts."""
+    """Whether an array is like one that is made here; others are sharded or vary over a mesh, and are left to XLA."""
     return bool(jax.typeof(vector) == jax.typeof(jnp.zeros(vector.shape, vector.dtype)))
 
 

@@ -14,7 +14,7 @@ from chainrule.compiler.backends.protocol import Results, Rows
 from chainrule.compiler.backends.xla.loops import computation
 from chainrule.compiler.backends.xla.precision import precision
 from chainrule.compiler.backends.xla.primitive import Computation
-from chainrule.compiler.backends.xla.runs import runs
+from chainrule.compiler.backends.xla.runs import runs, with_room
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import padded
 from chainrule.compiler.passes.neighbours import apart
@@ -22,7 +22,6 @@ from chainrule.compiler.passes.program import Array, ArrayProgram
 from chainrule.core.structure import ARRAY, NUMBER, Keys, Structure, made
 
 JOINED = 2**10  # numbers: so few are returned as one array, because each array costs as much as some thousand numbers
-NARROW = 16  # numbers: runs that take and give no more share code for any count up to a power of 2
 
 
 class Xla:
@@ -81,9 +80,7 @@ class Xla:
     def run_many(self, count: int, rows: Rows, output: Array, summed: Array | None, section: int) -> Results:
         places = tuple([self.leaves.index(leaf) for leaf in rows])
         wanted = (output, summed) if summed else (output,)
-        width = sum(array.size for array in wanted) + sum(matrix.shape[1] for matrix in rows.values())
-        room = 2 ** max(10, (count - 1).bit_length()) if width <= NARROW else count
-        given = [np.pad(matrix, ((0, room - count), (0, 0))) if room > count else matrix for matrix in rows.values()]
+        room, given = with_room(count, [*rows.values()], sum(array.size for array in wanted))
         with precision(self.dtype):
             kept, results = self.many([self.views[a] for a in self.leaves], room, places, wanted, count, given)
         for array, numbers in zip(self.kept, kept, strict=True):

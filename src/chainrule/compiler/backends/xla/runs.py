@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from chainrule.compiler.backends.xla.loops import computation
@@ -17,6 +18,18 @@ from chainrule.compiler.passes.partition import partition
 from chainrule.compiler.passes.program import Array, ArrayProgram, Statement
 
 Arrays = Mapping[Array, Any]  # on the device
+NARROW = 16  # numbers: runs that take and give no more share code for any count up to a power of 2
+
+
+def with_room(count: int, matrices: Sequence[np.ndarray], given: int) -> tuple[int, list[np.ndarray]]:
+    """How many runs there is room for in the code for `count` runs, and matrices with so many rows, which runs take.
+
+    `given` is how many numbers each run gives.
+    """
+    if given + sum(matrix.shape[1] for matrix in matrices) > NARROW:
+        return count, list(matrices)
+    room = 2 ** max(10, (count - 1).bit_length())
+    return room, [np.pad(matrix, ((0, room - count), (0, 0))) for matrix in matrices]
 
 
 def runs(
