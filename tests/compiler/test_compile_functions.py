@@ -356,6 +356,14 @@ class TestStructures:
             warnings.simplefilter("error")
             total(0.0, [1.0] * 10)
 
+    def test_a_storm_of_batch_sizes_names_two_that_differ(self):
+        square = compile(lambda x: x * x, backend="interpreter")
+        for n in range(1, traced.STORM):
+            square.batch([1.0] * n)
+        square.batch([1.0] * 9, reduce=None)
+        with pytest.warns(RuntimeWarning, match="the batch was of 7 examples and is of 9 examples"):
+            square.batch([1.0] * 9)
+
     def test_a_storm_of_argument_counts(self):
         total = compile(lambda *xs: sum(xs), backend="interpreter")
         for n in range(1, traced.STORM + 1):
