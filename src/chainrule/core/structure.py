@@ -133,6 +133,33 @@ def build(structure: Structure, leaves: Iterator[Any], dtype: Any = object) -> A
     return np.fromiter(islice(leaves, size), dtype, size).reshape(parts)
 
 
+def arranged(structure: Structure, numbers: Any) -> Any:
+    """As `build`, from an array of numbers: arrays are views of its parts, so that none of their numbers is touched.
+
+    >>> import numpy as np
+    >>> arranged((tuple, (NUMBER, (ARRAY, (2,)), (list, (NUMBER, NUMBER)))), np.arange(5.0))
+    (0.0, array([1., 2.]), [3.0, 4.0])
+    """
+    start = 0
+
+    def arrange(structure: Structure) -> Any:
+        nonlocal start
+        if structure == NUMBER:
+            start += 1
+            return numbers.item(start - 1)
+        kind, parts = structure
+        if kind is not ARRAY and parts != (NUMBER,) * len(parts):
+            entries = [arrange(part) for part in parts]
+            return entries if kind is list else made(kind, entries)
+        first, start = start, start + (prod(parts) if kind is ARRAY else len(parts))
+        own = numbers[first:start]
+        if kind is ARRAY:
+            return own.reshape(parts)
+        return own.tolist() if kind is list else made(kind, own.tolist())
+
+    return arrange(structure)
+
+
 def batch_of(structure: Structure, columns: Iterator[Any]) -> Any:
     """The structure with an array of all examples, the next of `columns`, in place of each number.
 

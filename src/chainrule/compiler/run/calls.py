@@ -53,10 +53,10 @@ def value_and_grad(traced: Traced, numbers: np.ndarray, moment: Moment) -> tuple
     return value, gradient
 
 
-def results(traced: Traced, numbers: np.ndarray, moment: Moment) -> list[float]:
+def results(traced: Traced, numbers: np.ndarray, moment: Moment) -> np.ndarray:
     """All results."""
     code, machine = _run_one(traced, numbers, moment, False)
-    found: list[float] = machine.output.tolist()
+    found = np.array(machine.output, dtype=np.float64)
     code.give_back(machine)
     return found
 
