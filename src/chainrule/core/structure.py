@@ -160,19 +160,31 @@ def arranged(structure: Structure, numbers: Any) -> Any:
     return arrange(structure)
 
 
-def batch_of(structure: Structure, columns: Iterator[Any]) -> Any:
-    """The structure with an array of all examples, the next of `columns`, in place of each number.
+def batch_of(structure: Structure, rows: Any) -> Any:
+    """The structure with an array of all examples in place of each number; `rows` has one row per example.
 
     An array gets a leading axis.
-    """
-    if structure == NUMBER:
-        return next(columns).copy()
-    kind, parts = structure
-    if kind is not ARRAY:
-        return made(kind, [batch_of(part, columns) for part in parts])
-    import numpy as np
 
-    return np.stack([next(columns) for _ in range(prod(parts))], axis=1).reshape(-1, *parts)
+    >>> import numpy as np
+    >>> batch_of((tuple, (NUMBER, (ARRAY, (2,)))), np.arange(6.0).reshape(2, 3))
+    (array([0., 3.]), array([[1., 2.],
+           [4., 5.]]))
+    """
+    start = 0
+
+    def arrange(structure: Structure) -> Any:
+        nonlocal start
+        first = start
+        if structure == NUMBER:
+            start += 1
+            return rows[:, first].copy()
+        kind, parts = structure
+        if kind is not ARRAY:
+            return made(kind, [arrange(part) for part in parts])
+        start += prod(parts)
+        return rows[:, first:start].copy().reshape(len(rows), *parts)
+
+    return arrange(structure)
 
 
 def is_one_number(structure: Structure) -> bool:
