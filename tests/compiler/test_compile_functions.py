@@ -287,6 +287,8 @@ class TestDecorator:
             compile(lambda x: x, backend="gcc")
         with pytest.raises(TypeError, match="`wrt` must be Values, got float"):
             compile(lambda x: x, wrt=[1.0])
+        with pytest.raises(TypeError, match=r"`wrt` must be Values, got one MLP: give .* model.parameters\(\)"):
+            compile(lambda x: x, wrt=nn.MLP(2, [1]))
         with pytest.raises(ValueError, match=r"`wrt` must be leaves, and Value\(data=2.0, .* was computed"):
             compile(lambda x: x, wrt=[Value(1.0) * 2.0])
 
