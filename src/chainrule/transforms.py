@@ -375,10 +375,10 @@ def _stacked(results: list[Any]) -> Any:
             change = difference(structures[0], structure, "the result")
             raise ValueError(f"the results must be arranged in one way for all examples: for example {k} {change}")
     dtype = float if {type(entry) for row in rows for entry in row} <= {float} else object
-    columns = np.empty((len(rows[0]), len(rows)), dtype=dtype)
+    matrix = np.empty((len(rows), len(rows[0])), dtype=dtype)
     for k, row in enumerate(rows):
-        columns[:, k] = row
-    return batch_of(structures[0], iter(columns))
+        matrix[k] = row
+    return batch_of(structures[0], matrix)
 
 
 def _like(structure: Structure, given: Any, argument: str, model: str) -> list[Any]:

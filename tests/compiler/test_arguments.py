@@ -58,7 +58,7 @@ def test_numbers_are_filled_in_as_they_are_flattened():
         [[1.0, 2.0], {"b": 3.0}, np.array([4.0]), "tanh"],
         [[1.0, 2.0], OrderedDict(a=3.0), np.array([4.0]), "tanh"],
         [[1.0, 2.0], {"a": 3.0}, np.array([[4.0]]), "tanh"],
-        [[1.0, 2.0], {"a": 3.0}, np.array([4.0], dtype=np.float32), "tanh"],
+        [[1.0, 2.0], {"a": 3.0}, np.array([4.0], dtype=np.float16), "tanh"],
         [[1.0, 2.0], {"a": 3.0}, [4.0], "tanh"],
         [[1.0, 2.0], {"a": 3.0}, memoryview(b"12345678"), "tanh"],
         [[1.0, 10**400], {"a": 3.0}, np.array([4.0]), "tanh"],
@@ -87,6 +87,28 @@ def test_numbers_of_all_kinds_are_filled_in(kind):
     structure, found = flatten([1.0, 1.0], [], float), np.zeros(2)
     assert fill(structure, [0.5, kind(1)], found, np.ndarray, Static)
     assert found.tolist() == [0.5, 1.0]
+
+
+ROWS = np.arange(24.0).reshape(4, 6)
+
+
+@pytest.mark.skipif(ENGINE != "native", reason="it is the native engine that fills them in")
+@pytest.mark.parametrize(
+    "array",
+    [
+        ROWS.T, ROWS[::-1], ROWS[:, ::-2], ROWS[1:3, 2:5], np.asfortranarray(ROWS), ROWS[:, 3], ROWS.reshape(2, 3, 4).T,
+        np.broadcast_to(ROWS[0], (3, 6)), ROWS[:0], np.frombuffer(bytes(24)), ROWS > 7.0,
+        *[ROWS.astype(kind) for kind in (np.float32, np.int32, np.int64, np.uint8)], ROWS.astype(np.float32)[::2, ::3],
+        (ROWS - 12.0).astype(np.int64).T,
+    ],
+)  # fmt: skip
+def test_arrays_are_filled_in_however_they_lie_in_memory(array):
+    """So that a call with a slice, or with float32, is about as quick as one with the whole, in doubles."""
+    numbers = []
+    structure = flatten([array, 0.5], numbers, float)
+    found = np.full(len(numbers), np.nan)
+    assert fill(structure, [array, 0.5], found, np.ndarray, Static)
+    assert found.tolist() == numbers
 
 
 def test_a_bool_by_itself_is_not_taken_for_a_number():

@@ -287,6 +287,8 @@ class TestDecorator:
             compile(lambda x: x, backend="gcc")
         with pytest.raises(TypeError, match="`wrt` must be Values, got float"):
             compile(lambda x: x, wrt=[1.0])
+        with pytest.raises(TypeError, match=r"`wrt` must be Values, got one MLP: give .* model.parameters\(\)"):
+            compile(lambda x: x, wrt=nn.MLP(2, [1]))
         with pytest.raises(ValueError, match=r"`wrt` must be leaves, and Value\(data=2.0, .* was computed"):
             compile(lambda x: x, wrt=[Value(1.0) * 2.0])
 
@@ -355,6 +357,14 @@ class TestStructures:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             total(0.0, [1.0] * 10)
+
+    def test_a_storm_of_batch_sizes_names_two_that_differ(self):
+        square = compile(lambda x: x * x, backend="interpreter")
+        for n in range(1, traced.STORM):
+            square.batch([1.0] * n)
+        square.batch([1.0] * 9, reduce=None)
+        with pytest.warns(RuntimeWarning, match="the batch was of 7 examples and is of 9 examples"):
+            square.batch([1.0] * 9)
 
     def test_a_storm_of_argument_counts(self):
         total = compile(lambda *xs: sum(xs), backend="interpreter")

@@ -152,12 +152,29 @@ def test_training_beyond_the_cache_with_a_parameter_that_is_not_used():
     assert [p.data for p in w] == pytest.approx([0.9, 2.0])
 
 
+@pytest.mark.parametrize("rows", [[[1.0, 2.0]] * 3, [[1.0, 2.0], [1.0], [2.0]]], ids=["even", "ragged"])
+def test_programs_of_optimizers_that_are_gone_are_not_kept_for_ever(rows, monkeypatch):
+    monkeypatch.setattr(train, "MOST_STEPS", 3)
+    w, eager = Value(1.0), 1.0
+    program = chainrule.compile(lambda xs: w * sum(xs))
+    for size in (1, 2, 1, 2, 1):
+        program.train(optim.SGD([w], lr=0.01), rows, batch_size=size)
+        for first in range(0, 3, size):
+            some = rows[first : first + size]
+            eager -= 0.01 * sum(map(sum, some)) / len(some)
+        assert w.data == pytest.approx(eager)
+    assert all(len(paths.only.steps) <= 3 for paths in program._traces.by_structure.values())
+
+
 def test_a_loop_on_the_wrong_state_would_be_noticed(monkeypatch):
     """Planted: each program has its own parameters."""
-    original = relay.Runner.words
-    monkeypatch.setattr(
-        relay.Runner, "words", lambda self, spare: original(self._replace(native=self.native.twin()), spare)
-    )
+    original, twins = relay.Runner.words, []  # kept, for their memory would go to the next twin
+
+    def words_of_a_twin(self, spare):
+        twins.append(self.native.twin())
+        return original(self._replace(native=twins[-1]), spare)
+
+    monkeypatch.setattr(relay.Runner, "words", words_of_a_twin)
     net = Net()
     chainrule.compile(net.loss, wrt=net.parameters).train(optim.SGD(net.parameters, lr=0.05), *examples())
     expected = trained_eagerly(lambda parameters: optim.SGD(parameters, lr=0.05), 1)[1]

@@ -68,6 +68,20 @@ def test_the_state_alone_is_kept(of_an_orbit):
     assert kept == ["x1"]
 
 
+def test_a_program_is_searched_for_names_only_where_a_loop_computes_something_again(monkeypatch):
+    """Where there are hundreds of loops, each pair of them would go through all statements."""
+    original, searched = module.counterparts, []
+    monkeypatch.setattr(module, "counterparts", lambda *given: searched.append(1) or original(*given))
+    state = Array("state", 21, "value")
+    loops = []
+    for _ in range(20):
+        term = Term(Apply(ops.tanh, [Access(state, 0, (), repeat=1)]))
+        loops.append(Repeat(TIMES, [Statement(Access(state, 1, (), repeat=1), (), [term])]))
+    program = ArrayProgram(loops, {}, state)
+    assert rematerialized(program).steps == program.steps
+    assert not searched
+
+
 @pytest.mark.parametrize("found", PROGRAMS.values(), ids=lambda found: found.name)
 def test_programs_from_many_fields_compute_the_same(found):
     given = found.numbers(found.small)

@@ -48,6 +48,15 @@ def value_inside_no_grad(x):
 class TestFrozenBranches:
     """If a number was read, the graph recorded afterwards may be that number's own."""
 
+    def test_a_condition_of_where_is_an_op_and_no_comparison(self):
+        x, y = Value(2.0), Value(2.0)
+        with pytest.raises(ValueError, match=r"where \(with chainrule\.gt\(x, y\) for x > y\)"):
+            compile(chainrule.where(x > 1.0, x * x, x))
+        program = compile(chainrule.where(chainrule.gt(y, 1.0), y * y, y), wrt=[y])
+        assert program() == 4.0
+        y.data = 0.5
+        assert program() == 0.5
+
     def test_a_graph_that_was_branched_on_is_refused(self):
         x = Value(2.0)
         y = x * 3.0 if x > 1.0 else -x

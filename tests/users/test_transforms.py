@@ -826,6 +826,17 @@ class TestMapping:
         assert ours["product"].tolist() == theirs["product"].tolist() == [5.0, 18.0]
         assert [a.tolist() for a in ours["both"]] == [a.tolist() for a in theirs["both"]]
 
+    def test_arrays_in_results_get_a_leading_axis_the_empty_ones_too(self):
+        def f(x):
+            return (x[0], np.stack([x, 2.0 * x]), {"none": np.zeros((0, 3))}, x[1:])
+
+        x = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+        for first, pairs, rest, last in (vmap(f)(x), compile(f).batch(x, reduce=None)):
+            assert first.tolist() == [1.0, 4.0]
+            assert pairs.tolist() == np.stack([x, 2.0 * x], axis=1).tolist()
+            assert rest["none"].shape == (2, 0, 3)
+            assert last.tolist() == x[:, 1:].tolist()
+
     def test_values_and_nested_maps(self):
         w = Value(2.0)
         vmap(lambda x: w * x)([1.0, 3.0]).sum().backward()

@@ -335,6 +335,9 @@ def _code(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: str, 
 
 
 def _leaves(wrt: Iterable[Any]) -> list[Value]:
+    if not hasattr(wrt, "__iter__"):
+        remedy = "give a list of Values, such as model.parameters()"
+        raise TypeError(f"`wrt` must be Values, got one {type(wrt).__name__}: {remedy}")
     values = list(wrt)
     for value in values:
         if not isinstance(value, Value):

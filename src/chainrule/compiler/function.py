@@ -33,7 +33,7 @@ from chainrule.compiler.trace.symbols import Symbol, refuse_numbers
 from chainrule.core.arguments import counted, whole_number
 from chainrule.core.display import shown
 from chainrule.core.recording import constant, is_tracing
-from chainrule.core.structure import Named, build, is_one_number
+from chainrule.core.structure import Named, arranged, build, is_one_number
 from chainrule.core.value import Value
 from chainrule.nn import Module
 from chainrule.optim import Optimizer
@@ -110,7 +110,7 @@ class CompiledFunction(Generic[P, R]):
             return called(self.function, _nodes(inputs))
         traced, numbers, moment = self._traces.on_numbers(inputs)
         if not is_one_number(traced.result):
-            return build(traced.result, iter(calls.results(traced, numbers, moment)), dtype=np.float64)
+            return arranged(traced.result, calls.results(traced, numbers, moment))
         value, gradient = calls.value_and_grad(traced, numbers, moment)
         self._traces.get_ready(traced)
         add_to_grad(traced.wrt, gradient)

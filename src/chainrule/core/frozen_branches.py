@@ -51,6 +51,6 @@ def _refuse(read: object, before: str) -> NoReturn:
     raise ValueError(
         f"the number of {read} was read (by `.data`, a comparison, max, sorted, detach or no_grad()) before "
         f"{before}, and a branch or a constant that followed from that number would be frozen: use "
-        "chainrule.where, maximum, minimum or softmax, compile the function itself, or say "
-        "allow_frozen_branches=True if nothing in the graph depends on the number"
+        "chainrule.where (with chainrule.gt(x, y) for x > y), maximum, minimum or softmax, compile the function "
+        "itself, or say allow_frozen_branches=True if nothing in the graph depends on the number"
     )

@@ -133,19 +133,58 @@ def build(structure: Structure, leaves: Iterator[Any], dtype: Any = object) -> A
     return np.fromiter(islice(leaves, size), dtype, size).reshape(parts)
 
 
-def batch_of(structure: Structure, columns: Iterator[Any]) -> Any:
-    """The structure with an array of all examples, the next of `columns`, in place of each number.
+def arranged(structure: Structure, numbers: Any) -> Any:
+    """As `build`, from an array of numbers: arrays are views of its parts, so that none of their numbers is touched.
+
+    >>> import numpy as np
+    >>> arranged((tuple, (NUMBER, (ARRAY, (2,)), (list, (NUMBER, NUMBER)))), np.arange(5.0))
+    (0.0, array([1., 2.]), [3.0, 4.0])
+    """
+    start = 0
+
+    def arrange(structure: Structure) -> Any:
+        nonlocal start
+        if structure == NUMBER:
+            start += 1
+            return numbers.item(start - 1)
+        kind, parts = structure
+        if kind is not ARRAY and parts != (NUMBER,) * len(parts):
+            entries = [arrange(part) for part in parts]
+            return entries if kind is list else made(kind, entries)
+        first, start = start, start + (prod(parts) if kind is ARRAY else len(parts))
+        own = numbers[first:start]
+        if kind is ARRAY:
+            return own.reshape(parts)
+        return own.tolist() if kind is list else made(kind, own.tolist())
+
+    return arrange(structure)
+
+
+def batch_of(structure: Structure, rows: Any) -> Any:
+    """The structure with an array of all examples in place of each number; `rows` has one row per example.
 
     An array gets a leading axis.
-    """
-    if structure == NUMBER:
-        return next(columns).copy()
-    kind, parts = structure
-    if kind is not ARRAY:
-        return made(kind, [batch_of(part, columns) for part in parts])
-    import numpy as np
 
-    return np.stack([next(columns) for _ in range(prod(parts))], axis=1).reshape(-1, *parts)
+    >>> import numpy as np
+    >>> batch_of((tuple, (NUMBER, (ARRAY, (2,)))), np.arange(6.0).reshape(2, 3))
+    (array([0., 3.]), array([[1., 2.],
+           [4., 5.]]))
+    """
+    start = 0
+
+    def arrange(structure: Structure) -> Any:
+        nonlocal start
+        first = start
+        if structure == NUMBER:
+            start += 1
+            return rows[:, first].copy()
+        kind, parts = structure
+        if kind is not ARRAY:
+            return made(kind, [arrange(part) for part in parts])
+        start += prod(parts)
+        return rows[:, first:start].copy().reshape(len(rows), *parts)
+
+    return arrange(structure)
 
 
 def is_one_number(structure: Structure) -> bool:

@@ -33,23 +33,52 @@ static int fill_from_dict(PyObject *kind, PyObject *parts, PyObject *dict, Room 
     return filled;
 }
 
+/* One number of an array, by the letter that the buffer protocol has for its type. */
+static double number_at(const char *at, char letter)
+{
+#define AS(type) { type number; memcpy(&number, at, sizeof number); return (double)number; }
+    switch (letter) {
+    case 'd': AS(double)
+    case 'f': AS(float)
+    case 'i': AS(int)
+    case 'l': AS(long)
+    case 'q': AS(long long)
+    case '?': case 'B': AS(unsigned char)
+    }
+#undef AS
+    return 0.0;
+}
+
+static void copy_axis(const Py_buffer *array, int axis, const char *at, Room *room)
+{
+    Py_ssize_t count = array->shape[axis], stride = array->strides[axis];
+    for (Py_ssize_t k = 0; k < count; k++, at += stride)
+        if (axis + 1 < array->ndim)
+            copy_axis(array, axis + 1, at, room);
+        else
+            *room->next++ = number_at(at, array->format[0]);
+}
+
 static int fill_from_array(PyObject *shape, PyObject *array, Room *room)
 {
     Py_buffer buffer;
     if (!Py_IS_TYPE(array, room->array_type))
         return 0;
-    if (PyObject_GetBuffer(array, &buffer, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0) {
-        PyErr_Clear(); /* lies otherwise in memory */
+    if (PyObject_GetBuffer(array, &buffer, PyBUF_FORMAT | PyBUF_STRIDES) < 0) {
+        PyErr_Clear(); /* no numbers, but dates, say */
         return 0;
     }
-    Py_ssize_t count = buffer.len / (Py_ssize_t)sizeof(double);
-    int filled = strcmp(buffer.format, "d") == 0 && buffer.ndim == PyTuple_GET_SIZE(shape) && count <= room->end - room->next;
+    const char *format = buffer.format;
+    int filled = strlen(format) == 1 && strchr("dfilq?B", *format) && buffer.ndim && buffer.ndim == PyTuple_GET_SIZE(shape) &&
+                 buffer.len / buffer.itemsize <= room->end - room->next;
     for (int axis = 0; filled && axis < buffer.ndim; axis++)
         filled = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape, axis)) == buffer.shape[axis];
-    if (filled) {
+    if (filled && *format == 'd' && PyBuffer_IsContiguous(&buffer, 'C')) {
         memcpy(room->next, buffer.buf, (size_t)buffer.len);
-        room->next += count;
+        room->next += buffer.len / buffer.itemsize;
     }
+    else if (filled)
+        copy_axis(&buffer, 0, buffer.buf, room);
     PyBuffer_Release(&buffer);
     return filled;
 }

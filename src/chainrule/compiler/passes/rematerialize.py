@@ -39,10 +39,14 @@ def rematerialized(program: ArrayProgram) -> ArrayProgram:
     """The program, whose later loops compute again what an earlier one of as many times has computed cheaply."""
     known = _Known(program)
     steps: list[Statement | Repeat] = []
+    loops: dict[int, list[tuple[int, Repeat]]] = defaultdict(list)  # so far, by how many times they have
     for later, step in enumerate(program.steps):
-        for earlier, other in enumerate(program.steps[:later]):
-            if isinstance(step, Repeat) and isinstance(other, Repeat) and other.count == step.count > 1:
-                step = known.again(earlier, other, later, step)
+        if isinstance(step, Repeat) and step.count > 1:
+            changed = step
+            for earlier, other in loops[step.count]:
+                changed = known.again(earlier, other, later, changed)
+            loops[step.count].append((later, step))
+            step = changed
         steps.append(step)
     found = ArrayProgram(steps, program.leaves, program.output)
     found.gradient = program.gradient
@@ -67,7 +71,10 @@ class _Known:
     def again(self, earlier: int, source: Repeat, later: int, step: Repeat) -> Repeat:
         """`step`, which computes again what it reads of `source`, where that is cheap."""
         cheap = {s.target.array: s for s in source.body if self._is_again(s, earlier, later)}
-        copies = counterparts(_read_of(cheap, step.body), "r", "value", self.program.statements)
+        needed = _read_of(cheap, step.body) if cheap else {}
+        if not needed:
+            return step
+        copies = counterparts(needed, "r", "value", self.program.statements)
 
         def change(statement: Statement) -> Statement:
             around = {id(access): loops for access, loops in statement.accesses_in_loops()}
@@ -81,7 +88,7 @@ class _Known:
             return statement.map(copied)
 
         first = [change(statement) for statement in source.body if statement.target.array in copies]
-        return step.with_body([*first, *map(change, step.body)]) if copies else step
+        return step.with_body([*first, *map(change, step.body)])
 
     def _is_again(self, statement: Statement, earlier: int, later: int) -> bool:
         """Whether a statement of the step `earlier` gives the same in the step `later`, which alone needs it."""

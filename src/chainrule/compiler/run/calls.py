@@ -54,10 +54,10 @@ def value_and_grad(traced: Traced, numbers: np.ndarray, moment: Moment) -> tuple
     return value, gradient
 
 
-def results(traced: Traced, numbers: np.ndarray, moment: Moment) -> list[float]:
+def results(traced: Traced, numbers: np.ndarray, moment: Moment) -> np.ndarray:
     """All results."""
     code, machine = _run_one(traced, numbers, moment, False)
-    found: list[float] = machine.output.tolist()
+    found = np.array(machine.output, dtype=np.float64)
     code.give_back(machine)
     return found
 
@@ -163,7 +163,7 @@ def results_of_each(paths: Paths, examples: Examples, threads: int | None) -> An
     if (only := paths.only) is not None:
         if examples.are_on_device and (code := on_device.code_for(only, examples, False)) and on_device.is_array(only):
             return on_device.results_there(code, only, examples)
-        return batch_of(only.result, iter(_rows(only, examples, threads).T))
+        return batch_of(only.result, _rows(only, examples, threads))
     return results_of_parts(by_path(paths, examples), examples.count, threads)
 
 
@@ -177,7 +177,7 @@ def results_of_parts(parts: list[Part], count: int, threads: int | None, ragged:
             every = "for every structure of arguments" if ragged else "on every path"
             raise TypeError(f"the examples of a batch must have results of one structure, {every}: {what}")
         found[which] = _rows(traced, own, threads, moment, ragged)
-    return batch_of(first.result, iter(found.T))
+    return batch_of(first.result, found)
 
 
 def _rows(

@@ -75,7 +75,7 @@ class ShardedFunction:
             paths, examples = self._traces.on_examples(arrays)
             traced = paths.unbranched(MESH)
             (rows,) = self._run(results, traced, examples)
-            return batch_of(traced.result, iter(rows[: examples.count].T))
+            return batch_of(traced.result, rows[: examples.count])
         paths, examples, divisor = self._traces.to_reduce(arrays, reduce)
         value, gradient = self._sum_and_grad(paths, examples, divisor)
         add_to_grad(paths.unbranched(MESH).wrt, gradient)

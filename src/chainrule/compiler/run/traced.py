@@ -127,10 +127,12 @@ class Source:
         """Note that a program is being compiled; warns when there are too many."""
         if structure in self._expected:
             return
-        self.programs.append((structure, examples, took_gradient))
+        latest = structure, examples, took_gradient
+        self.programs.append(latest)
         if len(self.programs) != STORM + 1:
             return
-        old, before, had_taken = self.programs[-2]
+        # A batch has a program for its results and one for its gradient: the last that was for something else.
+        old, before, had_taken = next((other for other in reversed(self.programs) if other != latest), latest)
         if len(old) != len(structure):
             what = f"it had {len(old)} arguments and has {len(structure)}"
         elif old != structure:

@@ -24,6 +24,7 @@ from chainrule.optim import Optimizer
 
 FEW = 32  # examples of a structure in a batch, on average: more of them are faster side by side
 PARTS, UPDATE = "parts", "update"
+MOST_STEPS = 16  # programs of training steps per trace: optimizers come and go, and each has its own
 
 
 def train(
@@ -76,9 +77,16 @@ def _in_parts(groups: Sequence[Group], optimizer: Optimizer, size: int) -> list[
     key = UPDATE, *_key(optimizer)
     own = parts[0].traced.steps
     with compiling(parts[0].traced.source):
-        if key not in own:
-            own[key] = Update(parts[0])
-    return in_parts(parts, own[key], groups, size)
+        update = own.get(key) or Update(parts[0])
+        _keep(own, key, update)
+    return in_parts(parts, update, groups, size)
+
+
+def _keep(steps: dict[Any, Any], key: Any, made: Any) -> None:
+    """Keep a program, and forget the oldest ones where there are many."""
+    steps[key] = made
+    while len(steps) > MOST_STEPS:
+        del steps[next(iter(steps))]
 
 
 def _key(optimizer: Optimizer) -> tuple[Any, ...]:
@@ -103,20 +111,19 @@ def _compiled(groups: Sequence[Group], optimizer: Optimizer, size: int, parts: b
 def _compiled_one(traced: Traced, optimizer: Optimizer, size: int, key: Any) -> Steps | None:
     """Steps as one program; None where that is impossible, or does not pay because a batch is beyond the cache."""
     source = traced.source
-    if key not in traced.steps:
-        if source.strict or not trains_what_is_used(optimizer, traced):
-            return None
-        if size > 1 and source.backend != "cuda" and size > for_all(traced, optimizer).most_examples:
-            return None
-        with compiling(source):
-            try:
-                examples = size if size > 1 or source.backend == "cuda" else None
-                traced.steps[key] = Steps(traced, optimizer, examples, parts=key[-1] == PARTS)
-            except IrregularityError:
-                if source.dtype != "float64":
-                    raise
-                traced.steps[key] = None
-    found: Steps | None = traced.steps[key]
+    found: Steps | None = traced.steps.get(key)
+    if found is not None or key in traced.steps or source.strict or not trains_what_is_used(optimizer, traced):
+        return found
+    if size > 1 and source.backend != "cuda" and size > for_all(traced, optimizer).most_examples:
+        return None
+    with compiling(source):
+        try:
+            examples = size if size > 1 or source.backend == "cuda" else None
+            found = Steps(traced, optimizer, examples, parts=key[-1] == PARTS)
+        except IrregularityError:
+            if source.dtype != "float64":
+                raise
+        _keep(traced.steps, key, found)
     return found
 
 

@@ -57,6 +57,7 @@ COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 CHANGES = "whose number may be different at the next call"
 OUTSIDE = "do it before the call, or after it"
 ONCE = "which would happen while the function is traced, and not at later calls"
+COPIES = "copy the lists and not the numbers, as in [row[:] for row in rows] or array.copy()"
 AS_IT_IS = (
     "a traced number is a node of the graph already, so write x for Value(x); and functions take it where a Value's "
     "methods do not, so write chainrule.maximum(w, x) for w.maximum(x)"
@@ -206,6 +207,7 @@ class Symbol(ops.Carrier):
     __index__ = _refused("uses a traced number as an index or a count", WHOLE)
     __round__ = __floor__ = __ceil__ = __trunc__ = _refused("rounds a traced number", ROUND)
     __iter__ = _refused("iterates over a traced number", "give the function a list where it expects one")
+    __copy__ = __deepcopy__ = _refused("copies a traced number", COPIES, "and a copy does not pass on its gradient")
     data = property(_refused("reads `.data` of a traced number", NUMBER))
     grad = property(
         _refused("reads `.grad` of a traced number", "call the compiled function first; it fills in the gradients")
