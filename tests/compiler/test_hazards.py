@@ -74,8 +74,8 @@ def formatted(x):
     return f"{x:.3f}"  # FORMAT
 
 
-def copied_argument(x):
-    return copy.deepcopy([x])[0] * x  # COPY
+def copied_with_captured(x):
+    return copy.deepcopy([x * captured])[0] * x  # COPY
 
 
 def reads_data(x):
@@ -179,7 +179,7 @@ HAZARDS = [
     (truncated, "TRUNC", "rounds a traced number", "chainrule.rint(x) for round(x)"),
     (iterated, "ITERATE", "iterates over a traced number", "give the function a list"),
     (formatted, "FORMAT", "formats a traced number", "print the result of the call instead"),
-    (copied_argument, "COPY", "copies a traced number, and a copy does not", "[row[:] for row in rows]"),
+    (copied_with_captured, "COPY", "copies what was computed from a captured Value", "[row[:] for row in rows]"),
     (reads_data, "DATA", "reads `.data` of a traced number", "read numbers from the result of the call"),
     (reads_grad, "GRAD", "reads `.grad` of a traced number", "call the compiled function first"),
     (calls_backward, "BACKWARD", "calls backward() on a traced number", "return it"),

@@ -1,5 +1,6 @@
 """Transforms against mpmath, PyTorch and JAX: every op to the third order, structures, nesting, compiled."""
 
+import copy
 import itertools
 import math
 import threading
@@ -965,3 +966,60 @@ def test_values_that_are_given_are_compared_as_a_plain_call_compares_them():
         return x * y if x == y else x
 
     assert chainrule.value_and_grad(function)(a, b)[0].data == function(a, b).data == 2.0
+
+
+class TestDeepCopies:
+    """A number is not copied, as no float is, so the gradient goes on through copies of lists and arrays."""
+
+    @staticmethod
+    def eliminated(rows):
+        rows = copy.deepcopy(rows)  # to work in place
+        for k in range(len(rows)):
+            for i in range(k + 1, len(rows)):
+                rows[i] = [a - rows[i][k] / rows[k][k] * b for a, b in zip(rows[i], rows[k], strict=True)]
+            rows = copy.deepcopy(rows)
+        return math.prod(rows[k][k] for k in range(len(rows)))
+
+    ROWS = ([2.0, 1.0, 0.5], [1.0, 3.0, -1.0], [0.25, -1.0, 4.0])
+
+    def check(self, found):
+        value, gradient = found
+        given = torch.tensor(self.ROWS, dtype=torch.float64, requires_grad=True)
+        determinant = torch.linalg.det(given)
+        determinant.backward()
+        assert value == pytest.approx(determinant.item(), rel=1e-12)
+        np.testing.assert_allclose(gradient, given.grad, rtol=1e-12)
+
+    def test_pass_gradients(self):
+        self.check(value_and_grad(self.eliminated)([*map(list, self.ROWS)]))
+
+    def test_pass_gradients_in_compiled_functions(self):
+        self.check(compile(self.eliminated).value_and_grad([*map(list, self.ROWS)], argnums=0))
+        self.check(compile(value_and_grad(self.eliminated))([*map(list, self.ROWS)]))
+
+    def test_pass_gradients_of_any_order(self):
+        def cube(x):
+            x = copy.deepcopy([x])[0]
+            return copy.deepcopy((x * x,))[0] * x
+
+        assert grad(cube)(2.0) == 12.0
+        assert grad(grad(cube))(2.0) == 12.0
+        assert hessian(cube)(2.0) == 12.0
+
+    def test_copy_the_graph_of_what_depends_on_a_value_alone(self):
+        w = Value(3.0)
+
+        def product(x):
+            (copied,) = copy.deepcopy([w * x])
+            copied.backward()
+            return copied
+
+        (gradient,) = grad(product, argnums=(0,))(2.0)
+        assert (float(gradient.data), w.grad) == (3.0, 0.0)
+
+    def test_are_other_graphs_outside_of_transforms(self):
+        x = Value(2.0)
+        grad(lambda y: copy.deepcopy(y) * 2.0)(1.0)
+        twin, result = copy.deepcopy((x, x * x))
+        result.backward()
+        assert (twin.grad, x.grad) == (4.0, 0.0)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType
 from typing import Any, NoReturn, Protocol
 
 from chainrule.core.graph import is_node
 from chainrule.core.value import Value, decide_equality, observe, record, watch
+from chainrule.core.walk import below, oldest_first, stand_for_numbers
 from chainrule.ops import Op, as_float, neg
 
 # For symbols only, and so not in the table.
@@ -227,14 +228,15 @@ def _passes(root: Any, seed: float) -> bool:
 
 
 def standing_in(inputs: Sequence[Any], given: Sequence[Any]) -> AbstractContextManager[None]:
-    """While a function runs on `inputs` in place of what was `given`, `==` answers as it would for the plain numbers.
+    """While a function runs on `inputs` in place of what was `given`, they compare and copy as plain numbers do.
 
     Two Values are otherwise equal if they are the same node, and a function that compares its arguments would take
-    another branch than the plain call does.
+    another branch than the plain call does. And a deep copy is otherwise another graph, to which no gradient goes.
     """
 
     def set_hooks() -> None:
         decide_equality(_equal if _under_way["transforms"] else None)
+        stand_for_numbers(_numbers_behind if _under_way["transforms"] else None)
 
     stand_ins = {**_this_thread.given, **dict(zip(inputs, given, strict=True))}
     return _block("given", stand_ins, ["transforms"], set_hooks)
@@ -249,13 +251,26 @@ def _equal(left: Any, right: Any) -> bool | None:
 
 def _is_number(node: Any) -> bool:
     """Whether it would be a plain number if the function had been called on the plain numbers that were given."""
-    seen, pending = {node}, [node]
-    while pending:
-        node = pending.pop()
-        operands = (_this_thread.given[node],) if node in _this_thread.given else node._operands
-        if not (operands or node._constant):
-            return False
-        fresh = [operand for operand in operands if is_node(operand) and operand not in seen]
-        seen.update(fresh)
-        pending += fresh
-    return True
+    return all(_sources(other) or _is_plain(other) for other in below(node, operands_of=_sources))
+
+
+def _numbers_behind(value: Any) -> Iterable[Any]:
+    """The nodes behind a Value, and it itself, that would be plain numbers then."""
+    found: dict[Any, None] = {}
+    for node in oldest_first(value, operands_of=_sources) if _this_thread.given else ():
+        sources = _sources(node)
+        if all(source in found for source in sources) if sources else _is_plain(node):
+            found[node] = None
+    return found
+
+
+def _sources(node: Any) -> tuple[Any, ...]:
+    """The nodes that a node was computed from, or that it stands for."""
+    if node in _this_thread.given:
+        return tuple(filter(is_node, [_this_thread.given[node]]))
+    return node._operands  # type: ignore[no-any-return]
+
+
+def _is_plain(leaf: Any) -> bool:
+    """Whether what was computed from no other node is a plain number, or stands for one."""
+    return leaf._constant or leaf in _this_thread.given

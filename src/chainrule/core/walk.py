@@ -71,7 +71,12 @@ def deepcopy(value: Any, memo: dict[int, Any]) -> Any:
     >>> result.backward()
     >>> twin.grad, x.grad
     (6.0, 0.0)
+
+    What stands for a plain number while a function is differentiated is not copied, as no float is.
     """
+    memo.update({id(node): node for node in _numbers_behind(value)})
+    if id(value) in memo:
+        return memo[id(value)]
     if _has_own_way(type(value)):
         return _rebuilt(value, memo)
     copied = []
@@ -87,6 +92,19 @@ def deepcopy(value: Any, memo: dict[int, Any]) -> Any:
         if (attributes := attributes_of(node)) is not None:
             hang(twin, copy.deepcopy(attributes, memo))
     return memo[id(value)]
+
+
+def stand_for_numbers(behind: Callable[[Any], Iterable[Any]] | None) -> None:
+    """From here on `behind` says which of the nodes behind a Value, and it itself, stand for plain numbers."""
+    global _numbers_behind
+    _numbers_behind = behind or _none_behind
+
+
+def _none_behind(value: Any) -> Iterable[Any]:
+    return ()
+
+
+_numbers_behind: Callable[[Any], Iterable[Any]] = _none_behind
 
 
 def _engine_of(kind: type) -> type:

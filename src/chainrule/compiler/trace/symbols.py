@@ -207,7 +207,16 @@ class Symbol(ops.Carrier):
     __index__ = _refused("uses a traced number as an index or a count", WHOLE)
     __round__ = __floor__ = __ceil__ = __trunc__ = _refused("rounds a traced number", ROUND)
     __iter__ = _refused("iterates over a traced number", "give the function a list where it expects one")
-    __copy__ = __deepcopy__ = _refused("copies a traced number", COPIES, "and a copy does not pass on its gradient")
+
+    def __copy__(self, memo: Any = None) -> Symbol:
+        """The number itself, as for every float; a Value that was computed from captured ones would be copied."""
+        if _is_value(self):
+            _refuse(
+                "copies what was computed from a captured Value", COPIES, "and a copy does not pass on its gradient"
+            )
+        return self
+
+    __deepcopy__ = __copy__
     data = property(_refused("reads `.data` of a traced number", NUMBER))
     grad = property(
         _refused("reads `.grad` of a traced number", "call the compiled function first; it fills in the gradients")
