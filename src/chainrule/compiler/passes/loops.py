@@ -48,7 +48,7 @@ class Loop:
     def __init__(self, start: int, period: int, count: int) -> None:
         self.start, self.period, self.count = start, period, count
         self.kept = np.ones(period, dtype=bool)  # which nodes of a time are part of the body
-        self.operands: list[list[Any]] = [[] for _ in range(period)]
+        self.operands: list[list[Any]] = []
         self.state: list[Held] = []
         self.statics: list[int] = []  # nodes from before the loop
         self.moving: list[tuple[int, ...]] = []  # the same, one for each time
@@ -243,7 +243,7 @@ class _Columns:
         for back in range(FARTHEST + 1):
             holds = (offsets[back:] == steady).all(axis=0) & outside[:back].all(axis=0)
             self.regular |= holds & (self.back == back) & ~outside[-1]
-        constants = np.array([rule == "constant" for rule in search.graph.rules[start : start + period]])
+        constants = search.codes[start : start + period] == search.numbers.get("constant")
         self.regular &= (self.back == 0) | ~constants[self.source % period]
 
     def loop(self) -> Loop | None:
@@ -271,6 +271,7 @@ class _Columns:
         leaves: dict[Any, Any] = {key: ("x", k) for key, k in places.items()}
         leaves |= {node: ("s", k) for k, node in enumerate(loop.statics)}
         leaves |= {nodes: ("y", k) for k, nodes in enumerate(loop.moving)}
+        loop.operands = [[] for _ in range(loop.period)]
         for column in np.flatnonzero(used).tolist():
             key = self.key(column)
             loop.operands[self.users[column]].append(leaves[key] if key is not None else int(self.source[column]))

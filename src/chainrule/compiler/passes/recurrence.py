@@ -26,6 +26,7 @@ MANY = 4  # times as many, where there may be many loops
 MOST_PERIODS = 256  # to try
 MOST_STARTS = 64  # to compare
 MOST_VISITS = 32  # of each class, on average, before the search is given up
+MOST_IN_VAIN = 256  # runs in a row that do not hold: what holds is long, and long ones come first
 OCCURRENCES = 16  # of one word per period: up to these, every period is found
 WORDS = 1, 8, 64  # numbers per word
 
@@ -128,9 +129,9 @@ class _Search:
             same = self.forms[:-period] == self.forms[period:]
             for start, stop in stretches(same, (FEWEST - 1) * period):
                 self.consider(start, stop + period, period)
-        found = []
-        visits = MOST_VISITS * len(self.forms)
-        while self.pending and visits > 0:
+        found: list[Recurrence] = []
+        visits, tries = MOST_VISITS * len(self.forms), MOST_IN_VAIN
+        while self.pending and visits > 0 and tries > 0:
             _, period, start, stop = heappop(self.pending)
             visits -= stop - start
             if not self.free[start:stop].all():
@@ -139,12 +140,13 @@ class _Search:
                 continue
             start = self.natural_start(start, stop, period)
             run = Recurrence(start, period, (stop - start) // period)
-            cuts = self.cuts(run)
+            cuts, tries = self.cuts(run), tries - 1
             if cuts is None:
                 continue
             if not cuts:
                 found.append(run)
                 self.free[start : run.stop] = False
+                tries = MOST_IN_VAIN
                 continue
             ends = [start, *(start + cut * period for cut in cuts), stop]
             for first, last in pairwise(ends):

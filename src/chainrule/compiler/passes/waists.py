@@ -47,6 +47,5 @@ def _level(graph: Graph, start: int, stop: int) -> Loop:
     held = [node for node in read if not is_leaf(graph.rules[node])]
     level.state = [Held(node, None, k) for k, node in enumerate(held)]
     leaves = {node: ("s", k) for k, node in enumerate(level.statics)} | {node: ("x", k) for k, node in enumerate(held)}
-    for offset in range(level.period):
-        level.operands[offset] = [leaves.get(node, node - start) for node in graph.operands[start + offset]]
+    level.operands = [[leaves.get(node, node - start) for node in operands] for operands in graph.operands[start:stop]]
     return level
