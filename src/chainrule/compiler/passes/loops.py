@@ -19,7 +19,8 @@ from chainrule.compiler.trace.graph import Graph
 
 FEWEST = 4  # times that make a loop worthwhile
 FARTHEST = 2  # times back that a loop may read
-LEAST_HANDED_OVER = 0.05  # of a time's nodes, in a loop that is surely sequential
+LEAST_HANDED_OVER = 0.03  # of a time's nodes, in a loop that is surely sequential
+MOST_LOOPS, NODES_OF_MANY = 1000, 600  # if there are more, of fewer nodes each, their statements are too many for LLVM
 MOST_OPERANDS = 3  # of a node in a loop, to look at when periods are sought
 MOST_FAR = 0.05  # of what is read, from further back
 STATE, MOVING = -1, -2  # in place of classes
@@ -116,7 +117,7 @@ def find_loops(graph: Graph, inside: bool = False) -> list[Loop]:
 
     Of loops in loops, those that are found are the outer ones, and hardly anything is read from further back than two
     times. Or they are those `inside`: one of them may read what another has computed, as sweeps forth and back do in
-    the steps of an implicit scheme.
+    the steps of an implicit scheme. Very many small ones count as none.
     """
     return _Search(graph, inside).found() if any(graph.operands) else []
 
@@ -137,6 +138,7 @@ class _Search:
 
     def found(self) -> list[Loop]:
         loops: list[Loop] = []
+        most = max(MOST_LOOPS, len(self.codes) // NODES_OF_MANY)
         free = np.arange(len(self.codes)) >= self.first
         free[-1] = False  # the root is nobody's part
         for period in self.periods():
@@ -149,6 +151,8 @@ class _Search:
                     loops += [] if loop.is_sum else [loop]
                     free[loop.start : loop.stop] = False
                     taken = loop.stop
+                if len(loops) > most:
+                    return []
         return sorted(loops, key=lambda loop: loop.start)
 
     def periods(self) -> list[int]:
