@@ -141,20 +141,21 @@ class _Search:
             start = self.natural_start(start, stop, period)
             run = Recurrence(start, period, (stop - start) // period)
             cuts, tries = self.cuts(run), tries - 1
-            if cuts is None:
-                continue
-            if not cuts:
+            if cuts == []:
                 found.append(run)
                 self.free[start : run.stop] = False
                 tries = MOST_IN_VAIN
-                continue
-            ends = [start, *(start + cut * period for cut in cuts), stop]
-            for first, last in pairwise(ends):
-                self.consider(first, last, period)
-            for length, times in Counter(np.diff(ends).tolist()).most_common(1):
-                if times >= FEWEST and length > period:  # cut at regular intervals: a loop in a loop
-                    self.consider(ends[0] if ends[1] - ends[0] == length else ends[1], stop, length)
+            elif cuts:
+                self.consider_parts([start, *(start + cut * period for cut in cuts), stop], period)
         return sorted(found, key=lambda run: run.start)
+
+    def consider_parts(self, ends: list[int], period: int) -> None:
+        """Consider what is between these ends; and all of it, if it is cut at regular intervals: a loop in a loop."""
+        for first, last in pairwise(ends):
+            self.consider(first, last, period)
+        for length, times in Counter(np.diff(ends).tolist()).most_common(1):
+            if times >= FEWEST and length > period:
+                self.consider(ends[0] if ends[1] - ends[0] == length else ends[1], ends[-1], length)
 
     def consider(self, start: int, stop: int, period: int) -> None:
         count = (stop - start) // period
