@@ -275,11 +275,16 @@ class _Columns:
         leaves: dict[Any, Any] = {key: ("x", k) for key, k in places.items()}
         leaves |= {node: ("s", k) for k, node in enumerate(loop.statics)}
         leaves |= {nodes: ("y", k) for k, nodes in enumerate(loop.moving)}
-        loop.operands = [[] for _ in range(loop.period)]
+        loop.operands = self.operands(used, leaves)
+        return loop
+
+    def operands(self, used: np.ndarray, leaves: dict[Any, Any]) -> list[list[Any]]:
+        """What each node of the body reads: one of its leaves, or a node of the body."""
+        found: list[list[Any]] = [[] for _ in range(self.given.period)]
         for column in np.flatnonzero(used).tolist():
             key = self.key(column)
-            loop.operands[self.users[column]].append(leaves[key] if key is not None else int(self.source[column]))
-        return loop
+            found[self.users[column]].append(leaves[key] if key is not None else int(self.source[column]))
+        return found
 
     def only_adds_up(self, carried: np.ndarray) -> bool:
         """Whether all that is handed over are the links of sums: these are sums, and all times can be done at once."""
