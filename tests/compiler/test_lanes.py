@@ -5,7 +5,7 @@ import pytest
 
 from chainrule import ops
 from chainrule.compiler.backends.llvm import Native, nests
-from chainrule.compiler.backends.llvm.lanes import choose_lanes, choose_tile, in_blocks
+from chainrule.compiler.backends.llvm.lanes import choose_lanes, choose_tile, in_blocks, is_scattered
 from chainrule.compiler.backends.llvm.native import host
 from chainrule.compiler.backends.llvm.target import CACHE, Target
 from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Number, Statement, Term
@@ -198,3 +198,41 @@ def test_functions_of_lanes_too_many(extent, dtype, target):
     native.run()
     expected = [*(np.exp(0.5) * np.log(numbers)), np.log(numbers).sum()]
     np.testing.assert_allclose(native.views[c], expected, rtol=0, atol=1e-12 if dtype == "float64" else 1e-4)
+
+
+def copied(access, op=None, target=None):
+    """`c[i] = access`, or a function of it."""
+    target = target or Access(Array("c", 100, "value"), 0, (1,))
+    return Statement(target, (50,), [Term(Apply(op, (access,)) if op else access)])
+
+
+def test_scattered_lanes_take_one_register():
+    a = Array("a", 100, "captured")
+    smooth, apart = Access(a, 0, (1,)), Access(a, 0, (2,))
+    looked_up = Access(a, 0, (1,), np.arange(50)[::-1].copy())
+    assert not is_scattered([copied(smooth)], 0)
+    assert is_scattered([copied(apart)], 0)
+    assert is_scattered([copied(looked_up)], 0)
+    assert is_scattered([copied(smooth, target=apart)], 0)
+    assert is_scattered([copied(smooth), copied(looked_up)], 0)
+    assert not is_scattered([copied(looked_up, ops.exp)], 0)  # of which several at once are faster
+    assert not is_scattered([copied(looked_up)], None)
+
+
+@on_processors
+@pytest.mark.parametrize("extent", [3, 8, 31, 50])
+def test_scattered_lanes_are_loaded_and_stored(extent, target):
+    rng = np.random.default_rng(0)
+    a, b = (Array(name, 3 * extent, "captured") for name in "ab")
+    c = Array("c", 3 * extent, "value")
+    table = rng.permutation(3 * extent)[:extent]
+    total = Access(a, 0, (1,), table) + Access(b, 1, (2,))
+    statement = Statement(Access(c, 2, (3,)), (extent,), [Term(total)])
+    native = Native(ArrayProgram([statement], {"a": a, "b": b}, c), target=target)
+    numbers = {array: rng.normal(size=array.size) for array in (a, b)}
+    for array, given in numbers.items():
+        native.views[array][:] = given
+    native.run()
+    expected = np.zeros(3 * extent)
+    expected[2::3] = numbers[a][table] + numbers[b][1 : 2 * extent + 1 : 2]
+    np.testing.assert_array_equal(native.views[c], expected)

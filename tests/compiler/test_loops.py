@@ -13,7 +13,8 @@ from chainrule.compiler import compile
 from chainrule.compiler.passes import lift as lifting
 from chainrule.compiler.passes.lift import lift
 from chainrule.compiler.passes.loops import _Search, find_loops
-from chainrule.compiler.passes.outline import leaves_first
+from chainrule.compiler.passes.outline import Outlined, leaves_first
+from chainrule.compiler.passes.program import Repeat
 from chainrule.compiler.passes.repeats import without_repeats
 from chainrule.compiler.passes.waists import by_depth, find_levels
 from chainrule.compiler.trace.graph import graph_of
@@ -162,6 +163,35 @@ def test_loops_hold_and_hand_over_what_a_person_would(program, times, state):
     graph = leaves_first(graph_of(*program(20)))
     (loop,) = [loop.verify(graph) for loop in find_loops(graph)]
     assert (loop.count, len(loop.state)) == (times, state)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_statements_are_counted_before_they_are_written(program):
+    graph = leaves_first(graph_of(*program(20)))
+    rules = lifting.outline(graph, find_loops(graph), lifting.lift_body).rules
+    (loop,) = [rule for rule in rules if isinstance(rule, Outlined)]
+    assert loop.count == sum(len(step.body) for step in loop.steps)
+
+
+def cells(steps, n=12):
+    """A ring whose cells do much with the little that they hand over."""
+    rate, *state = parameters = leaves(n + 1)
+    for _ in range(steps):
+        before, state = state, []
+        for i in range(n):
+            flow = rate * (before[i - 1] - before[i])
+            for op in (chainrule.tanh, chainrule.sin, chainrule.exp, chainrule.cos, chainrule.sigmoid):
+                flow = op(0.1 * flow) + rate * flow
+            state.append(before[i] + flow)
+    return sum(u * u for u in state), parameters
+
+
+def test_a_step_is_part_of_a_loop_even_if_little_is_handed_over():
+    loss, parameters = cells(20)
+    program = lift(graph_of(loss, parameters)).verify()
+    (loop,) = [step for step in program.steps if isinstance(step, Repeat)]
+    assert loop.count == 20
+    assert_equals_eager(loss, parameters)
 
 
 @pytest.mark.parametrize("program", [rod, plate, string, heated_rod, next_letters])
@@ -362,6 +392,13 @@ class TestLoopsInside:
     def test_each_column_is_cleared_in_one(self):
         loops = find_loops(leaves_first(graph_of(*rotations(12))), inside=True)
         assert [loop.count for loop in loops] == [10, 9, 8, 7, 6, 5, 4]
+
+    def test_very_many_are_not_worth_it(self, monkeypatch):
+        graph = leaves_first(graph_of(*rotations(12)))
+        monkeypatch.setattr("chainrule.compiler.passes.loops.MOST_LOOPS", 7)
+        assert len(find_loops(graph, inside=True)) == 7
+        monkeypatch.setattr("chainrule.compiler.passes.loops.MOST_LOOPS", 6)
+        assert find_loops(graph, inside=True) == []
 
     def test_the_number_of_statements_does_not_grow_with_the_rod(self):
         few, many = (len(lift(graph_of(*implicit(20, n))).verify().statements) for n in (160, 240))

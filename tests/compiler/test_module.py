@@ -8,7 +8,7 @@ import pytest
 from chainrule import ops
 from chainrule.compiler.backends.interpret import Interpreted
 from chainrule.compiler.backends.llvm import Native
-from chainrule.compiler.backends.llvm.module import Module
+from chainrule.compiler.backends.llvm.module import PART, Module
 from chainrule.compiler.backends.llvm.native import host
 from chainrule.compiler.backends.llvm.text import DOUBLE
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Statement, Term
@@ -100,3 +100,13 @@ def test_large_arrays_of_one_length_begin_in_different_places_of_the_cache(size)
     offsets = Module(program_of(*steps, leaves=every), DOUBLE, host()).offsets
     begins = {offsets[array] * 8 // 64 % 64 for array in every[1:]}
     assert len(begins) == 64
+
+
+def test_many_calls_are_made_in_parts():
+    """LLVM's time for a function is more than linear in its calls."""
+    a, b, c, d = arrays()
+    steps = [copy_of(a, at(b, 1)) if k % 2 else copy_of(b, at(a, 1)) for k in range(PART)]  # neighbours: none is fused
+    program = program_of(*steps, Repeat(3, [copy_of(d, at(c, 2, repeat=1), repeat=COUNT)]), *steps, leaves=[a, b, c, d])
+    text = str(Module(program, DOUBLE, host()))
+    assert text.count("define internal void @part") == text.count("call void @part") == 3
+    assert_as_interpreted(program)

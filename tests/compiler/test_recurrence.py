@@ -154,6 +154,22 @@ def repeats(program):
     return [step for step in program.steps if isinstance(step, Repeat)]
 
 
+def test_the_search_ends_after_many_runs_in_vain(monkeypatch):
+    """Chains of different ops repeat in pieces, of which no two have the same operands."""
+    rng, tried = random.Random(3), []
+    x = parameter = Value(0.5)
+    for _ in range(3000):
+        x = x * 1.01 if rng.random() < 0.5 else (x.tanh() if rng.random() < 0.5 else x + parameter)
+    cuts = recurrence._Search.cuts
+    monkeypatch.setattr(recurrence._Search, "cuts", lambda self, run: tried.append(run) or cuts(self, run))
+    classes = classify(graph_of(x, [parameter]))
+    for most in (8, 3):
+        tried.clear()
+        monkeypatch.setattr(recurrence, "MOST_IN_VAIN", most)
+        found = find_recurrences(classes)
+        assert most <= len(tried) <= most * (len(found) + 1)
+
+
 class TestClasses:
     def test_of_a_recurrent_net(self):
         assert str(classify(graph_of(*recurrent_net(2)))) == (

@@ -125,10 +125,13 @@ class Families:
 
     def _families(self, index: int) -> Iterator[list[tuple[int, int]]]:
         """Classes that the terms of a sum read in their order, and where the first member reads each."""
-        slots, columns = self.classes.slots[index], self._columns(index)
+        slots = self.classes.slots[index]
+        if len(slots) < FEWEST:
+            return
+        columns = self._columns(index)
         terms: dict[object, list[list[_Read]]] = {}  # by sign, and by kinds of what is read
         for (operand, sign, length), members in zip(slots, columns, strict=True):
-            if length == 1 and len(slots) >= FEWEST:
+            if length == 1:
                 reads = self._reads(operand, members)
                 terms.setdefault((sign, *[self.classes.kinds[read.operand] for read in reads]), []).append(reads)
         for same in terms.values():

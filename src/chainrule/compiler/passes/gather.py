@@ -27,7 +27,7 @@ class Gathered:
     """The rule of a node that copies what it reads into an array, whose elements are leaves that follow it."""
 
     symbol = "gather"
-    steps = ()
+    steps, count = (), 0
 
     def __init__(self, number: int, size: int) -> None:
         self.array = Array(f"g{number}", size, "value")

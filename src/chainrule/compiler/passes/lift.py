@@ -7,6 +7,7 @@ product. The classes of a recurrence become the body of a `Repeat`, and its time
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from math import inf, prod
@@ -20,7 +21,7 @@ from chainrule.compiler.passes.families import Families
 from chainrule.compiler.passes.gather import Gathered, gathered
 from chainrule.compiler.passes.loop_nests import Factor, inner_loops, outer_loops, rows_together
 from chainrule.compiler.passes.loops import Loop, find_loops
-from chainrule.compiler.passes.outline import Constants, Outlined, leaves_first, outline
+from chainrule.compiler.passes.outline import Body, Constants, Outlined, leaves_first, outline
 from chainrule.compiler.passes.postpone import large, postponed
 from chainrule.compiler.passes.program import (
     NOTHING,
@@ -245,14 +246,17 @@ def _check_rules(graph: Graph) -> None:
             raise IrregularityError(f"the rule of `{rule.name}` is for floats alone, or branches on its operands")
 
 
-def lift_body(body: Graph, exports: Sequence[int], names: str) -> tuple[list[Statement], list[tuple[Array, int]]]:
-    """The statements of one time of a loop, and where they leave the nodes in `exports`."""
+def lift_body(body: Graph, exports: Sequence[int], names: str) -> Body:
+    """One time of a loop, which leaves the nodes in `exports` somewhere."""
     lifter = _Lifter(body, in_time=False, names=names)
     classes = lifter.classes
     stored = [k for k in range(len(classes) - 1) if classes.slots[k] and not lifter.is_inlined(k)]
-    statements = [statement for k in stored for statement in lifter.stores(k)]
+    for k in stored:
+        lifter.place(k)  # which numbers the arrays in the order of their statements
     rows = [(*lifter.place(int(classes.of[node])), int(classes.position[node])) for node in exports]
-    return statements, [(array, offset + position) for array, offset, position in rows]
+    places = [(array, offset + position) for array, offset, position in rows]
+    count = sum([len(lifter.families.parts.get(k, [0])) for k in stored])
+    return Body(count, places, lambda: [statement for k in stored for statement in lifter.stores(k)])
 
 
 class _Lifter:
@@ -264,7 +268,7 @@ class _Lifter:
         recurrences = find_recurrences(classes) if in_time else []
         self.recurrences = {run.start: run for run in recurrences}
         self.arrays: dict[int, Array] = {}
-        self.starts = np.array([run.start for run in recurrences], dtype=np.int64)
+        self.starts = [run.start for run in recurrences]
         before = [(run, place, rows) for run in recurrences for place, rows in run.before.items()]
         self.ahead = {place - k * run.period: run for run, place, rows in before for k in range(1, rows + 1)}
         self.families = Families(classes, self._without_time())
@@ -304,7 +308,7 @@ class _Lifter:
             if isinstance(kind, Outlined | Gathered):
                 rows = [(self.row(operand), position) for operand, position in self.reads(index)]
                 sources = [(first, position + offset) for (first, offset, _), position in rows]
-                count += kind.count_entries(sources) - 1 + sum([len(step.body) for step in kind.steps])
+                count += kind.count_entries(sources) - 1 + kind.count
         return count
 
     @cached_property
@@ -355,8 +359,8 @@ class _Lifter:
 
     def recurrence(self, index: int) -> Recurrence | None:
         """The recurrence that a class is part of."""
-        k = int(np.searchsorted(self.starts, index, side="right")) - 1
-        run = self.recurrences[int(self.starts[k])] if k >= 0 else None
+        k = bisect_right(self.starts, index)
+        run = self.recurrences[self.starts[k - 1]] if k else None
         return run if run and index < run.stop else None
 
     def place(self, index: int) -> tuple[Array, int]:

@@ -19,7 +19,8 @@ from chainrule.compiler.trace.graph import Graph
 
 FEWEST = 4  # times that make a loop worthwhile
 FARTHEST = 2  # times back that a loop may read
-LEAST_HANDED_OVER = 0.05  # of a time's nodes, in a loop that is surely sequential
+LEAST_HANDED_OVER = 0.03  # of a time's nodes, in a loop that is surely sequential
+MOST_LOOPS, NODES_OF_MANY = 1000, 600  # if there are more, of fewer nodes each, their statements are too many for LLVM
 MOST_OPERANDS = 3  # of a node in a loop, to look at when periods are sought
 MOST_FAR = 0.05  # of what is read, from further back
 STATE, MOVING = -1, -2  # in place of classes
@@ -48,7 +49,7 @@ class Loop:
     def __init__(self, start: int, period: int, count: int) -> None:
         self.start, self.period, self.count = start, period, count
         self.kept = np.ones(period, dtype=bool)  # which nodes of a time are part of the body
-        self.operands: list[list[Any]] = [[] for _ in range(period)]
+        self.operands: list[list[Any]] = []
         self.state: list[Held] = []
         self.statics: list[int] = []  # nodes from before the loop
         self.moving: list[tuple[int, ...]] = []  # the same, one for each time
@@ -116,7 +117,7 @@ def find_loops(graph: Graph, inside: bool = False) -> list[Loop]:
 
     Of loops in loops, those that are found are the outer ones, and hardly anything is read from further back than two
     times. Or they are those `inside`: one of them may read what another has computed, as sweeps forth and back do in
-    the steps of an implicit scheme.
+    the steps of an implicit scheme. Very many small ones count as none.
     """
     return _Search(graph, inside).found() if any(graph.operands) else []
 
@@ -137,6 +138,7 @@ class _Search:
 
     def found(self) -> list[Loop]:
         loops: list[Loop] = []
+        most = max(MOST_LOOPS, len(self.codes) // NODES_OF_MANY)
         free = np.arange(len(self.codes)) >= self.first
         free[-1] = False  # the root is nobody's part
         for period in self.periods():
@@ -149,6 +151,8 @@ class _Search:
                     loops += [] if loop.is_sum else [loop]
                     free[loop.start : loop.stop] = False
                     taken = loop.stop
+                if len(loops) > most:
+                    return []
         return sorted(loops, key=lambda loop: loop.start)
 
     def periods(self) -> list[int]:
@@ -243,7 +247,7 @@ class _Columns:
         for back in range(FARTHEST + 1):
             holds = (offsets[back:] == steady).all(axis=0) & outside[:back].all(axis=0)
             self.regular |= holds & (self.back == back) & ~outside[-1]
-        constants = np.array([rule == "constant" for rule in search.graph.rules[start : start + period]])
+        constants = search.codes[start : start + period] == search.numbers.get("constant")
         self.regular &= (self.back == 0) | ~constants[self.source % period]
 
     def loop(self) -> Loop | None:
@@ -271,10 +275,16 @@ class _Columns:
         leaves: dict[Any, Any] = {key: ("x", k) for key, k in places.items()}
         leaves |= {node: ("s", k) for k, node in enumerate(loop.statics)}
         leaves |= {nodes: ("y", k) for k, nodes in enumerate(loop.moving)}
+        loop.operands = self.operands(used, leaves)
+        return loop
+
+    def operands(self, used: np.ndarray, leaves: dict[Any, Any]) -> list[list[Any]]:
+        """What each node of the body reads: one of its leaves, or a node of the body."""
+        found: list[list[Any]] = [[] for _ in range(self.given.period)]
         for column in np.flatnonzero(used).tolist():
             key = self.key(column)
-            loop.operands[self.users[column]].append(leaves[key] if key is not None else int(self.source[column]))
-        return loop
+            found[self.users[column]].append(leaves[key] if key is not None else int(self.source[column]))
+        return found
 
     def only_adds_up(self, carried: np.ndarray) -> bool:
         """Whether all that is handed over are the links of sums: these are sums, and all times can be done at once."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
@@ -21,7 +22,17 @@ Place = tuple[Array, int]  # an array, and a position in it
 Piece = tuple[
     int, Shape, Shape
 ]  # the first of many places, and the extents and strides of the loops that go through them
-LiftBody = Callable[[Graph, Sequence[int], str], tuple[list[Statement], list[Place]]]  # see `lift_body`
+
+
+class Body(NamedTuple):
+    """One time of a loop: how many statements it is, where they leave what it exports, and a way to write them."""
+
+    length: int
+    places: list[Place]
+    statements: Callable[[], list[Statement]]
+
+
+LiftBody = Callable[[Graph, Sequence[int], str], Body]  # see `lift_body`
 
 
 class Constants(NamedTuple):
@@ -55,14 +66,31 @@ class Outlined:
         self.widths = widths
         exports = sorted({held.node for held in loop.state if held.node is not None} | wanted)
         body, offsets = self.body(graph, exports)
-        statements, places = lift_body(body, [offsets[offset] for offset in exports], f"u{number}_")
+        self.lifted = lift_body(body, [offsets[offset] for offset in exports], f"u{number}_")
         self.rows: dict[Array, Array] = {}  # an array of the body -> the same with a row for each time
         self.held = {held.node: k for k, held in enumerate(loop.state)} if loop.count > 1 else {}  # in the next row
-        self.results = dict(zip(exports, places, strict=True))
-        at_each_time = [statement.map(self.timed) for statement in statements]
-        self.steps: list[Statement | Repeat] = list(at_each_time)
-        if loop.count > 1:
-            self.steps = [Repeat(loop.count, [*at_each_time, *self.handed_over()])]
+        self.results = dict(zip(exports, self.lifted.places, strict=True))
+
+    @property
+    def count(self) -> int:
+        """How many statements its steps have."""
+        handed_over = regular_parts(self.next_row) if self.loop.count > 1 else ()
+        return self.lifted.length + len([*handed_over])
+
+    @cached_property
+    def steps(self) -> list[Statement | Repeat]:
+        """What it does: written only if the loop becomes part of a program."""
+        at_each_time = [statement.map(self.timed) for statement in self.lifted.statements()]
+        if self.loop.count == 1:
+            return [*at_each_time]
+        handed_over = copies(self.arrays["x"], self.widths["x"], self.next_row)
+        return [Repeat(self.loop.count, [*at_each_time, *[statement.map(self.timed) for statement in handed_over]])]
+
+    @property
+    def next_row(self) -> list[Place]:
+        """Where the state of the next time comes from."""
+        state = self.arrays["x"]
+        return [(state, held.element) if held.node is None else self.results[held.node] for held in self.loop.state]
 
     def entries(self, sources: Sequence[Place]) -> Iterator[Statement]:
         """Statements that fill its arrays with what it reads from outside, in the order of `reads`."""
@@ -103,17 +131,12 @@ class Outlined:
             return Access(array, access.base, access.strides, access.table, self.moves[array])
         if array.kind != "value":
             return access
-        if array not in self.rows:
-            self.rows[array] = Array(array.name, array.size * self.loop.count, "value")
         repeat = array.size if self.loop.count > 1 else 0
-        return Access(self.rows[array], access.base, access.strides, access.table, repeat)
+        return Access(self.with_rows(array), access.base, access.strides, access.table, repeat)
 
-    def handed_over(self) -> Iterator[Statement]:
-        """Statements that fill the row of the next time."""
-        state, width = self.arrays["x"], self.widths["x"]
-        sources = [(state, held.element) if held.node is None else self.results[held.node] for held in self.loop.state]
-        for statement in copies(state, width, sources):
-            yield statement.map(self.timed)
+    def with_rows(self, array: Array) -> Array:
+        """An array of the body, with a row for each time."""
+        return self.rows.setdefault(array, Array(array.name, array.size * self.loop.count, "value"))
 
     def place(self, node: int) -> Place:
         """Where a node of the loop is, at its time."""
@@ -121,7 +144,7 @@ class Outlined:
         if offset in self.held:
             return self.arrays["x"], (time + 1) * self.widths["x"] + self.held[offset]
         array, position = self.results[offset]
-        return self.rows[array], position + time * array.size
+        return self.with_rows(array), position + time * array.size
 
 
 def _by_time(graph: Graph, times: range) -> Constants:
@@ -188,7 +211,7 @@ class _Outlining:
         loop = self.loops[number]
         wanted = {(node - loop.start) % loop.period for node in results}
         outlined = Outlined(loop, self.graph, wanted, number + 1, self.lift_body)
-        self.statements += sum([len(step.body) for step in outlined.steps])
+        self.statements += outlined.count
         self.add(outlined, loop.reads, None)
         for node in results:
             array, position = outlined.place(node)

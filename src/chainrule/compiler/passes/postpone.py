@@ -8,10 +8,11 @@ added up. If it comes then, what remains is the step, two hundred times.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
-from chainrule.compiler.passes.loops import Loop, find_loops, is_leaf
+from chainrule.compiler.passes.loops import Loop, find_leaves, find_loops
 from chainrule.compiler.trace.graph import Graph
 
 USUAL = 0.9  # of all nodes, at least, are used within the usual distance
@@ -43,11 +44,12 @@ def large(loops: Sequence[Loop]) -> list[Loop]:
 def _late(graph: Graph) -> list[int] | None:
     """The nodes in an order in which each comes before the first that uses it, if that is far; None if none is."""
     count = len(graph)
+    arity = np.fromiter(map(len, graph.operands), np.int64, count)
+    operands = np.fromiter(chain.from_iterable(graph.operands), np.int64, int(arity.sum()))
     first_use = np.full(count, count)
-    for node in range(count - 1, -1, -1):
-        for operand in graph.operands[node]:
-            first_use[operand] = node
-    inner = np.array([not is_leaf(rule) for rule in graph.rules], dtype=bool)
+    first_use[operands[::-1]] = np.repeat(np.arange(count), arity)[::-1]  # of several, the last counts
+    inner = np.ones(count, dtype=bool)
+    inner[find_leaves(graph)] = False
     far = _limit((first_use - np.arange(count))[inner])
     if far is None:
         return None

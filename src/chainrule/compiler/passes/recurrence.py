@@ -26,6 +26,7 @@ MANY = 4  # times as many, where there may be many loops
 MOST_PERIODS = 256  # to try
 MOST_STARTS = 64  # to compare
 MOST_VISITS = 32  # of each class, on average, before the search is given up
+MOST_IN_VAIN = 256  # runs in a row that do not hold: what holds is long, and long ones come first
 OCCURRENCES = 16  # of one word per period: up to these, every period is found
 WORDS = 1, 8, 64  # numbers per word
 
@@ -128,9 +129,9 @@ class _Search:
             same = self.forms[:-period] == self.forms[period:]
             for start, stop in stretches(same, (FEWEST - 1) * period):
                 self.consider(start, stop + period, period)
-        found = []
-        visits = MOST_VISITS * len(self.forms)
-        while self.pending and visits > 0:
+        found: list[Recurrence] = []
+        visits, tries = MOST_VISITS * len(self.forms), MOST_IN_VAIN
+        while self.pending and visits > 0 and tries > 0:
             _, period, start, stop = heappop(self.pending)
             visits -= stop - start
             if not self.free[start:stop].all():
@@ -139,20 +140,22 @@ class _Search:
                 continue
             start = self.natural_start(start, stop, period)
             run = Recurrence(start, period, (stop - start) // period)
-            cuts = self.cuts(run)
-            if cuts is None:
-                continue
-            if not cuts:
+            cuts, tries = self.cuts(run), tries - 1
+            if cuts == []:
                 found.append(run)
                 self.free[start : run.stop] = False
-                continue
-            ends = [start, *(start + cut * period for cut in cuts), stop]
-            for first, last in pairwise(ends):
-                self.consider(first, last, period)
-            for length, times in Counter(np.diff(ends).tolist()).most_common(1):
-                if times >= FEWEST and length > period:  # cut at regular intervals: a loop in a loop
-                    self.consider(ends[0] if ends[1] - ends[0] == length else ends[1], stop, length)
+                tries = MOST_IN_VAIN
+            elif cuts:
+                self.consider_parts([start, *(start + cut * period for cut in cuts), stop], period)
         return sorted(found, key=lambda run: run.start)
+
+    def consider_parts(self, ends: list[int], period: int) -> None:
+        """Consider what is between these ends; and all of it, if it is cut at regular intervals: a loop in a loop."""
+        for first, last in pairwise(ends):
+            self.consider(first, last, period)
+        for length, times in Counter(np.diff(ends).tolist()).most_common(1):
+            if times >= FEWEST and length > period:
+                self.consider(ends[0] if ends[1] - ends[0] == length else ends[1], ends[-1], length)
 
     def consider(self, start: int, stop: int, period: int) -> None:
         count = (stop - start) // period
@@ -311,9 +314,23 @@ def _breaks(times: np.ndarray) -> list[int]:
     [1]
     """
     steps = np.diff(times, axis=0)
-    odd = (steps != steps[0]).any(axis=0)  # columns
-    found: set[int] = set()
-    for column in steps[:, odd].T:
-        values, counts = np.unique(column, return_counts=True)
-        found.update((np.flatnonzero(column != values[np.argmax(counts)]) + 1).tolist())
-    return sorted(found)
+    odd = steps[:, (steps != steps[0]).any(axis=0)]
+    found: list[int] = (np.flatnonzero((odd != _most_frequent(odd)).any(axis=1)) + 1).tolist()
+    return found
+
+
+def _most_frequent(rows: np.ndarray) -> np.ndarray:
+    """The number that is most frequent in each column, and of several the smallest.
+
+    >>> _most_frequent(np.array([[5, 3], [4, 2], [5, 1], [6, 0]]))
+    array([5, 0])
+    """
+    count, width = rows.shape
+    ordered = np.sort(rows, axis=0).T.reshape(-1)  # column after column
+    new = np.diff(ordered, prepend=0) != 0
+    new[::count] = True
+    first = np.flatnonzero(new)
+    lengths = np.diff(first, append=len(ordered))
+    order = np.lexsort((-lengths, first // count))
+    chosen: np.ndarray = ordered[first[order[np.searchsorted(first // count, np.arange(width))]]]
+    return chosen

@@ -17,24 +17,12 @@ from chainrule.compiler.trace.graph import Graph
 
 def by_depth(graph: Graph) -> Graph:
     """The same graph with its nodes in the order of their depth: of the longest way from a leaf."""
-    return graph.reordered(np.argsort(depths(graph), kind="stable").tolist())
-
-
-def depths(graph: Graph) -> np.ndarray:
-    """The depth of each node. Leaves have 0, and constants that of their first reader."""
-    found = [0] * len(graph)
-    for node, operands in enumerate(graph.operands):
-        if operands:
-            found[node] = depth = 1 + max([found[operand] for operand in operands])
-            for operand in operands:
-                if graph.rules[operand] == "constant":
-                    found[operand] = min(found[operand] or depth, depth)
-    return np.array(found)
+    return graph.reordered(np.argsort(graph.depths, kind="stable").tolist())
 
 
 def find_levels(graph: Graph, most: int) -> list[Loop]:
     """At `most` so many levels of a graph in the order of depth, between places where fewer numbers are alive."""
-    depth = depths(graph)
+    depth = graph.depths
     last = depth.copy()
     arity = np.fromiter(map(len, graph.operands), np.int64, len(graph))
     operands = np.fromiter(chain.from_iterable(graph.operands), np.int64)
@@ -59,6 +47,5 @@ def _level(graph: Graph, start: int, stop: int) -> Loop:
     held = [node for node in read if not is_leaf(graph.rules[node])]
     level.state = [Held(node, None, k) for k, node in enumerate(held)]
     leaves = {node: ("s", k) for k, node in enumerate(level.statics)} | {node: ("x", k) for k, node in enumerate(held)}
-    for offset in range(level.period):
-        level.operands[offset] = [leaves.get(node, node - start) for node in graph.operands[start + offset]]
+    level.operands = [[leaves.get(node, node - start) for node in operands] for operands in graph.operands[start:stop]]
     return level

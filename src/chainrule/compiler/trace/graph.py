@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from chainrule.compiler.trace.symbols import Symbol
 from chainrule.core.graph import is_hand_written, lay_flat
 from chainrule.core.value import Value
@@ -43,6 +45,18 @@ class Graph:
     def leaf_places(self) -> list[int]:
         """Where the leaves of all kinds are."""
         return [place for place, rule in enumerate(self.rules) if rule.__class__ is str]
+
+    @cached_property
+    def depths(self) -> np.ndarray:
+        """The longest way to each node from a leaf. Leaves have 0, and constants the depth of their first reader."""
+        found = [0] * len(self)
+        for node, operands in enumerate(self.operands):
+            if operands:
+                found[node] = depth = 1 + max([found[operand] for operand in operands])
+                for operand in operands:
+                    if self.rules[operand] == "constant":
+                        found[operand] = min(found[operand] or depth, depth)
+        return np.array(found)
 
     def leaves(self, kind: str) -> list[Any]:
         """The nodes that are leaves of one kind."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from chainrule.compiler.backends.llvm.target import CACHE, Target
 from chainrule.compiler.passes.differentiate import is_injective
 from chainrule.compiler.passes.layout import split_loop
 from chainrule.compiler.passes.program import Access, Statement, Term
+from chainrule.compiler.passes.rematerialize import is_long
 
 COLUMNS = 4  # sums across lanes that are finished at once, and stored side by side
 
@@ -47,6 +49,17 @@ def choose_lanes(statement: Statement) -> tuple[int | None, Statement]:
     costs |= {axis: _cost(statement, axis) for axis, extent in enumerate(statement.loops) if extent > 1}
     best = min(costs, key=costs.__getitem__)
     return best, smooth if best is None else statement
+
+
+def is_scattered(group: Sequence[Statement], axis: int | None) -> bool:
+    """Whether lanes are loaded or stored one by one, by statements that do little else.
+
+    A value of several registers is then no faster than one after another, and takes several times the code.
+    """
+    if axis is None or any(map(is_long, group)):
+        return False
+    accesses = [access for statement in group for access in (statement.target, *statement.accesses())]
+    return any(access.table is not None or access.strides[axis] not in (0, 1) for access in accesses)
 
 
 def in_blocks(statement: Statement, target: Target, size: int) -> Statement:

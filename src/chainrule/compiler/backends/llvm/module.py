@@ -35,6 +35,7 @@ from chainrule.compiler.passes.program import Array, ArrayProgram, Repeat
 
 BLOCKS = ", ptr %memory, ptr %state"
 LARGE = 8  # cache lines
+PART = 64  # calls in one function of `run`: LLVM takes longer for each call of a long one
 LONGEST = 1024  # statements of a Repeat that are compiled as one: LLVM's work on straight-line code is superlinear
 ATTRIBUTES = Template("""
 attributes #0 = { nounwind noinline "prefer-vector-width"="$bits" }
@@ -173,9 +174,17 @@ class Module:
 
     def __str__(self) -> str:
         attributes = ATTRIBUTES.substitute(bits=self.target.bits)
-        main = "\n".join(["define void @run(ptr %memory, ptr %state) {", *self.calls, "  ret void\n}\n"])
         functions = [f"define internal void {name}{rest}" for rest, name in self.functions.items()]
-        return "\n".join([*functions, main, drive(self.element), *sorted(self.declarations), attributes])
+        return "\n".join([*functions, *self._main(), drive(self.element), *sorted(self.declarations), attributes])
+
+    def _main(self) -> list[str]:
+        """`run`, which makes all calls; in parts, if there are many."""
+        parts = [self.calls[k : k + PART] for k in range(0, len(self.calls), PART)]
+        if len(parts) <= 1:
+            return [_function("void @run", self.calls)]
+        names = [f"void @part{k}({BLOCKS[2:]})" for k in range(len(parts))]
+        texts = [_function(f"internal void @part{k}", calls, " #0") for k, calls in enumerate(parts)]
+        return [*texts, _function("void @run", [f"  call {name}" for name in names])]
 
     def _call(self, group: Group) -> str:
         """A call of the function of some statements, with pointers to the arrays and tables of these."""
@@ -216,6 +225,10 @@ class Module:
         inlined = inline and not group[0].loops and not any(term.loops for term in group[0].terms)
         name = self._function(text, BLOCKS, "#1" if inlined else "#0")
         return f"  call void {name}(i64 {time}{BLOCKS})"
+
+
+def _function(name: str, calls: Sequence[str], attributes: str = "") -> str:
+    return "\n".join([f"define {name}({BLOCKS[2:]}){attributes} {{", *calls, "  ret void\n}\n"])
 
 
 def drive(element: Element) -> str:

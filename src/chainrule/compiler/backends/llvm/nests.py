@@ -12,7 +12,7 @@ from typing import Any
 
 from chainrule import ops
 from chainrule.compiler.backends.llvm.fusion import Group, is_same
-from chainrule.compiler.backends.llvm.lanes import COLUMNS, choose_lanes, choose_tile, in_blocks
+from chainrule.compiler.backends.llvm.lanes import COLUMNS, choose_lanes, choose_tile, in_blocks, is_scattered
 from chainrule.compiler.backends.llvm.registers import ANY_ORDER, Register, Registers
 from chainrule.compiler.passes.program import NOTHING, Access, Expression, Statement, Term
 
@@ -32,6 +32,7 @@ class Nest:
         self.reduction = Reduction(registers, self.statement.join)
         self.known: list[tuple[Access, Register]] = []  # what this turn has in registers
         self.tile = choose_tile(self.statement, self.axis, registers.target)
+        self.widest = self.width * (1 if is_scattered(group, self.axis) else registers.target.vectors)
         self.lanes = 1
         self.columns = 1  # turns of the tile's first loop, where lanes are along a reduction
         self.nest(0, [[]])
@@ -45,7 +46,7 @@ class Nest:
             return
         in_lanes = depth == self.axis
         in_columns = self.axis is None and depth == next(iter(self.tile), None)
-        most = self.width * self.registers.target.vectors if in_lanes else self.tile.get(depth, 1)
+        most = self.widest if in_lanes else self.tile.get(depth, 1)
         split = self.vectors if in_lanes else chunks if in_columns else _parts
         for start, stop, step in split(self.statement.loops[depth], most):
             if in_lanes:
