@@ -29,6 +29,7 @@ from chainrule.compiler.backends.llvm.nests import Nest
 from chainrule.compiler.backends.llvm.registers import Movable, Registers
 from chainrule.compiler.backends.llvm.target import Target
 from chainrule.compiler.backends.llvm.text import DOUBLE, Element, Text
+from chainrule.compiler.passes.equal_elements import with_equal_elements_once
 from chainrule.compiler.passes.known_numbers import with_known_numbers
 from chainrule.compiler.passes.places import Lives, lives_in, places
 from chainrule.compiler.passes.program import Array, ArrayProgram, Repeat
@@ -122,7 +123,7 @@ class Module:
     def __init__(self, program: ArrayProgram, element: Element, target: Target) -> None:
         self.element = element
         self.target = target
-        program = without_zeros(with_known_numbers(program))
+        program = without_zeros(with_equal_elements_once(with_known_numbers(program)))
         self.small = Small(program)
         program = self.small.without_needless(program)
         every = groups(program.steps)
