@@ -5,10 +5,12 @@ from random import Random
 
 import numpy as np
 import pytest
+from programs import PROGRAMS
 
+import chainrule
 from chainrule import Value, compile, ops
 from chainrule.compiler.backends.interpret import Interpreted
-from chainrule.compiler.backends.llvm import Native, carried
+from chainrule.compiler.backends.llvm import Native, blocks, carried
 from chainrule.compiler.backends.llvm.carried import Flow, Small, key_of
 from chainrule.compiler.backends.llvm.module import Module
 from chainrule.compiler.backends.llvm.native import host
@@ -87,7 +89,30 @@ def test_random_loops(dtype):
         assert_as_interpreted(random_program(seed), dtype)
 
 
-def only_loops(program):
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_random_staggered_loops(dtype, monkeypatch):
+    monkeypatch.setattr(carried, "WINDOW", 0)
+    monkeypatch.setattr(Flow, "latency", 0)  # of all: turns need not wait for each other
+    programs = [random_program(seed) for seed in range(150)]
+    assert sum(bool(Small(program).staggered) for program in programs) > 30
+    for program in programs:
+        assert_as_interpreted(program, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_random_blocks(dtype, monkeypatch):
+    monkeypatch.setattr(carried, "is_small", lambda step: False)  # loops fall into blocks and single statements
+    monkeypatch.setattr(blocks, "EACH", 6)
+    programs = [random_program(seed) for seed in range(150)]
+    found = [Small(program) for program in programs]
+    parts = [part for small in found for each in small.parts.values() for part in each]
+    assert sum(isinstance(part, Repeat) for part in parts) > 60
+    assert sum(bool(small.alone) for small in found) > 3
+    for program in programs:
+        assert_as_interpreted(program, dtype)
+
+
+def only_loops(program, parts):
     return {array: {program.steps[-1]} for array in program.arrays()}
 
 
@@ -131,3 +156,14 @@ def test_state_and_sums_stay_in_registers():
     assert forward.count(" load ") == 1  # 0.1·k
     assert back.count("phi double") == 2  # the derivatives of the state and of a
     assert back.count(" load ") == 2  # the state, and what the sum hands back
+
+
+def test_rows_of_an_alignment_are_staggered():
+    """Each waits for the one before cell by cell; but the steps of a filter do so from end to end."""
+    staggered = {}
+    for name, size in {"soft_alignment": 16, "kalman_filter": 100}.items():
+        found = PROGRAMS[name]
+        leaves = [Value(x) for x in found.numbers(size)]
+        program = compile(found.function(chainrule, leaves, size), wrt=leaves, allow_frozen_branches=True)
+        staggered[name] = [step.count for step in Small(program.code.laid_out).staggered]
+    assert staggered == {"soft_alignment": [5, 5], "kalman_filter": []}

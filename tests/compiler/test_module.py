@@ -9,9 +9,9 @@ from chainrule import ops
 from chainrule.compiler.backends.interpret import Interpreted
 from chainrule.compiler.backends.llvm import Native
 from chainrule.compiler.backends.llvm.module import PART, Module
-from chainrule.compiler.backends.llvm.native import host
+from chainrule.compiler.backends.llvm.native import host, optimized
 from chainrule.compiler.backends.llvm.text import DOUBLE
-from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Statement, Term
+from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Repeat, Statement, Term
 
 COUNT = 21  # with a rest beside whole vectors
 TABLES = [np.random.default_rng(k).permutation(COUNT) for k in range(2)]
@@ -110,3 +110,20 @@ def test_many_calls_are_made_in_parts():
     text = str(Module(program, DOUBLE, host()))
     assert text.count("define internal void @part") == text.count("call void @part") == 3
     assert_as_interpreted(program)
+
+
+def test_conditions_need_no_numbers():
+    """The larger of two, where NaN wins, is chosen by two comparisons; as numbers, these would be added."""
+    a, b, c = Array("a", 8, "captured"), Array("b", 8, "captured"), Array("c", 8, "captured")
+    larger = Statement(at(c), (8,), [Term(Apply(ops.larger, (at(a), at(b))))])
+    both = Statement(at(c), (8,), [Term(Apply(ops.where, (ops.gt(at(a), 0.0) * ops.gt(at(b), 0.0), at(a), at(b))))])
+    for statement, numpy in (larger, np.maximum), (both, lambda x, y: np.where((x > 0) & (y > 0), x, y)):
+        program = program_of(statement, leaves=[a, b, c])
+        text = str(optimized(str(Module(program, DOUBLE, host())), host())[0])
+        assert "fmul" not in text
+        assert text.count("fadd") == 1  # of `drive`, which adds results up
+        native, numbers = Native(program), np.array([-np.inf, -1.0, -0.0, 0.0, 2.0, np.inf, np.nan, 1.0])
+        for first in range(8):
+            native.views[a][:], native.views[b][:] = numbers, np.roll(numbers, first)
+            native.run()
+            np.testing.assert_array_equal(native.views[c], numpy(numbers, np.roll(numbers, first)))

@@ -23,13 +23,14 @@ from chainrule.compiler.passes.naming import names_of_parameters
 from chainrule.compiler.passes.program import ArrayProgram
 from chainrule.compiler.pipeline import Clock, Code, in_words
 from chainrule.compiler.run.interface import exported
-from chainrule.compiler.run.machine import CAPTURED, NEVER, Order
+from chainrule.compiler.run.machine import NEVER, Order
 from chainrule.compiler.run.turns import add_to_grad
 from chainrule.compiler.trace.graph import Graph, graph_of, that_may_freeze
 from chainrule.compiler.trace.symbols import TracingError, refuse_numbers
 from chainrule.core.bulk import refrozen, replaced, takes_gradient
 from chainrule.core.display import shown
 from chainrule.core.frozen_branches import check_numbers_were_not_read
+from chainrule.core.recording import is_tracing
 from chainrule.core.value import Value
 from chainrule.nn import Module
 from chainrule.optim import Optimizer
@@ -133,7 +134,9 @@ class Program:
         >>> compile(x * x).value_and_grad()
         (9.0, array([6.]))
         """
-        return self._present.value_and_grad()
+        latest = self._latest
+        present = latest if latest.as_of == refrozen() else self._present  # a property takes longer than that
+        return present.value_and_grad()
 
     def describe(self, model: Module | None = None) -> str:
         """The program that was found, one statement per line; with the model's names for its parameters, if given.
@@ -219,18 +222,23 @@ class _Compiled:
         self.code = _code(self.graph, bool(self.wrt), settled(backend), strict, dtype, clock)
         self.stats: dict[str, Any] = self.code.stats(len(self.graph), clock.seconds)
         self.leaves = [(kind, nodes) for kind in ("parameter", "input") if (nodes := self.graph.leaves(kind))]
-        self._order = Order(self.wrt, parameters)
+        self._inputs = dict(self.leaves).get("input")  # which are always read
+        order = Order(self.wrt, parameters)
+        self._taken = np.ndarray.copy if order.is_same and dtype == "float64" else order
 
     def value_and_grad(self) -> tuple[float, np.ndarray]:
-        refuse_numbers("runs a compiled Value", AS_A_VALUE)
+        if is_tracing():
+            refuse_numbers("runs a compiled Value", AS_A_VALUE)
         machine = self.code.take()
         now = replaced()  # before they are read: what another thread writes then is later
-        for kind, nodes in self.leaves:
-            if machine.as_of != now or kind not in CAPTURED:
+        if machine.as_of != now:
+            machine.as_of = now if machine.keeps_data else NEVER
+            for kind, nodes in self.leaves:
                 machine.load_data(kind, nodes)
-        machine.as_of = now if machine.keeps_data else NEVER
+        elif self._inputs:
+            machine.load_data("input", self._inputs)
         machine.run()
-        result, gradient = machine.output.item(0), self._order(machine.gradient)
+        result, gradient = machine.output.item(0), self._taken(machine.gradient)
         self.code.give_back(machine)
         return result, gradient
 

@@ -25,7 +25,7 @@ def unrolled(program: ArrayProgram) -> ArrayProgram:
         if isinstance(step, Statement):
             found.steps.append(step)
         elif step.count * len(step.body) <= FEW_STATEMENTS:
-            found.steps += _written_out(step, step.times, anew=_anew(step, program))
+            found.steps += written_out(step, step.times, anew=_anew(step, program))
         else:
             found.steps.append(_in_larger_turns(step))
     return found
@@ -36,10 +36,10 @@ def _in_larger_turns(step: Repeat) -> Repeat:
     several = range(1, min(MOST_TIMES, SOME_STATEMENTS // len(step.body)) + 1)
     turns = max((n for n in several if step.count % n == 0), default=1)
     times = range(turns - 1, -1, -1) if step.backward else range(turns)
-    return Repeat(step.count // turns, list(_written_out(step, times, turns)), step.backward)
+    return Repeat(step.count // turns, list(written_out(step, times, turns)), step.backward)
 
 
-def _written_out(step: Repeat, times: range, turns: int = 0, anew: Collection[Array] = ()) -> Iterator[Statement]:
+def written_out(step: Repeat, times: range, turns: int = 0, anew: Collection[Array] = ()) -> Iterator[Statement]:
     """The statements of some times in order; they stand for times `turns` later in each turn of a loop."""
     for time in times:
         own = {array: Array(array.name, array.size, array.kind) for array in anew}

@@ -12,23 +12,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
-from itertools import product
+from itertools import chain, product
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from chainrule import ops
+from chainrule.compiler.backends.llvm.blocks import SLOW, in_blocks, moves_alike, primitives, work
 from chainrule.compiler.backends.llvm.kernels import KERNELS
 from chainrule.compiler.backends.llvm.nests import chunks
-from chainrule.compiler.backends.llvm.registers import Register, Registers
+from chainrule.compiler.backends.llvm.registers import SHORT, Register, Registers
+from chainrule.compiler.backends.llvm.stagger import scheduled, together
 from chainrule.compiler.passes.differentiate import is_zero
 from chainrule.compiler.passes.program import (
     Access,
-    Apply,
     Array,
     ArrayProgram,
     Expression,
+    Number,
     Repeat,
     Statement,
     Term,
@@ -38,8 +40,12 @@ MOST = 640  # elements that a body may compute, with the terms of its sums
 FEW = 8  # of them per statement, on average: more are work for vectors
 ALONE = 2  # elements of which the library computes an elementary function faster, one by one, than a kernel in lanes
 
+WINDOW = 256  # elements, roughly, that a processor can have under way
+TOGETHER = 3  # turns of a staggered loop that are one
+LONG = 8  # additions, roughly, that take as long as a quotient, a root or an elementary function
 Key = tuple[Array, int, int]  # an element: its array, its position at time 0, and how far it moves per time
 Turn = tuple[int, ...]
+Steps = Sequence[Statement | Repeat]
 
 
 def key_of(access: Access, turn: Turn) -> Key:
@@ -63,15 +69,16 @@ class Flow:
     def __init__(self, step: Repeat) -> None:
         self.step = step
         self.needed: dict[Key, None] = {}
-        self.written: dict[Key, None] = {}
+        self.written: dict[Key, int] = {}  # with the time that the processor takes until it is there, roughly
         for statement in step.body:
+            latency = 1 if primitives(statement).isdisjoint(SLOW) else LONG
             for turn in turns(statement.loops):
-                self._element(statement, turn)
+                self._element(statement, turn, latency)
         ahead = step.times.step
-        before = {key: (key[0], key[1] + ahead * key[2], key[2]) for key in self.needed}
+        before = {key: (key[0], key[1] + ahead * key[2], key[2]) for key in self.needed if step.count > 1}
         self.carried = {key: source for key, source in before.items() if source in self.written}
 
-    def _element(self, statement: Statement, turn: Turn) -> None:
+    def _element(self, statement: Statement, turn: Turn, latency: int) -> None:
         read = [
             key_of(access, turn + inner)
             for term in statement.terms
@@ -81,7 +88,12 @@ class Flow:
         target = key_of(statement.target, turn)
         read += [target] if statement.accumulate else []
         self.needed |= dict.fromkeys(key for key in read if key not in self.written)
-        self.written[target] = None
+        self.written[target] = latency + max([self.written.get(key, 0) for key in read], default=0)
+
+    @property
+    def latency(self) -> int:
+        """How long a turn takes from its beginning to its end, whatever is computed side by side."""
+        return max(self.written.values())
 
     @property
     def constant(self) -> list[Key]:
@@ -104,16 +116,44 @@ class Flow:
 
 
 class Small:
-    """The small loops in time of a program, and the arrays that these alone need, which take no memory."""
+    """The small loops in time of a program, and the arrays that these alone need, which take no memory.
+
+    Blocks are among them, those in the bodies of large loops too: `parts` has the statements and blocks of such a loop.
+    """
 
     def __init__(self, program: ArrayProgram) -> None:
-        self.flows = {step: Flow(step) for step in program.steps if isinstance(step, Repeat) and is_small(step)}
-        self.zeros: dict[Repeat, set[Key]] = {}  # what is needed, and zero whenever it is
-        self.zero_at_first: dict[Repeat, set[Key]] = {}  # what is carried, and zero at the first turn
+        self.staggered: set[Repeat] = set()
+        self.parts: dict[Repeat, Steps] = {}
+        given, steps = set(program.steps), list[Statement | Repeat]()
+        for step in in_blocks(program.steps):
+            if isinstance(step, Repeat) and step in given:
+                steps += self._staggered(step) if is_small(step) else self._in_parts(step)
+            else:  # a statement or a block
+                steps.append(step)
+        self.program = program = _with_steps(program, steps)
+        loops = [step for step in steps if isinstance(step, Repeat)]
+        inside = [part for parts in self.parts.values() for part in parts if isinstance(part, Repeat)]
+        self.flows = {step: Flow(step) for step in (*loops, *inside) if step not in self.parts}
+        self.zeros: dict[Repeat, set[Key]] = {step: set() for step in inside}  # what is needed, and zero whenever it is
+        self.zero_at_first: dict[Repeat, set[Key]] = {step: set() for step in inside}  # what is carried, and zero then
         self.alone: set[Array] = set()
         if self.flows:
             self._find_zeros(program)
             self._find_alone(program)
+
+    def _in_parts(self, step: Repeat) -> list[Repeat]:
+        self.parts[step] = in_blocks(step.body)
+        return [step]
+
+    def _staggered(self, step: Repeat) -> list[Repeat]:
+        """The loop with several turns in one, if these are long and need not wait for each other's ends."""
+        if step.count < 2 * TOGETHER or sum(map(work, step.body)) < WINDOW:
+            return [step]
+        *others, last = together(step, TOGETHER)
+        if Flow(last).latency > TOGETHER * Flow(step).latency // 2:
+            return [step]
+        self.staggered.add(last)
+        return [*others, last]
 
     def _find_zeros(self, program: ArrayProgram) -> None:
         """What the loops need of arrays that were set to zero, and are so still."""
@@ -124,7 +164,7 @@ class Small:
                 self._note_zeros(flow, zero)
             for statement in step.body:
                 array = statement.target.array
-                if array in wanted and step is statement and is_zero(statement):
+                if array in wanted and step.count == 1 and is_zero(statement):
                     zero[array] = np.ones(array.size, dtype=bool)
                 elif array in zero:
                     for time in step.times if statement.target.repeat else (0,):
@@ -143,63 +183,67 @@ class Small:
 
     def _find_alone(self, program: ArrayProgram) -> None:
         """The arrays that only one loop touches, but for zeros before it, and that it never loads."""
-        known, where = {*program.leaves.values(), *program.results}, _touching(program)
+        known, where = {*program.leaves.values(), *program.results}, _touching(program, self.parts)
         for step, flow in self.flows.items():
             zeros, first = self.zeros[step], self.zero_at_first[step]
             loaded = {k[0] for k in flow.needed if k not in (first if k in flow.carried else zeros)}
             written = {key[0] for key in flow.written}
             self.alone |= {a for a in written - loaded - known if where[a] == {step} and a.numbers is None}
 
-    def without_needless(self, program: ArrayProgram) -> ArrayProgram:
+    def without_needless(self) -> ArrayProgram:
         """The program without statements that zero arrays which take no memory."""
-        steps = [step for step in program.steps if isinstance(step, Repeat) or step.target.array not in self.alone]
-        found = ArrayProgram(steps, program.leaves, program.output)
-        found.gradient = program.gradient
-        return found
+        steps = self.program.steps
+        kept = [step for step in steps if isinstance(step, Repeat) or step.target.array not in self.alone]
+        return _with_steps(self.program, kept)
 
 
-def _touching(program: ArrayProgram) -> dict[Array, set[Statement | Repeat]]:
-    """The steps that touch an array, except those that set all of it to zero."""
+def _touching(program: ArrayProgram, parts: Mapping[Repeat, Steps]) -> dict[Array, set[Statement | Repeat]]:
+    """The steps, or parts of steps, that touch an array, except where all of it is set to zero."""
     found: dict[Array, set[Statement | Repeat]] = defaultdict(set)
     for step in program.steps:
-        for statement in step.body:
-            if not (step is statement and is_zero(statement)):
-                for access in (statement.target, *statement.accesses()):
-                    found[access.array].add(step)
+        for part in parts.get(step, [step]) if isinstance(step, Repeat) else [step]:
+            for statement in part.body:
+                if not (step.count == 1 and is_zero(statement)):
+                    for access in (statement.target, *statement.accesses()):
+                        found[access.array].add(part)
+    return found
+
+
+def _with_steps(program: ArrayProgram, steps: Steps) -> ArrayProgram:
+    found = ArrayProgram(steps, program.leaves, program.output)
+    found.gradient = program.gradient
     return found
 
 
 def is_small(step: Repeat) -> bool:
     """Whether a loop's body is mostly scalars, and moves each array that it writes by one distance per turn."""
-    work = [prod(s.loops) * sum(prod(term.loops) for term in s.terms) for s in step.body]
-    if sum(work) > min(MOST, FEW * len(step.body)):
+    return sum(map(work, step.body)) <= min(MOST, FEW * len(step.body)) and moves_alike(step.body)
+
+
+def _is_for_lanes(statement: Statement) -> bool:
+    """Whether a statement computes elementary functions, of so many elements that lanes are faster than the library."""
+    if statement.accumulate or prod(statement.loops) <= ALONE or any(term.loops for term in statement.terms):
         return False
-    moves: dict[Array, set[int]] = defaultdict(set)
-    for statement in step.body:
-        for access in (statement.target, *statement.accesses()):
-            moves[access.array].add(access.repeat)
-    return all(len(moves[statement.target.array]) == 1 for statement in step.body)
-
-
-def _function(statement: Statement) -> Apply | None:
-    """The elementary function that a statement consists of, if it does and there is a kernel for lanes."""
-    (term, *others), expression = statement.terms, statement.terms[0].expression
-    plain = not (others or term.loops or term.sign < 0 or statement.accumulate)
-    return expression if plain and isinstance(expression, Apply) and expression.op.name in KERNELS else None
+    return not primitives(statement).isdisjoint(KERNELS)
 
 
 class Loop:
-    """Writes a small loop in time to the text of `registers`."""
+    """Writes a small loop in time to the text of `registers`; or a block, for the time `now` of the loop around it."""
 
-    def __init__(self, registers: Registers, small: Small, step: Repeat) -> None:
+    def __init__(self, registers: Registers, small: Small, step: Repeat, now: str = "0") -> None:
         self.registers, self.step, self.flow = registers, step, small.flows[step]
         self.zeros, self.replaced = small.zeros[step], self.flow.replaced
+        self.is_staggered = step in small.staggered
         self.known: dict[Key, Register] = {}  # elements that are in registers at this turn
-        self.time = str(step.times[0])
+        self.time = now if step.count == 1 else str(step.times[0])
         zero, at_first = registers.register(0.0, 1), small.zero_at_first[step]
         start = [zero if key in at_first else self._load(key) for key in self.flow.carried]
         self.constant = {key: self._load(key) for key in self.flow.constant if key not in self.zeros}
-        self._store_last(registers.loop(step.count, 1, start, self._turn))
+        if step.count == 1:
+            self._turn([])
+        else:
+            short = 1 if self.is_staggered else SHORT
+            self._store_last(registers.loop(step.count, 1, start, self._turn_at, short))
 
     def _store_last(self, carried: list[Register]) -> None:
         """What each turn would have stored, and the next one over it."""
@@ -208,12 +252,18 @@ class Loop:
         for key in self.replaced:
             self._store(key, last[key])
 
-    def _turn(self, index: str, carried: list[Register]) -> list[Register]:
-        """All statements at one time, given what the turn before hands over; what it hands over itself."""
+    def _turn_at(self, index: str, carried: list[Register]) -> list[Register]:
         self.time = self._time(index)
+        return self._turn(carried)
+
+    def _turn(self, carried: list[Register]) -> list[Register]:
+        """All statements at one time, given what the turn before hands over; what it hands over itself."""
         self.known = self.constant | dict(zip(self.flow.carried, carried, strict=True))
+        lines, begin = self.registers.text.lines, len(self.registers.text.lines)
         for statement in self.step.body:
             self._statement(statement)
+        if self.is_staggered:
+            lines[begin:] = scheduled(lines[begin:])
         for key in self.flow.written:
             if key not in self.replaced:
                 self._store(key, self.known[key])
@@ -227,32 +277,56 @@ class Loop:
         return str(last - int(index)) if index.isdigit() else self.registers.text.emit(f"sub nsw i64 {last}, {index}")
 
     def _statement(self, statement: Statement) -> None:
-        """All elements; side by side if all there is to do is an elementary function."""
-        every, function = list(turns(statement.loops)), _function(statement)
-        if function is None or len(every) <= ALONE:
+        """All elements; side by side if there are elementary functions to compute."""
+        every, registers = list(turns(statement.loops)), self.registers
+        if not _is_for_lanes(statement):
             for turn in every:
                 self._element(statement, turn)
             return
-        registers = self.registers
-        given = [[registers.register(self._value(x, turn), 1) for turn in every] for x in function.operands]
         for start, stop, lanes in chunks(len(every), registers.target.lanes(registers.element.bytes)):
             for k in range(start, stop, lanes):
-                vectors = tuple(registers.side_by_side(numbers[k : k + lanes], lanes) for numbers in given)
-                results = registers.apart(registers.apply(function.op, vectors))
-                self.known |= {key_of(statement.target, every[k + n]): result for n, result in enumerate(results)}
+                self._side_by_side(statement, every[k : k + lanes])
+
+    def _side_by_side(self, statement: Statement, together: Sequence[Turn]) -> None:
+        """Several elements as lanes."""
+        registers, lanes = self.registers, len(together)
+
+        def read(access: Access) -> Register:
+            return registers.side_by_side([self._read(key_of(access, turn)) for turn in together], lanes)
+
+        values = (term.expression.evaluate(read, registers.apply) for term in statement.terms)
+        total = registers.register(statement.joined(values, registers.apply), lanes)
+        self.known |= {key_of(statement.target, t): x for t, x in zip(together, registers.apart(total), strict=True)}
 
     def _element(self, statement: Statement, turn: Turn) -> None:
         """One element, which starts with its first summand if it is known to be zero."""
         apply, target = self.registers.apply, key_of(statement.target, turn)
-        total = statement.joined((self._term(term, statement, turn) for term in statement.terms), apply)
+        statement, start = self._with_start(statement, target)
+        values = (self._term(term, statement, turn, start if k == 0 else ()) for k, term in enumerate(statement.terms))
+        total = statement.joined(values, apply)
         if statement.accumulate and (target in self.known or target not in self.zeros):
             total = apply(ops.add, (self._read(target), total))
         self.known[target] = self.registers.register(total, 1)
 
-    def _term(self, term: Term, statement: Statement, turn: Turn) -> Any:
-        """The value of a term: its terms joined, if it is a reduction."""
+    def _with_start(self, statement: Statement, target: Key) -> tuple[Statement, tuple[Any, ...]]:
+        """The statement without what its first sum can start with, and that; to add it in the end would take longer.
+
+        It is a number, or what this turn has set the target to. What other turns have is better added in the end: the
+        next turn waits for it.
+        """
+        first, *others = statement.terms
+        number, before = first.expression, not first.loops and first.sign > 0
+        if isinstance(number, Number) and before and others and others[0].loops and others[0].sign > 0:
+            return statement.with_terms(others), (number.value,)
+        own = statement.accumulate and target in self.known and target not in self.flow.needed
+        if own and first.loops and first.sign > 0:
+            return Statement(statement.target, statement.loops, statement.terms), (self.known[target],)
+        return statement, ()
+
+    def _term(self, term: Term, statement: Statement, turn: Turn, start: tuple[Any, ...]) -> Any:
+        """The value of a term: its terms joined, if it is a reduction, with what it starts with."""
         values = (self._value(term.expression, turn + inner) for inner in turns(term.loops))
-        return reduce(lambda a, b: self.registers.apply(statement.join, (a, b)), values)
+        return reduce(lambda a, b: self.registers.apply(statement.join, (a, b)), chain(start, values))
 
     def _value(self, expression: Expression, turn: Turn) -> Any:
         return expression.evaluate(lambda access: self._read(key_of(access, turn)), self.registers.apply)

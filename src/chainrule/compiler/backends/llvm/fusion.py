@@ -7,7 +7,7 @@ never stored. An array that is set to zero only to be added to starts with its f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -39,14 +39,17 @@ def groups(steps: Sequence[Statement | Repeat]) -> Any:
     return found
 
 
-def stored(program: ArrayProgram) -> set[Array]:
-    """The arrays that must be in memory: leaves, results, and whatever is read from anywhere but a register."""
+def stored(program: ArrayProgram, parts: Mapping[Repeat, Sequence[Statement | Repeat]] | None = None) -> set[Array]:
+    """The arrays that must be in memory: leaves, results, and whatever is read from anywhere but a register.
+
+    The `parts` of a loop are its statements, of which some are put together already.
+    """
     found = {array for array in (*program.leaves.values(), program.output, program.gradient) if array}
     pending = groups(program.steps)
     while pending:
         group = pending.pop()
         if isinstance(group, Repeat):
-            pending += groups(group.body)
+            pending += groups((parts or {}).get(group, group.body))
             continue
         written: set[Array] = set()
         for statement in group:

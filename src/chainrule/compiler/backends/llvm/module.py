@@ -29,6 +29,7 @@ from chainrule.compiler.backends.llvm.nests import Nest
 from chainrule.compiler.backends.llvm.registers import Movable, Registers
 from chainrule.compiler.backends.llvm.target import Target
 from chainrule.compiler.backends.llvm.text import DOUBLE, Element, Text
+from chainrule.compiler.passes.equal_elements import with_equal_elements_once
 from chainrule.compiler.passes.known_numbers import with_known_numbers
 from chainrule.compiler.passes.places import Lives, lives_in, places
 from chainrule.compiler.passes.program import Array, ArrayProgram, Repeat
@@ -123,9 +124,9 @@ class Module:
     def __init__(self, program: ArrayProgram, element: Element, target: Target) -> None:
         self.element = element
         self.target = target
-        program = without_zeros(with_known_numbers(program))
+        program = without_zeros(with_equal_elements_once(with_known_numbers(program)))
         self.small = Small(program)
-        program = self.small.without_needless(program)
+        program = self.small.without_needless()
         every = groups(program.steps)
         written = {statement.target.array for statement in program.statements}
         self.state = [array for array in program.leaves.values() if array in written]
@@ -138,7 +139,7 @@ class Module:
 
     def _placed(self, program: ArrayProgram, every: Sequence[Group | Repeat]) -> tuple[dict[Array, int], int, int]:
         """Where each array lies in its block of memory; the sizes of the state's block, and of that of all others."""
-        kept, known = stored(program) - self.small.alone, {*program.leaves.values(), *program.results}
+        kept, known = stored(program, self.small.parts) - self.small.alone, {*program.leaves.values(), *program.results}
         lives = lives_in(group.body if isinstance(group, Repeat) else group for group in every)
         found = {a: (0, len(every)) for a in program.arrays() if a in kept and (a in known or a.numbers is not None)}
         found |= {array: life for array, life in lives.items() if array in kept and array not in found}
@@ -208,21 +209,22 @@ class Module:
     def _repeat(self, step: Repeat) -> str:
         """A loop that calls the functions of the body in order, once for each time."""
         if step in self.small.flows:
-            text = Text(self.element, self.declarations)
-            Loop(Registers(text, self.offsets, self.tables, self.target, self.state), self.small, step)
-            name = self._function(text, BLOCKS, "#0")
-            return f"  call void {name}(i64 0{BLOCKS})"
+            return self._call_at(step, "0", False)
         k = next(self.repeats)
         inline = len(step.body) <= LONGEST
-        calls = [self._call_at(group, f"%r{k}", inline) for group in groups(step.body)]
+        calls = [self._call_at(group, f"%r{k}", inline) for group in groups(self.small.parts[step])]
         first, last, to_next = step.times[0], step.times[-1], step.times.step
         return REPEAT.substitute(k=k, first=first, calls="\n".join(calls), to_next=to_next, last=last)
 
-    def _call_at(self, group: Group, time: str, inline: bool) -> str:
+    def _call_at(self, group: Group | Repeat, time: str, inline: bool) -> str:
         """A call at one time of a loop, of a function that is inlined if it has no loops and `inline` says so."""
         text = Text(self.element, self.declarations)
-        Nest(Registers(text, self.offsets, self.tables, self.target, self.state), group)
-        inlined = inline and not group[0].loops and not any(term.loops for term in group[0].terms)
+        registers = Registers(text, self.offsets, self.tables, self.target, self.state)
+        if isinstance(group, Repeat):
+            Loop(registers, self.small, group, "%time")
+        else:
+            Nest(registers, group)
+        inlined = inline and text.label == "entry"  # no loop was written
         name = self._function(text, BLOCKS, "#1" if inlined else "#0")
         return f"  call void {name}(i64 {time}{BLOCKS})"
 

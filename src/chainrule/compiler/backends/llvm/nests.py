@@ -65,9 +65,9 @@ class Nest:
 
     def walk(self, start: int, stop: int, step: int, body: Callable[[str], None]) -> None:
         """`body` for start, start + step, …, below `stop`."""
-        if stop - start <= step:
-            if start < stop:
-                body(str(start))
+        if stop - start <= step * (2 if self.registers.knows_tables else 1):
+            for turn in range(start, stop, step):
+                body(str(turn))
             return
 
         def once(index: str, carried: list[Register]) -> list[Register]:

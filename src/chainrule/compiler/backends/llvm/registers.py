@@ -24,6 +24,7 @@ FUSED, ANY_ORDER = "contract", "reassoc"
 INSTRUCTIONS = {name: f"f{name} {FUSED} {{kind}} {{}}, {{}}" for name in ("add", "sub", "mul", "div")}
 INSTRUCTIONS["neg"] = "fneg {kind} {}"
 INTRINSICS = {"abs": "fabs", **{name: name for name in ("sqrt", "floor", "ceil", "trunc", "rint")}}
+JOINED = {"add": "or", "mul": "and"}  # sums of conditions are not 0 where one of them holds, products where all do
 COMPARISONS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une", "where": "une"}
 
 SHORT = 4  # turns of a sum that are written out
@@ -50,6 +51,8 @@ class Registers:
     added to `tables`, which must live as long as the code.
     """
 
+    knows_tables = True  # the tables are those of this code alone
+
     def __init__(
         self,
         text: Text,
@@ -65,6 +68,7 @@ class Registers:
         self.target = target
         self.state = state
         self.active = 0  # lanes of the present turn that count, if those beyond do not
+        self.conditions: dict[str, str] = {}  # numbers that comparisons are made of -> bits: whether they are not 0
 
     def emit(self, instruction: str, lanes: int) -> Register:
         return Register(self, self.text.emit(instruction), lanes)
@@ -88,15 +92,26 @@ class Registers:
         """The result of an instruction of LLVM's own, if it has one."""
         text, kind = self.text, self.element.lanes(lanes)
         if name in INSTRUCTIONS:
-            return text.emit(INSTRUCTIONS[name].format(*operands, kind=kind))
+            result = text.emit(INSTRUCTIONS[name].format(*operands, kind=kind))
+            bits = [self.conditions.get(operand) for operand in operands]
+            if name in JOINED and all(bits):
+                self.conditions[result] = text.emit(f"{JOINED[name]} {vector('i1', lanes)} {bits[0]}, {bits[1]}")
+            return result
         if name in INTRINSICS:
             return text.intrinsic(INTRINSICS[name], operands, lanes)
-        if name not in COMPARISONS:
-            return None
+        return self._condition(name, operands, lanes) if name in COMPARISONS else None
+
+    def _condition(self, name: str, operands: list[str], lanes: int) -> str:
+        """A comparison as 1.0 or 0.0; or a choice, by the bits of its condition, which then needs no number."""
+        text, kind = self.text, self.element.lanes(lanes)
         zero, one = (self.register(number, lanes).name for number in (0.0, 1.0))
         a, b, yes, no = (operands[0], zero, *operands[1:]) if name == "where" else (*operands, one, zero)
-        condition = text.emit(f"fcmp {COMPARISONS[name]} {kind} {a}, {b}")
-        return text.emit(f"select {vector('i1', lanes)} {condition}, {kind} {yes}, {kind} {no}")
+        known = self.conditions.get(a) if name == "where" else None
+        condition = known or text.emit(f"fcmp {COMPARISONS[name]} {kind} {a}, {b}")
+        result = text.emit(f"select {vector('i1', lanes)} {condition}, {kind} {yes}, {kind} {no}")
+        if name != "where":
+            self.conditions[result] = condition
+        return result
 
     def register(self, value: Any, lanes: int) -> Register:
         """`value` in `lanes` lanes."""
@@ -246,14 +261,20 @@ class Registers:
                 step = name if stride == 1 else emit(f"mul nsw i64 {name}, {stride}")
                 index = step if index == "0" else emit(f"add nsw i64 {step}, {index}")
         if table:
-            entry = emit(f"getelementptr inbounds i64, ptr {self.table(access)}, i64 {index}")
-            index = emit(f"load i64, ptr {entry}, !invariant.load !0")
-            self.text.declarations.add("!0 = !{}")
+            index = self._looked_up(access, index)
         if access.repeat:
             index = emit(f"add nsw i64 {index}, {emit(f'mul nsw i64 %time, {access.repeat}')}")
         if table and offset:
             index = emit(f"add nsw i64 {index}, {offset}")
         return emit(f"getelementptr inbounds {self.element.name}, ptr {self.memory(access.array)}, i64 {index}")
+
+    def _looked_up(self, access: Access, index: str) -> str:
+        """The position that a table has at an index."""
+        if index.isdigit() and self.knows_tables:
+            return str(int(access.table[int(index)]))
+        entry = self.text.emit(f"getelementptr inbounds i64, ptr {self.table(access)}, i64 {index}")
+        self.text.declarations.add("!0 = !{}")
+        return self.text.emit(f"load i64, ptr {entry}, !invariant.load !0")
 
     def offset(self, access: Access) -> int:
         """How far the array of an access lies from the pointer that `memory` gives."""
@@ -275,13 +296,19 @@ class Registers:
     # Loops.
 
     def loop(
-        self, stop: int, step: int, carried: list[Register], body: Callable[[str, list[Register]], list[Register]]
+        self,
+        stop: int,
+        step: int,
+        carried: list[Register],
+        body: Callable[[str, list[Register]], list[Register]],
+        short: int = SHORT,
     ) -> list[Register]:
         """A loop over 0, step, …, below `stop`. `carried` are the first values of what each turn passes on.
 
         `body` takes the index and these values, and returns their next ones; those of the last turn are the results.
+        If something is passed on, `short` turns or fewer are written out.
         """
-        if carried and stop <= SHORT * step:
+        if carried and stop <= short * step:
             for turn in range(0, stop, step):
                 carried = body(str(turn), carried)
             return carried
@@ -313,6 +340,8 @@ class Movable(Registers):
     Statements that differ only in where their arrays lie are then the same function. An argument points to the element
     that the first access has as its base.
     """
+
+    knows_tables = False
 
     def __init__(
         self,
