@@ -32,6 +32,7 @@ from chainrule.compiler.backends.llvm.text import DOUBLE, Element, Text
 from chainrule.compiler.passes.known_numbers import with_known_numbers
 from chainrule.compiler.passes.places import Lives, lives_in, places
 from chainrule.compiler.passes.program import Array, ArrayProgram, Repeat
+from chainrule.compiler.passes.updates import with_updates_along
 
 BLOCKS = ", ptr %memory, ptr %state"
 LARGE = 8  # cache lines
@@ -122,7 +123,7 @@ class Module:
     def __init__(self, program: ArrayProgram, element: Element, target: Target) -> None:
         self.element = element
         self.target = target
-        program = without_zeros(with_known_numbers(program))
+        program = with_updates_along(without_zeros(with_known_numbers(program)))
         self.small = Small(program)
         program = self.small.without_needless(program)
         every = groups(program.steps)
