@@ -13,14 +13,17 @@ from chainrule.compiler.passes.program import Access, Statement, Term
 COLUMNS = 4  # sums across lanes that are finished at once, and stored side by side
 
 
-def choose_tile(statement: Statement, axis: int | None, target: Target, columns: int = COLUMNS) -> dict[int, int]:
+def choose_tile(
+    statement: Statement, axis: int | None, target: Target, columns: int = COLUMNS, vectors: int = 0
+) -> dict[int, int]:
     """The loops of which several turns are computed side by side, as they share what they load; and how many turns.
 
     Those loops share that leave an operand of a reduction unmoved. There are two if the lanes are along the reduction:
     a block of rows by columns loads rows + columns operands for rows·columns sums. The first is that of the columns,
-    whose results lie side by side in memory if those of any loop do.
+    whose results lie side by side in memory if those of any loop do. A value takes as many registers as usual with the
+    target, or `vectors`.
     """
-    sharing, sums = _sharing(statement, axis), _sums(statement)
+    sharing, sums, vectors = _sharing(statement, axis), _sums(statement), vectors or target.vectors
     if not sharing:
         return {}
     if axis is None:
@@ -28,9 +31,9 @@ def choose_tile(statement: Statement, axis: int | None, target: Target, columns:
 
     def width(access: Access) -> int:
         """Registers that an operand takes which all turns share."""
-        return 0 if access.strides[sharing[0]] else target.vectors if access.strides[axis] else 1
+        return 0 if access.strides[sharing[0]] else vectors if access.strides[axis] else 1
 
-    return {sharing[0]: target.turns(max(sum(map(width, accesses)) for accesses in sums), target.vectors)}
+    return {sharing[0]: target.turns(max(sum(map(width, accesses)) for accesses in sums), vectors)}
 
 
 def _sums(statement: Statement) -> list[list[Access]]:

@@ -53,6 +53,8 @@ class Nest:
         for start, stop, step in split(self.statement.loops[depth], most):
             if in_lanes:
                 self.lanes, self.registers.active = step, (stop - start) % step
+                vectors = -(-step // self.width)  # if these are fewer than usual, there is room for more turns
+                self.tile = choose_tile(self.statement, self.axis, self.registers.target, vectors=vectors)
             self.columns = step if in_columns else self.columns
 
             def several(index: str, count: int = 1 if in_lanes else step) -> None:
