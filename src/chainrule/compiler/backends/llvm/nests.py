@@ -178,10 +178,12 @@ class Nest:
         each = 4 if len(tile) == 1 else 2 if len(tile) <= COLUMNS else 1  # registers of a sum
         totals: list[Register] = []
         for start, stop, lanes in self.vectors(term.loops[-1], self.width * each):
+            goes_on = bool(totals) and totals[0].lanes == self.width  # in the same registers, some lanes of which count
+            lanes = self.width if goes_on else lanes
             self.registers.active = (stop - start) % lanes
-            starts = [self.reduction.start(lanes)] * len(tile)
+            starts = totals if goes_on else [self.reduction.start(lanes)] * len(tile)
             parts = self.reduce(term, tile, starts, axis, range(start, stop, lanes))
-            pairs = zip(totals, parts, strict=True) if totals else ()
+            pairs = zip(totals, parts, strict=True) if totals and not goes_on else ()
             totals = [self.reduction.join_narrower(*pair) for pair in pairs] or parts
         self.registers.active = 0
         rows = len(tile) // self.columns
