@@ -239,3 +239,21 @@ def test_functions_of_lanes_too_many(extent, dtype, target):
     native.run()
     expected = [*(np.exp(0.5) * np.log(numbers)), np.log(numbers).sum()]
     np.testing.assert_allclose(native.views[c], expected, rtol=0, atol=1e-12 if dtype == "float64" else 1e-4)
+
+
+@on_processors
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_largest_of_many_is_nan_if_one_is(dtype, target):
+    """`c[i] = max k a[k,i]`, with lanes along i, and `d[i] = max k a[i,k]` with lanes along k."""
+    a, c, d = Array("a", 11 * 11, "captured"), Array("c", 11, "value"), Array("d", 11, "value")
+    steps = [
+        Statement(Access(array, 0, (1,)), (11,), [Term(Access(a, 0, strides), (11,))], join=ops.larger)
+        for array, strides in ((c, (1, 11)), (d, (11, 1)))
+    ]
+    native = Native(ArrayProgram(steps, {"a": a, "d": d}, c), dtype, target)
+    numbers = np.random.default_rng(0).normal(size=(11, 11)).astype(dtype)
+    numbers[[0, 5, 10, 3], [1, 6, 9, 6]], numbers[7, 2], numbers[:, 4] = np.nan, np.inf, -np.inf
+    native.views[a][:] = numbers.reshape(-1)
+    native.run()
+    np.testing.assert_array_equal(native.views[c], numbers.max(axis=0))
+    np.testing.assert_array_equal(native.views[d], numbers.max(axis=1))

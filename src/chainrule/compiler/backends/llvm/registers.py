@@ -65,6 +65,7 @@ class Registers:
         self.target = target
         self.state = state
         self.active = 0  # lanes of the present turn that count, if those beyond do not
+        self.conditions: dict[str, str] = {}  # registers that are 1 where a condition holds, and this
 
     def emit(self, instruction: str, lanes: int) -> Register:
         return Register(self, self.text.emit(instruction), lanes)
@@ -87,16 +88,24 @@ class Registers:
     def _primitive(self, name: str, operands: list[str], lanes: int) -> str | None:
         """The result of an instruction of LLVM's own, if it has one."""
         text, kind = self.text, self.element.lanes(lanes)
+        conditions = [self.conditions[x] for x in operands if x in self.conditions]
         if name in INSTRUCTIONS:
-            return text.emit(INSTRUCTIONS[name].format(*operands, kind=kind))
+            result = text.emit(INSTRUCTIONS[name].format(*operands, kind=kind))
+            if name == "add" and len(conditions) == 2:  # is not 0 where either holds
+                self.conditions[result] = text.emit(f"or {vector('i1', lanes)} {', '.join(conditions)}")
+            return result
         if name in INTRINSICS:
             return text.intrinsic(INTRINSICS[name], operands, lanes)
         if name not in COMPARISONS:
             return None
         zero, one = (self.register(number, lanes).name for number in (0.0, 1.0))
         a, b, yes, no = (operands[0], zero, *operands[1:]) if name == "where" else (*operands, one, zero)
-        condition = text.emit(f"fcmp {COMPARISONS[name]} {kind} {a}, {b}")
-        return text.emit(f"select {vector('i1', lanes)} {condition}, {kind} {yes}, {kind} {no}")
+        condition = self.conditions.get(a) if name == "where" else None
+        condition = condition or text.emit(f"fcmp {COMPARISONS[name]} {kind} {a}, {b}")
+        result = text.emit(f"select {vector('i1', lanes)} {condition}, {kind} {yes}, {kind} {no}")
+        if name != "where":
+            self.conditions[result] = condition
+        return result
 
     def register(self, value: Any, lanes: int) -> Register:
         """`value` in `lanes` lanes."""
