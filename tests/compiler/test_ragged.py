@@ -154,10 +154,13 @@ def test_training_beyond_the_cache_with_a_parameter_that_is_not_used():
 
 def test_a_loop_on_the_wrong_state_would_be_noticed(monkeypatch):
     """Planted: each program has its own parameters."""
-    original = relay.Runner.words
-    monkeypatch.setattr(
-        relay.Runner, "words", lambda self, spare: original(self._replace(native=self.native.twin()), spare)
-    )
+    original, twins = relay.Runner.words, []
+
+    def words_of_a_twin(self, spare):
+        twins.append(self.native.twin())  # whose memory must live as long as the loop
+        return original(self._replace(native=twins[-1]), spare)
+
+    monkeypatch.setattr(relay.Runner, "words", words_of_a_twin)
     net = Net()
     chainrule.compile(net.loss, wrt=net.parameters).train(optim.SGD(net.parameters, lr=0.05), *examples())
     expected = trained_eagerly(lambda parameters: optim.SGD(parameters, lr=0.05), 1)[1]
