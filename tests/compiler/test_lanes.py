@@ -5,6 +5,7 @@ import pytest
 
 from chainrule import ops
 from chainrule.compiler.backends.llvm import Native, nests
+from chainrule.compiler.backends.llvm.fusion import groups
 from chainrule.compiler.backends.llvm.lanes import choose_lanes, choose_tile, in_blocks, is_scattered
 from chainrule.compiler.backends.llvm.native import host
 from chainrule.compiler.backends.llvm.target import CACHE, Target
@@ -82,6 +83,11 @@ def product_of_matrices(rows, columns, length, strides):
     return Statement(Access(c, 0, strides), (rows, columns), [term]), a, b, c
 
 
+def blocked(statement, size=8):
+    """The statement in blocks, if they pay for numbers of so many bytes."""
+    return in_blocks([statement], choose_tile(statement, None, AVX2), size)[0]
+
+
 def test_columns_are_results_that_lie_side_by_side():
     for strides, columns in (((9, 1), 1), ((1, 6), 0), ((18, 2), 1)):
         statement, *_ = product_of_matrices(6, 9, 40, strides)
@@ -94,17 +100,17 @@ def test_operands_beyond_the_cache_are_read_once_for_a_block_of_turns():
     inner, outer = 784, 50
     statement, *_ = product_of_matrices(outer, inner, 100, (inner, 1))
     assert inner * 100 * 8 > CACHE
-    blocked = in_blocks(statement, AVX2, 8)
-    assert blocked.loops == (2, inner, 25)
+    found = blocked(statement)
+    assert found.loops == (2, inner, 25)
     assert CACHE >= 25 * 100 * 8
-    assert sorted(blocked.target.positions(blocked.loops).flat) == list(range(inner * outer))
-    assert list(choose_tile(blocked, None, AVX2)) == [1, 2]
+    assert sorted(found.target.positions(found.loops).flat) == list(range(inner * outer))
+    assert list(choose_tile(found, None, AVX2)) == [1, 2]
 
 
 @pytest.mark.parametrize(("shape", "why"), [((50, 30, 100), "they fit"), ((53, 784, 100), "no block divides a prime")])
 def test_other_sums_are_in_no_blocks(shape, why):
     statement, *_ = product_of_matrices(*shape, (shape[1], 1))
-    assert in_blocks(statement, AVX2, 8) is statement, why
+    assert blocked(statement) is statement, why
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -114,7 +120,7 @@ def test_products_in_blocks(shape, along, dtype):
     rows, columns, length = shape
     statement, a, b, c = product_of_matrices(*shape, (1, rows) if along == 0 else (columns, 1))
     native = Native(ArrayProgram([statement], {"a": a, "b": b}, c), dtype)
-    assert in_blocks(statement, AVX2, 4) is not statement or shape[1] * length * 4 <= CACHE
+    assert blocked(statement, 4) is not statement or shape[1] * length * 4 <= CACHE
     native.memory[:] = np.nan
     rng = np.random.default_rng(0)
     left, right = rng.normal(size=(rows, length)), rng.normal(size=(columns, length))
@@ -124,6 +130,41 @@ def test_products_in_blocks(shape, along, dtype):
     np.testing.assert_allclose(
         native.views[c].reshape(expected.shape), expected, rtol=0, atol=1e-10 if dtype == "float64" else 1e-3
     )
+
+
+@on_processors
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("shape", [(1, 9, 4), (5, 3, 7), (6, 16, 16), (9, 37, 30), (27, 16, 16), (50, 90, 100)])
+@pytest.mark.parametrize("along", [0, 1])
+def test_statements_that_go_along_with_sums_across_lanes(shape, along, dtype, target):
+    """`c = a·bᵀ`, then `e -= d / (1 + c²)` and `d = c - d`, in the tiles of the sums."""
+    rows, columns, length = shape
+    statement, a, b, c = product_of_matrices(*shape, (1, rows) if along == 0 else (columns, 1))
+    d, e = Array("d", c.size, "captured"), Array("e", c.size, "captured")
+    sums, old, total = (Access(array, 0, statement.target.strides) for array in (c, d, e))
+    steps = [
+        statement,
+        Statement(total, statement.loops, [Term(ops.sub(total, ops.div(old, 1.0 + sums * sums)))]),
+        Statement(old, statement.loops, [Term(ops.sub(sums, old))]),
+    ]
+    if min(rows, columns) > 1:
+        assert len(groups(steps)) == 1
+    native = Native(ArrayProgram(steps, {array.name: array for array in (a, b, d, e)}, c), dtype, target)
+    native.memory[:] = np.nan
+    rng = np.random.default_rng(0)
+    start = {array: rng.normal(size=array.size).astype(dtype) for array in (a, b, d, e)}
+    for array, numbers in start.items():
+        native.views[array][:] = numbers
+    native.run()
+    products = start[a].reshape(rows, length).astype(np.float64) @ start[b].reshape(columns, length).T
+    expected = products.T.reshape(-1) if along == 0 else products.reshape(-1)
+    rounding = 1e-10 if dtype == "float64" else 1e-3
+    for array, numbers in [
+        (c, expected),
+        (d, expected - start[d]),
+        (e, start[e] - start[d] / (1.0 + expected * expected)),
+    ]:
+        np.testing.assert_allclose(native.views[array], numbers, rtol=rounding, atol=rounding)
 
 
 def logarithms(extent):
@@ -236,3 +277,21 @@ def test_scattered_lanes_are_loaded_and_stored(extent, target):
     expected = np.zeros(3 * extent)
     expected[2::3] = numbers[a][table] + numbers[b][1 : 2 * extent + 1 : 2]
     np.testing.assert_array_equal(native.views[c], expected)
+
+
+@on_processors
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_largest_of_many_is_nan_if_one_is(dtype, target):
+    """`c[i] = max k a[k,i]`, with lanes along i, and `d[i] = max k a[i,k]` with lanes along k."""
+    a, c, d = Array("a", 11 * 11, "captured"), Array("c", 11, "value"), Array("d", 11, "value")
+    steps = [
+        Statement(Access(array, 0, (1,)), (11,), [Term(Access(a, 0, strides), (11,))], join=ops.larger)
+        for array, strides in ((c, (1, 11)), (d, (11, 1)))
+    ]
+    native = Native(ArrayProgram(steps, {"a": a, "d": d}, c), dtype, target)
+    numbers = np.random.default_rng(0).normal(size=(11, 11)).astype(dtype)
+    numbers[[0, 5, 10, 3], [1, 6, 9, 6]], numbers[7, 2], numbers[:, 4] = np.nan, np.inf, -np.inf
+    native.views[a][:] = numbers.reshape(-1)
+    native.run()
+    np.testing.assert_array_equal(native.views[c], numbers.max(axis=0))
+    np.testing.assert_array_equal(native.views[d], numbers.max(axis=1))

@@ -9,13 +9,13 @@ from functools import cache
 import pytest
 
 from assembly import inner_loops
-from chainrule import compile, data, losses, nn, optim
+from chainrule import compile, data, losses, nn, ops, optim
 from chainrule.compiler.backends.llvm.fusion import groups, without_zeros
 from chainrule.compiler.backends.llvm.lanes import choose_lanes, choose_tile
 from chainrule.compiler.backends.llvm.native import assembly, host
 from chainrule.compiler.backends.llvm.target import Target
 from chainrule.compiler.passes.known_numbers import with_known_numbers
-from chainrule.compiler.passes.program import Repeat
+from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Statement, Term
 from chainrule.compiler.run.steps import CompiledSteps
 
 LINUX = "x86_64-unknown-linux-gnu"
@@ -97,3 +97,14 @@ def test_registers_follow_from_features():
     assert Target.of(LINUX) == Target(LINUX, "", "", 128, 16, fma=False)
     assert [Target.of(LINUX, features=f"+avx2,{sign}fma").turns(2, 2) for sign in "+-"] == [6, 6]
     assert host().bits >= 128
+
+
+@pytest.mark.parametrize("target", ["AVX-512", "AVX2"])
+def test_conditions_are_not_numbers_in_between(target):
+    """`c[i] = max k a[k,i]` is a comparison, a look for NaN and a choice, without 1.0 where one of them holds."""
+    a, c = Array("a", 64 * 64, "captured"), Array("c", 64, "value")
+    largest = Statement(Access(c, 0, (1,)), (64,), [Term(Access(a, 0, (1, 64)), (64,))], join=ops.larger)
+    text = assembly(ArrayProgram([largest], {"a": a}, c), "float64", TARGETS[target])
+    (loop,) = (loop for loop in inner_loops(text) if loop.function == "s0")
+    assert any(line.startswith("vcmp") for line in loop.instructions)
+    assert not any(line.startswith("vadd") for line in loop.instructions)

@@ -87,6 +87,10 @@ class Code(Pool[Machine]):
         self.seconds_per_run: float | None = None  # the least so far, in batches
         super().__init__(Machine(self.laid_out, places, runner))
 
+    def took(self, seconds: float) -> None:
+        """Note how long a run of a batch took."""
+        self.seconds_per_run = min(seconds, self.seconds_per_run or seconds)
+
     def of_one_example(self, graph: Callable[[], Graph]) -> Code:
         """This code, if it should run one example, which has this graph; an error if its nodes are faster."""
         if self.backend == "xla":  # which compiles at the first run

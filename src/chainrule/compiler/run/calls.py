@@ -135,11 +135,8 @@ def run_plan(
         plan.give_back(strict)
         return value / divisor, gradient
     examples, masked = given.filled(plan[-1][0].stop), "mask" in plan[-1][1].forward.leaves
-
-    def run_once(machine: Machine, sections: list[range]) -> list[tuple[float, np.ndarray]]:
-        """Where there is one run, its gradient is in the machine's memory, and copied as it is divided."""
-        machine.run_on(examples.rows(sections[0], machine)[0])
-        return [(float(machine.output[0]) / divisor, traced.order(machine.gradient, divisor))]
+    if not masked and sum(len(firsts) for firsts, _ in plan) == 1:
+        return _run_once(traced, *plan[0], examples, divisor, moment)
 
     def add_up(machine: Machine, sections: list[range]) -> list[tuple[np.ndarray, np.ndarray]]:
         """The sums over the runs of each section."""
@@ -151,11 +148,23 @@ def run_plan(
         totals = np.add.reduceat(values[:, 0], range(0, len(values), section), dtype=np.float64)
         return [(totals, gradients)]
 
-    if not masked and sum(len(firsts) for firsts, _ in plan) == 1:
-        return _run(traced, plan, threads, moment, run_once)[0]
     parts = zip(*_run(traced, plan, threads, moment, add_up), strict=True)
     value, gradient = [np.add.reduce(np.concatenate(part), axis=0) for part in parts]
     return float(value) / divisor, traced.order(gradient, divisor, own=True)
+
+
+def _run_once(
+    traced: Traced, firsts: range, code: Code, examples: Examples, divisor: int, moment: Moment
+) -> tuple[float, np.ndarray]:
+    """The same for one run, whose gradient is in the machine's memory, and copied as it is divided."""
+    machine = code.take()
+    traced.load(machine, moment=moment)
+    started = perf_counter()
+    machine.run_on(examples.rows(firsts, machine)[0])
+    found = float(machine.output[0]) / divisor, traced.order(machine.gradient, divisor)
+    code.took(perf_counter() - started)
+    code.give_back(machine)
+    return found
 
 
 def results_of_each(paths: Paths, examples: Examples, threads: int | None) -> Any:
@@ -290,8 +299,7 @@ def _run(
     for (firsts, code), team in zip(plan, teams, strict=True):
         started = perf_counter()
         results += spread(firsts, team, read)
-        seconds = (perf_counter() - started) * len(team) / len(firsts)
-        code.seconds_per_run = min(seconds, code.seconds_per_run or seconds)
+        code.took((perf_counter() - started) * len(team) / len(firsts))
         for member in team:
             code.give_back(member)
     return results

@@ -112,12 +112,11 @@ class Steps:
         if type(optimizer).scalars is Optimizer.scalars and not callable(optimizer.lr):
             optimizer.steps += count
             return np.full((count, 1), optimizer.rate())
-        rows = []
+        numbers: list[float] = []
         for _ in range(count):
-            scalars = optimizer.scalars()
-            rows.append([scalars[name] for name in self.names])
+            numbers += map(optimizer.scalars().__getitem__, self.names)
             optimizer.steps += 1
-        return np.array(rows)
+        return np.array(numbers).reshape(count, len(self.names))
 
     def _with_update(self, program: ArrayProgram) -> ArrayProgram:
         """The program, followed by the optimizer's rule on every parameter."""

@@ -177,11 +177,11 @@ def in_groups(steps: Sequence[Step]) -> list[Group | Repeat]:
     waiting: list[Step] = []
     for step in steps:
         if isinstance(step, Statement) and is_sum(step):
-            found += [*groups(waiting), (step,)]
+            found += [*groups(waiting, columns=False), (step,)]
             waiting = []
         else:
             waiting.append(step)
-    return found + groups(waiting)
+    return found + groups(waiting, columns=False)
 
 
 def stored(steps: Sequence[Step]) -> set[Array]:

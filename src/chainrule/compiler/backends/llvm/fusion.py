@@ -12,7 +12,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from chainrule.compiler.backends.llvm.lanes import choose_lanes
+from chainrule.compiler.backends.llvm.lanes import choose_lanes, side_by_side
 from chainrule.compiler.passes.differentiate import is_injective, is_zero
 from chainrule.compiler.passes.layout import split_loop
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Shape, Statement
@@ -23,16 +23,19 @@ MOST = 32  # statements per group: finding one takes time quadratic in its lengt
 
 
 @overload
-def groups(steps: Sequence[Statement]) -> list[Group]: ...
+def groups(steps: Sequence[Statement], columns: bool = ...) -> list[Group]: ...
 @overload
-def groups(steps: Sequence[Statement | Repeat]) -> list[Group | Repeat]: ...
-def groups(steps: Sequence[Statement | Repeat]) -> Any:
-    """The statements in groups, in order. A Repeat stays as it is."""
+def groups(steps: Sequence[Statement | Repeat], columns: bool = ...) -> list[Group | Repeat]: ...
+def groups(steps: Sequence[Statement | Repeat], columns: bool = True) -> Any:
+    """The statements in groups, in order. A Repeat stays as it is.
+
+    Unless there are no `columns`, statements also go along with a sum whose lanes are along its reduction.
+    """
     found: list[Group | Repeat] = []
     for step in steps:
         if isinstance(step, Repeat):
             found.append(step)
-        elif found and not isinstance(last := found[-1], Repeat) and len(last) < MOST and (more := _joined(last, step)):
+        elif found and (more := _joined(found[-1], step, columns)):
             found[-1] = more
         else:
             found.append((step,))
@@ -59,12 +62,15 @@ def stored(program: ArrayProgram, parts: Mapping[Repeat, Sequence[Statement | Re
     return found
 
 
-def _joined(group: Group, statement: Statement) -> Group | None:
+def _joined(group: Group | Repeat, statement: Statement, columns: bool) -> Group | None:
     """The group with a statement in its pass over memory, if that can join it and shares an array with it."""
-    if not group[0].loops or _is_sum(statement) or not (together := _in_the_same_loops(group, statement)):
+    if isinstance(group, Repeat) or len(group) == MOST or not group[0].loops or _is_sum(statement):
+        return None
+    if not (together := _in_the_same_loops(group, statement)):
         return None
     *others, last = together
-    axis, own = choose_lanes(others[0])[0], choose_lanes(last)[0]
+    lanes, own = choose_lanes(others[0])[0], choose_lanes(last)[0]
+    axis = side_by_side(others[0]) if columns else lanes
     if axis is None or axis != own or not _lanes(group[0]) == _lanes(statement) == last.loops[axis]:
         return None
     fits = _stays_in_turn(tuple(others), last) and is_injective(others[0]) and is_injective(last)
@@ -77,7 +83,7 @@ def _is_sum(statement: Statement) -> bool:
 
 def _lanes(statement: Statement) -> int | None:
     """How many turns the loop has that is vectorized: splitting it would leave few to a vector."""
-    axis = choose_lanes(statement)[0]
+    axis = side_by_side(statement)
     return None if axis is None else statement.loops[axis]
 
 

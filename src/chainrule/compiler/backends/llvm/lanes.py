@@ -14,27 +14,49 @@ from chainrule.compiler.passes.rematerialize import is_long
 COLUMNS = 4  # sums across lanes that are finished at once, and stored side by side
 
 
-def choose_tile(statement: Statement, axis: int | None, target: Target) -> dict[int, int]:
+def choose_tile(
+    statement: Statement, axis: int | None, target: Target, columns: int = COLUMNS, vectors: int = 0
+) -> dict[int, int]:
     """The loops of which several turns are computed side by side, as they share what they load; and how many turns.
 
     Those loops share that leave an operand of a reduction unmoved. There are two if the lanes are along the reduction:
     a block of rows by columns loads rows + columns operands for rows·columns sums. The first is that of the columns,
-    whose results lie side by side in memory if those of any loop do.
+    whose results lie side by side in memory if those of any loop do. A value takes as many registers as usual with the
+    target, or `vectors`.
     """
-    sums = [list(term.expression.accesses()) for term in statement.terms if term.loops]
-    loops = [d for d, extent in enumerate(statement.loops) if d != axis and extent > 1]
-    sharing = [d for d in reversed(loops) if any(access.strides[d] == 0 for accesses in sums for access in accesses)]
+    sharing, sums, vectors = _sharing(statement, axis), _sums(statement), vectors or target.vectors
     if not sharing:
         return {}
     if axis is None:
-        sharing.sort(key=lambda d: statement.target.strides[d] != 1)
-        return dict(zip(sharing, (COLUMNS, target.turns(0, COLUMNS + 1)), strict=False))  # a row has an operand too
+        return dict(zip(sharing, (columns, target.turns(0, columns + 1)), strict=False))  # a row has an operand too
 
     def width(access: Access) -> int:
         """Registers that an operand takes which all turns share."""
-        return 0 if access.strides[sharing[0]] else target.vectors if access.strides[axis] else 1
+        return 0 if access.strides[sharing[0]] else vectors if access.strides[axis] else 1
 
-    return {sharing[0]: target.turns(max(sum(map(width, accesses)) for accesses in sums), target.vectors)}
+    return {sharing[0]: target.turns(max(sum(map(width, accesses)) for accesses in sums), vectors)}
+
+
+def _sums(statement: Statement) -> list[list[Access]]:
+    """What each of the statement's sums reads."""
+    return [list(term.expression.accesses()) for term in statement.terms if term.loops]
+
+
+def _sharing(statement: Statement, axis: int | None) -> list[int]:
+    """The loops that leave an operand of a reduction unmoved; if lanes are along it, that of the columns first."""
+    loops = [d for d, extent in enumerate(statement.loops) if d != axis and extent > 1]
+    sums = _sums(statement)
+    sharing = [d for d in reversed(loops) if any(access.strides[d] == 0 for accesses in sums for access in accesses)]
+    return sharing if axis is not None else sorted(sharing, key=lambda d: statement.target.strides[d] != 1)
+
+
+def side_by_side(statement: Statement) -> int | None:
+    """The loop along which results are computed and stored as vectors: that of the lanes, or of a tile's columns."""
+    axis, turned = choose_lanes(statement)
+    if axis is not None or not all(term.loops for term in statement.terms):
+        return axis
+    columns = _sharing(turned, None)[:1]
+    return next((d for d in columns if statement.target.strides[d] == 1 and statement.target.table is None), None)
 
 
 def choose_lanes(statement: Statement) -> tuple[int | None, Statement]:
@@ -62,30 +84,38 @@ def is_scattered(group: Sequence[Statement], axis: int | None) -> bool:
     return any(access.table is not None or access.strides[axis] not in (0, 1) for access in accesses)
 
 
-def in_blocks(statement: Statement, target: Target, size: int) -> Statement:
-    """A statement whose sums are across lanes, with the outer loop of its tiles in blocks, where memory asks for it.
+def choose_columns(alone: bool, target: Target, size: int) -> int:
+    """How many sums across lanes are finished at once: a register full, if other statements go along with them."""
+    return COLUMNS if alone else max(COLUMNS, min(target.lanes(size), target.registers // 4))
+
+
+def in_blocks(statements: Sequence[Statement], tile: dict[int, int], size: int) -> Sequence[Statement]:
+    """Statements whose sums are across lanes, with the outer loop of their tiles in blocks, where memory asks for it.
 
     For each turn of the outer loop all operands of the inner one are read. If these are more than the first cache
     holds, they come once for each block of turns instead, whose own operands stay there. Numbers are of `size` bytes.
     """
-    tile = choose_tile(statement, None, target)
+    statement = statements[0]
     each = max((prod(term.loops) for term in statement.terms), default=0) * size  # bytes of an operand of one turn
     if len(tile) < 2 or statement.loops[max(tile)] * each <= CACHE:
-        return statement
+        return statements
     outer, inner = sorted(tile)
     extent, most = statement.loops[outer], 3 * CACHE // 4 // each
     block = max((n for n in range(2 * tile[outer], min(most, extent - 1) + 1) if extent % n == 0), default=None)
     if block is None:
-        return statement
-    split = split_loop(statement, statement.loops, outer, block)
-    order = [*range(outer + 1), *range(outer + 2, inner + 2), outer + 1, *range(inner + 2, len(split.loops))]
+        return statements
+    order = [*range(outer + 1), *range(outer + 2, inner + 2), outer + 1, *range(inner + 2, len(statement.loops) + 1)]
 
     def change(access: Access) -> Access:
         return access.with_strides((*[access.strides[d] for d in order], *access.strides[len(order) :]))
 
-    result = split.map(change)
-    result.loops = tuple(split.loops[d] for d in order)
-    return result
+    def blocked(whole: Statement) -> Statement:
+        split = split_loop(whole, whole.loops, outer, block)
+        result = split.map(change)
+        result.loops = tuple(split.loops[d] for d in order)
+        return result
+
+    return [blocked(whole) for whole in statements]
 
 
 def with_turned_terms(statement: Statement) -> Statement:

@@ -33,6 +33,7 @@ from chainrule.compiler.passes.equal_elements import with_equal_elements_once
 from chainrule.compiler.passes.known_numbers import with_known_numbers
 from chainrule.compiler.passes.places import Lives, lives_in, places
 from chainrule.compiler.passes.program import Array, ArrayProgram, Repeat
+from chainrule.compiler.passes.updates import with_updates_along
 
 BLOCKS = ", ptr %memory, ptr %state"
 LARGE = 8  # cache lines
@@ -125,6 +126,7 @@ class Module:
         self.element = element
         self.target = target
         program = without_zeros(with_equal_elements_once(with_known_numbers(program)))
+        program = with_updates_along(program)
         self.small = Small(program)
         program = self.small.without_needless()
         every = groups(program.steps)

@@ -12,7 +12,14 @@ from typing import Any
 
 from chainrule import ops
 from chainrule.compiler.backends.llvm.fusion import Group, is_same
-from chainrule.compiler.backends.llvm.lanes import COLUMNS, choose_lanes, choose_tile, in_blocks, is_scattered
+from chainrule.compiler.backends.llvm.lanes import (
+    COLUMNS,
+    choose_columns,
+    choose_lanes,
+    choose_tile,
+    in_blocks,
+    is_scattered,
+)
 from chainrule.compiler.backends.llvm.registers import ANY_ORDER, Register, Registers
 from chainrule.compiler.passes.program import NOTHING, Access, Expression, Statement, Term
 
@@ -23,16 +30,19 @@ class Nest:
     """Writes a statement, and those that go along with it, to the text of `registers`."""
 
     def __init__(self, registers: Registers, group: Group) -> None:
+        target, size = registers.target, registers.element.bytes
         self.registers = registers
-        self.width = registers.target.lanes(registers.element.bytes)  # lanes of a register
-        self.axis, self.statement = choose_lanes(group[0])
+        self.width = target.lanes(size)  # lanes of a register
+        self.axis, first = choose_lanes(group[0])
+        columns = choose_columns(len(group) == 1, target, size)
+        statements: Sequence[Statement] = (first, *group[1:])
         if self.axis is None:
-            self.statement = in_blocks(self.statement, registers.target, registers.element.bytes)
-        self.followers = group[1:]
+            statements = in_blocks(statements, choose_tile(first, None, target, columns), size)
+        self.statement, self.followers = statements[0], statements[1:]
         self.reduction = Reduction(registers, self.statement.join)
         self.known: list[tuple[Access, Register]] = []  # what this turn has in registers
-        self.tile = choose_tile(self.statement, self.axis, registers.target)
-        self.widest = self.width * (1 if is_scattered(group, self.axis) else registers.target.vectors)
+        self.tile = choose_tile(self.statement, self.axis, target, columns)
+        self.widest = self.width * (1 if is_scattered(group, self.axis) else target.vectors)
         self.lanes = 1
         self.columns = 1  # turns of the tile's first loop, where lanes are along a reduction
         self.nest(0, [[]])
@@ -51,6 +61,8 @@ class Nest:
         for start, stop, step in split(self.statement.loops[depth], most):
             if in_lanes:
                 self.lanes, self.registers.active = step, (stop - start) % step
+                vectors = -(-step // self.width)  # if these are fewer than usual, there is room for more turns
+                self.tile = choose_tile(self.statement, self.axis, self.registers.target, vectors=vectors)
             self.columns = step if in_columns else self.columns
 
             def several(index: str, count: int = 1 if in_lanes else step) -> None:
@@ -93,10 +105,15 @@ class Nest:
             return
         columns = [self.term(term, tile) for term in self.statement.terms]
         for indices, values in zip(tile, zip(*columns, strict=True), strict=True):
-            self.finish(self.statement, indices, values)
-            for follower in self.followers:
-                self.finish(follower, indices, [self.term(term, [indices])[0] for term in follower.terms])
-            self.known = []
+            self.finish(self.statement, indices, values, self.lanes, self.axis)
+            self.follow(indices, self.lanes, self.axis)
+
+    def follow(self, indices: list[str], lanes: int, axis: int | None) -> None:
+        """The statements that go along, for one turn of which the first one is done."""
+        for follower in self.followers:
+            values = [self.evaluate(term.expression, indices, lanes, axis) for term in follower.terms]
+            self.finish(follower, indices, values, lanes, axis)
+        self.known = []
 
     def is_row(self, tile: Tile) -> bool:
         """Whether all terms are sums across lanes, and the tile's columns lie side by side in memory."""
@@ -104,27 +121,27 @@ class Nest:
             return False
         target, (first, second) = self.statement.target, tile[:: len(tile) // self.columns][:2]
         moves = [stride for stride, a, b in zip(target.strides, first, second, strict=True) if a != b]
-        return moves == [1] and target.table is None and target.array in self.registers.offsets
+        return moves == [1] and target.table is None
 
     def rows(self, tile: Tile) -> None:
         """Results that lie side by side, stored as vectors."""
-        registers, sums = self.registers, [self.reduce_across_lanes(term, tile) for term in self.statement.terms]
-        for indices, parts in zip(tile, zip(*sums, strict=True), strict=False):
-            pointer = registers.address(self.statement.target, indices)
-            total = self.statement.joined(iter(parts), registers.apply)
-            if self.statement.accumulate:
-                total = registers.apply(ops.add, (registers.load_from(pointer, self.columns), total))
-            registers.store_to(pointer, total)
+        sums = [self.reduce_across_lanes(term, tile) for term in self.statement.terms]
+        axis = next(iter(self.tile))
+        for indices, values in zip(tile, zip(*sums, strict=True), strict=False):
+            self.finish(self.statement, indices, values, self.columns, axis)
+            self.follow(indices, self.columns, axis)
 
-    def finish(self, statement: Statement, indices: list[str], values: Sequence[Any]) -> None:
-        """The statement for one turn, from the values of its terms."""
+    def finish(
+        self, statement: Statement, indices: list[str], values: Sequence[Any], lanes: int, axis: int | None
+    ) -> None:
+        """The statement for as many turns along `axis` as there are lanes, from the values of its terms."""
         registers, target = self.registers, statement.target
         total = statement.joined(iter(values), registers.apply)
         if statement.accumulate:
-            total = registers.apply(ops.add, (self.load(target, indices, self.lanes, self.axis), total))
-        result = registers.register(total, self.lanes)
+            total = registers.apply(ops.add, (self.load(target, indices, lanes, axis), total))
+        result = registers.register(total, lanes)
         if target.array in registers.offsets:
-            registers.store(target, indices, result, self.axis)
+            registers.store(target, indices, result, axis)
         if self.followers:
             self.known.append((target, result))
 
@@ -169,10 +186,12 @@ class Nest:
         each = 4 if len(tile) == 1 else 2 if len(tile) <= COLUMNS else 1  # registers of a sum
         totals: list[Register] = []
         for start, stop, lanes in self.vectors(term.loops[-1], self.width * each):
+            goes_on = bool(totals) and totals[0].lanes == self.width  # in the same registers, some lanes of which count
+            lanes = self.width if goes_on else lanes
             self.registers.active = (stop - start) % lanes
-            starts = [self.reduction.start(lanes)] * len(tile)
+            starts = totals if goes_on else [self.reduction.start(lanes)] * len(tile)
             parts = self.reduce(term, tile, starts, axis, range(start, stop, lanes))
-            pairs = zip(totals, parts, strict=True) if totals else ()
+            pairs = zip(totals, parts, strict=True) if totals and not goes_on else ()
             totals = [self.reduction.join_narrower(*pair) for pair in pairs] or parts
         self.registers.active = 0
         rows = len(tile) // self.columns
@@ -286,6 +305,7 @@ class Reduction:
             vectors = [self._folded(pair, 1, part) for pair in _pairs(vectors)]
         while len(vectors) > 1:
             vectors = [self._folded(pair, part, 2 * part) for pair in _pairs(vectors)]
+            part *= 2
         while vectors[0].lanes > count:
             vectors = [self._halved(vectors[0])]
         return vectors[0]
