@@ -164,6 +164,11 @@ def pushed_together(found):
     return offsets // 2, total
 
 
+def with_operands_swapped(level):
+    level.operands = [operands[::-1] for operands in level.operands]
+    return level
+
+
 # A stage, a function of it, what that gives in place of what it gave, who finds it, and in which families.
 PLANTED = [
     ("trace", "trace.graph.lay_flat", divided_the_other_way, "interpreter", ["ragged", "triangular"]),
@@ -177,7 +182,7 @@ PLANTED = [
     ("families", "passes.families.placed", pushed_together, "differences", ["triangular"]),
     ("families", "passes.families.placed", pushed_together, "verify", ["triangular"]),
     ("outline", "passes.outline._strides", lambda found: found and (1,) * len(found), "loops", list(FAMILIES)),
-    ("waists", "passes.waists.depths", lambda found: found[::-1], "waists", list(FAMILIES)),
+    ("waists", "passes.waists._level", with_operands_swapped, "waists", list(FAMILIES)),
     ("sums", "passes.repeats._names", lambda found: [name // 2 for name in found], "sums and ends", ["triangular"]),
     ("gather", "passes.gather.copies", lambda found: list(found)[1:], "sums and ends", ["largest_of_many"]),
     ("lift", "passes.loop_nests._separable", lambda found: True, "interpreter", ["coupled", "triangular"]),
