@@ -55,6 +55,18 @@ def test_a_rounded_result_that_is_off_is_found():
     assert "to be equal within" in said
 
 
+def test_a_failure_that_is_not_seen_again_is_told():
+    calls = []
+
+    def off_once(program):
+        calls.append(program)
+        return [number + (len(calls) == 1) for number in torture.Eager(engine.Value, program).numbers]
+
+    said = failure_of({"blocks": torture.blocks({}, {"flaky": off_once})}, "once")
+    assert "flaky gives" in said
+    assert "(once, but not when it was tried again)" in said
+
+
 def test_corners_where_rounding_decides_are_told_from_faults():
     """expm1(log1p(0.701)) is 0.701 but for rounding: which of them is the larger, rounding decides."""
     program = (False, [0.701], [("time", "add", [0, 0, 0, 0, 0, 0], [("log1p", [0] * 4), ("expm1", [0] * 4)])])

@@ -329,7 +329,7 @@ def minimal(family, program, failure):
     """A program as small as can be on which the same engine fails in the same way, and how it does."""
     who, how = _culprit(failure)
     least = shrunk(program, family.simpler, lambda smaller: _culprit(family.verdict(smaller, who) or "") == (who, how))
-    return least, family.verdict(least, who)
+    return least, family.verdict(least, who) or f"{failure} (once, but not when it was tried again)"
 
 
 def _culprit(failure):
