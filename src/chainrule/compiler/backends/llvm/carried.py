@@ -319,7 +319,7 @@ class Loop:
         if isinstance(number, Number) and before and others and others[0].loops and others[0].sign > 0:
             return statement.with_terms(others), (number.value,)
         own = statement.accumulate and target in self.known and target not in self.flow.needed
-        if own and first.loops and first.sign > 0:
+        if own and statement.join is ops.add and first.loops and first.sign > 0:
             return Statement(statement.target, statement.loops, statement.terms), (self.known[target],)
         return statement, ()
 
