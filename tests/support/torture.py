@@ -17,6 +17,7 @@ and PyTorch must agree too, as far as rounding allows; at a corner of relu, clip
 
 import argparse
 import math
+import os
 import random
 import re
 import sys
@@ -360,8 +361,14 @@ def torture(seed, seconds=math.inf, programs=math.inf, first=0, families=ALL, sa
     return tried
 
 
+def to_the_last_bit():
+    """Have XLA add up in the same order in every run, which it does not on a GPU; to be called before JAX starts."""
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true".lstrip()
+
+
 def main():
     """The command line."""
+    to_the_last_bit()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=math.inf, help="60 if no number of programs is given")
     parser.add_argument("--programs", type=int, default=math.inf, help="of each family, at most")
