@@ -4,6 +4,9 @@ Chains of `+` whose links are used once are n-ary sums, and chains of `larger` t
 only in their number of terms, like those of attention over a growing past, are one *ragged* class if there are many
 lengths: short rows are padded, and the padding is masked. A class has *slots*: what its members read there belongs to
 one class too. A slot of a sum is a run of terms.
+
+Nodes that only conditions depend on are in classes of their own. No gradient flows to them, and if they shared an array
+with others they would be given an adjoint of 0, which times an infinite slope is NaN.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ FEWEST_EXPONENTS = 17  # of powers, to make one class of them: few are better of
 FEWEST_LENGTHS = 3  # of otherwise equal sums, to merge them into one class
 LEAST_LINKS = 0.1  # of all nodes, to look for chains of differences
 MOST_PADDING = 4  # times the real number of terms
+
+SILENT = "silent"  # in the key of a class: no gradient flows to its members
 
 Slot = tuple[int, int, int]  # the class that the members read, a sign, and the number of terms that each reads
 
@@ -163,6 +168,7 @@ class _Classing:
 
     def classify(self, chains: dict[int, list[tuple[int, int]]]) -> None:
         links, pow_, of, first, slots = (ops.add, ops.sub, ops.larger), ops.pow_, self.of, self.first, self.slots
+        silent = self.graph.silent
         for node, (rule, operands) in enumerate(zip(self.graph.rules, self.graph.operands, strict=True)):
             if rule in links:
                 if node in chains:  # otherwise it is a link of a longer one
@@ -174,6 +180,8 @@ class _Classing:
                         slots[node] = tuple([(*group, len(members)) for group, members in groups.items()])
                 continue
             key: Any = (rule, *[of[operand] for operand in operands])
+            if node in silent:
+                key = (*key, SILENT)
             if rule is pow_:
                 key = self.power_key(key, operands[1])
             of[node] = name = first.setdefault(key, node)
@@ -195,6 +203,8 @@ class _Classing:
         """
         self.rows[node] = list(chain.from_iterable(groups.values()))
         key: Any = (ops.larger, *groups) if self.graph.rules[node] is ops.larger else tuple(groups)
+        if node in self.graph.silent:
+            key = (*key, SILENT)
         lengths = tuple(map(len, groups.values()))
         if self.graph.rules[node] is ops.sub and len(self.rows[node]) > 2:
             return key, lengths

@@ -128,6 +128,7 @@ class _Search:
         self.first = len(find_leaves(graph))  # node that is no leaf
         self.numbers = {rule: k for k, rule in enumerate(dict.fromkeys(graph.rules))}
         self.codes = np.fromiter(map(self.numbers.__getitem__, graph.rules), np.int64, len(graph))
+        self.codes[list(graph.silent)] += len(self.numbers)
         arity = np.fromiter(map(len, graph.operands), np.int64, len(graph))
         self.starts = np.concatenate([[0], np.cumsum(arity)])
         self.operands = np.fromiter(chain.from_iterable(graph.operands), np.int64, int(self.starts[-1]))

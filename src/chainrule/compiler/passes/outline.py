@@ -122,7 +122,9 @@ class Outlined:
             operands.append(tuple([offsets[operand] for operand in loop.operands[offset]]))
             nodes.append(_by_time(graph, range(first, loop.stop, loop.period)) if rules[-1] == "constant" else None)
         read = tuple([offsets[offset] for offset in exports])
-        return Graph([*rules, Exports], [*operands, read], [*nodes, None]), offsets
+        body = Graph([*rules, Exports], [*operands, read], [*nodes, None])
+        body.silent = {offsets[k] for k in np.flatnonzero(loop.kept).tolist() if loop.start + k in graph.silent}
+        return body, offsets
 
     def timed(self, access: Access) -> Access:
         """An access at the first time, as it is at each."""

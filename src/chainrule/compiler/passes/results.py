@@ -32,7 +32,7 @@ Pair = tuple[Access, Expression]
 
 def packed(count: int) -> Op:
     """An op of `count` operands that makes all results one node of the graph."""
-    op = Op("results", lambda first: first, (None,))
+    op = Op("results", lambda first: first, ())
     op.arity = count
     return op
 

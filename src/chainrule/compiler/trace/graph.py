@@ -17,6 +17,7 @@ import numpy as np
 from chainrule.compiler.trace.symbols import Symbol
 from chainrule.core.graph import is_hand_written, lay_flat
 from chainrule.core.value import Value
+from chainrule.ops import Op
 
 KINDS = ("constant", "parameter", "input", "captured")
 REMEDY = "register the op with chainrule.op to compile it"
@@ -57,6 +58,21 @@ class Graph:
                     if self.rules[operand] == "constant":
                         found[operand] = min(found[operand] or depth, depth)
         return np.array(found)
+
+    @cached_property
+    def silent(self) -> set[int]:
+        """The computed nodes that no gradient flows to from the last one, because only conditions depend on them."""
+        deaf = {rule for rule in {*self.rules} if isinstance(rule, Op) and None in rule.partials}
+        if not deaf:
+            return set()
+        reached = [False] * (len(self) - 1) + [True]
+        for node in range(len(self) - 1, -1, -1):
+            if reached[node]:
+                rule = self.rules[node]
+                for k, operand in enumerate(self.operands[node]):
+                    if rule not in deaf or rule.partials[k] is not None:
+                        reached[operand] = True
+        return {node for node, operands in enumerate(self.operands) if operands and not reached[node]}
 
     def leaves(self, kind: str) -> list[Any]:
         """The nodes that are leaves of one kind."""

@@ -1,0 +1,73 @@
+"""What only a condition depends on has no gradient, be it infinite: it is in no array with numbers that have one."""
+
+import math
+
+import pytest
+
+import chainrule
+from chainrule import Value, exp, gt, log, sqrt, where
+from chainrule.compiler.passes.classes import classify
+from chainrule.compiler.trace.graph import graph_of
+
+
+def chosen(a, b, c):
+    """The first `a * x` is a condition's, and of the same form as what is chosen."""
+    return sum(where(gt(a * x, x), x * c, b * 3.0) for x in (a, b, c))
+
+
+def over_time(start, large, small, other):
+    x = start
+    for _ in range(40):
+        x = where(gt(x * large, 1.0), x * small, x * other)
+    return x
+
+
+def by_root(a, b, c):
+    """The root of 0 has an infinite slope; here only conditions ask for it."""
+    return sum(where(gt(sqrt(x), 0.5), sqrt(x + 1.0), log(x + 2.0) * b) for x in (a, b, c))
+
+
+def of_sums(a, b, c):
+    """Sums of one to five terms, of which the condition's are infinite."""
+    rows = [[a] * n + [b] for n in range(1, 6)]
+    return sum(where(gt(sum([exp(x * a) for x in row]), c), sum([exp(x * c) for x in row[1:]]), b) for row in rows)
+
+
+def rod(large, small, *start):
+    """A loop that is found by nodes, because of its ends."""
+    u = [*start]
+    for _ in range(20):
+        inner = range(1, len(u) - 1)
+        mixed = [u[i] * small + u[i + 1] * small for i in inner]
+        u = [u[0], *(where(gt(u[i] * large, 0.0), mixed[i - 1], u[i] * 0.3) for i in inner), u[-1]]
+    return sum(x * x for x in u)
+
+
+PROGRAMS = [
+    (chosen, (math.inf, 2.0, 3.0)),
+    (chosen, (2.0, math.inf, 3.0)),
+    (over_time, (1.0, math.inf, 0.9, 0.8)),
+    (by_root, (0.0, 1.0, 2.0)),
+    (of_sums, (400.0, 0.5, 0.25)),
+    (rod, (math.inf, 0.4, *[1.0 + 0.1 * k for k in range(30)])),
+]
+
+
+@pytest.mark.parametrize("backend", ["llvm", "interpreter"])
+@pytest.mark.parametrize(("function", "numbers"), PROGRAMS)
+def test_gradients_are_those_of_eager_code(function, numbers, backend):
+    leaves = [Value(number) for number in numbers]
+    loss = function(*leaves)
+    loss.backward()
+    expected = pytest.approx([leaf.grad for leaf in leaves], rel=1e-12, nan_ok=True)
+    assert chainrule.compile(loss, wrt=leaves, backend=backend).value_and_grad() == (pytest.approx(loss.data), expected)
+    compiled = chainrule.compile(function, backend=backend)
+    value, slopes = compiled.value_and_grad(*numbers, argnums=tuple(range(len(numbers))))
+    assert (value, [*slopes]) == (pytest.approx(loss.data), expected)
+
+
+def test_what_only_conditions_read_is_of_a_class_of_its_own():
+    a, b, c = (Value(x) for x in (1.0, 2.0, 3.0))
+    classes = classify(graph_of(chosen(a, b, c)))
+    products = [size for kind, size in zip(classes.kinds, classes.sizes, strict=True) if kind is chainrule.ops.mul]
+    assert products == [3, 3, 3]
