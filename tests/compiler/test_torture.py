@@ -14,7 +14,7 @@ from chainrule import Value, engine, ops
 from chainrule.compiler.passes import classes
 from chainrule.compiler.passes.program import Number
 from torture_engines import ENGINES
-from torture_families import FAMILIES, Picks, World
+from torture_families import BRANCHING, FAMILIES, Picks, World
 
 
 def without_tanh(program):
@@ -212,6 +212,7 @@ PLANTED = [
     ("places", "backends.llvm.module.can_replace", lambda found: True, "llvm", list(FAMILIES)),
     ("places", "backends.llvm.module.lives_in", first_steps_only, "llvm", list(FAMILIES)),
     ("known numbers", "passes.known_numbers._number_of", one_more, "llvm", list(FAMILIES)),
+    *[("guards", "run.guards.Guards.differences", lambda found: 0 * found - 1, "llvm", [name]) for name in BRANCHING],
     ("barriers", "backends.cuda.dealing.Touch.is_by_same_thread", lambda found: True, "cuda", ["batches"]),
     ("missing examples", "backends.cuda.kernels._is_there", lambda found: "fadd double 1.0, 0.0", "cuda", ["batches"]),
     ("tape", "backends.tape._taken", lambda found: [bits & 1 for bits in found], "strict", ["scan"]),

@@ -21,7 +21,7 @@ from chainrule import Value, optim
 from chainrule.compiler import compile
 from emulated_gpu import playing, random_shape
 from torture_engines import FUNCTIONS, SINGLE, Measured, Program, bits, is_at_a_corner, lines_of
-from torture_families import FAMILIES, Picks, World
+from torture_families import BRANCHING, FAMILIES, Picks, World
 
 CONTAINERS = (list, tuple, lambda numbers: {"numbers": numbers}, np.array, lambda numbers: [(), numbers])
 OPTIMIZERS = (
@@ -67,6 +67,7 @@ class Contest:
 
     def __init__(self, program):
         self.program, self.rng = program, random.Random(f"{program.seed} contest")
+        self.branches = program.branches or any(own.family in BRANCHING for own, _ in program.kinds)
         self.programs, rows = {}, []
         for kind, (own, _) in enumerate(program.kinds):
             rows.append([self._given(kind, example) for example in range(1 + program.order.count(kind))])
@@ -224,7 +225,7 @@ def check(program, engines=ENGINES, only=None):
 
 def disagreement(contest, engine):
     """What is wrong with an engine's numbers, in words; None if nothing is."""
-    if contest.program.branches and engine.coarser > 1.0:  # its parameters may be on the other side
+    if contest.branches and engine.coarser > 1.0:  # its parameters may be on the other side
         return None
     ours, wanted = contest.compiled(**engine.options), contest.expected[0]
     if engine.coarser == 0.0:

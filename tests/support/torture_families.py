@@ -844,6 +844,185 @@ def one_after_another(w):
     return w.tanh(w.one_of(*LOOPS)(w)) * w.one_of(*LOOPS)(w)
 
 
+def pivoting(w):
+    """Systems of equations by elimination, the largest of a column or of all that is left first; singular ones end."""
+    size = w.few(2, 6)
+    entry = w.one_of(w.datum, w.parameter, w.number)
+    rows = [[entry() for _ in range(size)] + [w.parameter()] for _ in range(size)]
+    complete, order, swaps = w.pick(0, 1), list(range(size)), 1.0
+    for k in range(size):
+        columns = range(k, size) if complete else [k]
+        at, column = max(((r, c) for r in range(k, size) for c in columns), key=lambda at: abs(rows[at[0]][at[1]]))
+        if abs(rows[at][column]) < 0.02:
+            return sum_of([row[-1] for row in rows]) * swaps
+        if at != k:
+            rows[k], rows[at], swaps = rows[at], rows[k], -swaps
+        for row in rows:
+            row[k], row[column] = row[column], row[k]
+        order[k], order[column] = order[column], order[k]
+        for row in rows[k + 1 :]:
+            factor = row[k] / rows[k][k]
+            row[k:] = [x - factor * y for x, y in zip(row[k:], rows[k][k:], strict=True)]
+    solution = [None] * size
+    for k in reversed(range(size)):
+        known = sum(rows[k][j] * solution[j] for j in range(k + 1, size))
+        solution[k] = (rows[k][-1] - known) / rows[k][k]
+    return sum(solution[k] * (1.0 + order[k]) for k in range(size)) * swaps
+
+
+def tolerances(w):
+    """What goes on until it is good enough, for a few numbers or in every step of a recurrence."""
+    goal = w.one_of(1e-3, 1e-6, 1e-10)
+    found = w.one_of(newton, lambda_w, bisection, fixed_point, series, adaptive_steps, relaxation)
+    if w.pick(0, 1):
+        return sum_of([found(w, w.datum(0.2, 0.9), goal) for _ in range(w.few(1, 4))]) * w.parameter()
+    state, factor = w.datum(0.2, 0.9), w.parameter(0.1, 0.9)
+    for _ in range(w.few(1, 5)):
+        state = 0.3 + 0.5 * w.tanh(found(w, state, goal) * factor)
+    return state
+
+
+def newton(w, a, goal):
+    x = a
+    while abs(x * x - a) > goal:
+        x = 0.5 * (x + a / x)
+    return x
+
+
+def lambda_w(w, a, goal):
+    x, step = 0.5 * a, 1.0
+    while not abs(step) <= goal:
+        e = w.exp(x)
+        step = (x * e - a) / (e * (x + 1.0))
+        x = x - step
+    return x
+
+
+def bisection(w, a, goal):
+    low, high = 0.0 * a, 1.0 + a
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        if high - low < goal:
+            break
+        low, high = (middle, high) if middle * middle * middle < a else (low, middle)
+    return middle
+
+
+def fixed_point(w, a, goal):
+    x, turns = a, 0
+    while abs((new := w.cos(x * a)) - x) > goal and turns < 30:
+        x, turns = new, turns + 1
+    return x + new
+
+
+def series(w, a, goal):
+    total, term, n = 1.0 + 0.0 * a, a, 1
+    while abs(term) > goal:
+        total, n = total + term, n + 1
+        term = term * a / n
+    return total
+
+
+def adaptive_steps(w, a, goal):
+    """Euler's method against two halves of a step: the step is halved, or doubled."""
+    t, h, y, tries = 0.0, 0.5, a, 0
+    while t < 1.0 and tries < 25:
+        h, tries = min(h, 1.0 - t), tries + 1
+        whole = y + h * w.sin(y * 3.0 + t)
+        half = y + 0.5 * h * w.sin(y * 3.0 + t)
+        halves = half + 0.5 * h * w.sin(half * 3.0 + t + 0.5 * h)
+        if abs(halves - whole) > max(goal, 1e-2):
+            h = 0.5 * h
+            continue
+        t, y = t + h, 2.0 * halves - whole
+        h = 2.0 * h
+    return y
+
+
+def relaxation(w, a, goal):
+    """Sweeps over a few cells between two ends until nothing moves much."""
+    cells = [a, *[0.3 * a] * 3, 0.5 * a * a]
+    for _ in range(12):
+        moved = 0.0
+        for k in range(1, 4):
+            new = 0.5 * (cells[k - 1] + cells[k + 1])
+            moved, cells[k] = max(moved, abs(new - cells[k])), new
+        if moved < max(goal, 1e-2):
+            break
+    return sum_of(cells)
+
+
+def choices(w):
+    """An `if` at every turn: walls, thresholds, exercise, order, the first who, the best of many."""
+    return w.one_of(walls, regimes, exercise, in_order, first_passage, best_of_many, merged_lists)(w)
+
+
+def walls(w):
+    x, v, bounce, pull = w.datum(0.0, 0.9), w.parameter(), w.parameter(0.5, 0.9), w.parameter()
+    for _ in range(w.pick(1, 12)):
+        v = v - 0.3 * pull
+        x = x + 0.4 * v
+        if x < 0.0:
+            x, v = -bounce * x, -bounce * v
+        elif x > 1.0:
+            x, v = 2.0 - x, -bounce * v
+    return x * v
+
+
+def regimes(w):
+    levels, rates, hot, total = w.some(w.few(1, 10)), [w.parameter(), w.parameter()], False, w.datum()
+    for level in levels:
+        total = total * rates[hot] + level
+        if hot != (total > 0.2 if hot else total > 0.5):
+            hot = not hot
+            total = 0.5 * total
+    return total
+
+
+def exercise(w):
+    up, strike, steps = w.parameter(1.1, 1.5), w.datum(0.8, 1.2), w.few(1, 6)
+    values = [max(strike - up ** (2 * k - steps), 0.0 * strike) for k in range(steps + 1)]
+    for step in reversed(range(steps)):
+        hold = [0.49 * a + 0.49 * b for a, b in pairwise(values)]
+        now = [strike - up ** (2 * k - step) for k in range(step + 1)]
+        values = [b if b > a else a for a, b in zip(hold, now, strict=True)]
+    return values[0]
+
+
+def in_order(w):
+    numbers = [x * w.parameter() for x in w.many(w.datum, w.few(2, 7))]
+    numbers = sorted(numbers, key=w.one_of(lambda x: x, lambda x: -x, lambda x: x * x))
+    return sum_of([x * (k + 1.0) for k, x in enumerate(numbers)]) * numbers[len(numbers) // 2]
+
+
+def first_passage(w):
+    x, drift, noise = w.parameter(0.0, 0.3), w.parameter(0.0, 0.3), w.some(w.few(1, 12))
+    for k, each in enumerate(noise):
+        x = x + drift + 0.3 * each
+        if x > 0.6:
+            return x * (k + 1.0)
+    return x * x
+
+
+def best_of_many(w):
+    rows = [[w.datum() for _ in range(2)] for _ in range(w.few(1, 6))]
+    weights = [w.parameter(), w.parameter()]
+    kept = [row for row in rows if not dot(row, weights) < -0.3] or rows
+    best = max(kept, key=lambda row: dot(row, weights))
+    return w.tanh(dot(best, weights)) + min(abs(x) for x in best) * any(x > 0.5 for x in best)
+
+
+def merged_lists(w):
+    left, right = ([x * w.parameter() for x in w.many(w.datum, w.few(1, 4))] for _ in range(2))
+    merged = []
+    while left and right:
+        merged.append((left if left[0] < right[0] else right).pop(0))
+    merged += left + right
+    return sum_of([a * b * w.number() for a, b in pairwise(merged)])
+
+
+BRANCHING = {family.__name__: family for family in (pivoting, tolerances, choices)}  # which ask at each run
+
 FAMILIES = {
     family.__name__: family
     for family in (
@@ -863,4 +1042,4 @@ FAMILIES = {
         batches,
         one_after_another,
     )
-}
+} | BRANCHING
