@@ -477,6 +477,10 @@ class TestGradientsByArguments:
             compiled.value_and_grad(1.0, argnums=0)
         with pytest.raises(ValueError, match=r"`argnums` must be places among the arguments, and 1 is none"):
             compiled.value_and_grad(1.0, argnums=1)
+        squared = compile(lambda x: x * x)
+        assert squared.value_and_grad(3.0, argnums=0) == (9.0, 6.0)
+        with pytest.raises(ValueError, match=r"`argnums` must be places among the arguments, and 0\.0 is none"):
+            squared.value_and_grad(3.0, argnums=0.0)
 
 
 class TestPasses:

@@ -69,7 +69,7 @@ class CompiledFunction(Generic[P, R]):
         update_wrapper(self, function, updated=())
         self.function, self._source = function, Source(function, wrt, backend, dtype, strict)
         self.name, self._traces = self._source.name, Traces(self._source)
-        self._gradients: dict[Argnums, CompiledFunction[..., Any]] = {}  # by the arguments they are with respect to
+        self._gradients: dict[str, CompiledFunction[..., Any]] = {}  # by the arguments they are with respect to
 
     def _like_this(self, function: Callable[..., Any], wrt: Sequence[Value] | None) -> Any:
         return CompiledFunction(function, wrt, self._source.asked, self._source.dtype, self._source.strict)
@@ -147,9 +147,10 @@ class CompiledFunction(Generic[P, R]):
 
     def _by_arguments(self, argnums: Argnums) -> CompiledFunction[..., Any]:
         """The function that returns the result, and its gradient with respect to these arguments."""
-        key = tuple(argnums) if isinstance(argnums, Iterable) else argnums
+        places = tuple(argnums) if isinstance(argnums, Iterable) else argnums
+        key = repr(places)  # 1.0 is equal to 1, and is no place
         if key not in self._gradients:
-            function = transforms.value_and_grad(self.function, key)
+            function = transforms.value_and_grad(self.function, places)
             self._gradients.setdefault(key, self._like_this(function, self._source.wrt))
         return self._gradients[key]
 
