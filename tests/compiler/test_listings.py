@@ -1,6 +1,6 @@
 """The listings in docs/compiler/ are what the compiler prints.
 
-A listing that shows how something would be otherwise is marked as `text` in its page, and is not looked for. Those of
+Listings of anything else, such as how a program would be otherwise, are marked as `text`, and not looked for. Those of
 `functions.md` are printed by the page's own code: see tests/repository/test_readme.py.
 """
 
