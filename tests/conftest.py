@@ -61,6 +61,7 @@ ONCE = [
     "lessons_page",
     "library",
     "links",
+    "listings",
     "machine_speed_pages",
     "made_up_names",
     "microgpt",

@@ -194,8 +194,16 @@ def test_the_page_on_the_compiler(capsys):
     printed = re.search(r"forward half:\n\n```\n(.*?)```", page, re.DOTALL).group(1)
     assert "<Program: 65,818 scalar nodes in 28 array statements>" in out
     assert printed in out
+
+
+def test_the_page_on_compiled_functions(capsys):
+    names = run_blocks("docs/compiler/functions.md")
+    out = capsys.readouterr().out
+    page = (ROOT / "docs/compiler/functions.md").read_text()
     path = re.search(r"is false\n(v0\[0\] = a / a\n.*?)```", page, re.DOTALL).group(1)
     assert path in out
+    statements = re.search(r"all statements of `gradient`:\n\n```\n(.*?)```", page, re.DOTALL).group(1)
+    assert names["gradient"].describe() + "\n" == statements
 
 
 PAGES = {
