@@ -303,9 +303,13 @@ class TestIrregularGraphs:
         loss, leaves = self.graph(1000)
         program = assert_equals_eager(loss, leaves, tolerance=1e-12)
         assert program.stats["array statements"] == 0
-        why = r"because the code repeats so little that [\d,]+ array statements are left of it, and LLVM .* over them"
+        why = (
+            r"because the code repeats so little that [\d,]+ array statements are left of it, and LLVM .* over them "
+            r"\(put what steps at irregular times compute into a list .*\)"
+        )
         assert re.fullmatch(why, program.stats["node by node"])
         assert re.fullmatch(rf"<Program: [\d,]+ scalar nodes one by one, {why}>", repr(program))
+        assert re.match(rf"# node by node, {why}\n0 +parameter", program.describe())
         assert repr(compile(loss, leaves, strict=True)).endswith(" scalar nodes one by one, as asked>")
         assert repr(compile(Value(2.0) * Value(3.0))) == "<Program: 3 scalar nodes in 5 array statements>"
         assert repr(compile(loss, leaves, dtype="float32")).endswith("in double precision, as all such code does>")

@@ -471,6 +471,34 @@ class TestGradientsByArguments:
         outer = compile(lambda x: inner.value_and_grad(x, argnums=0)[1] * 2.0)
         assert outer(2.0) == 24.0
 
+    def test_what_ran_is_told_if_only_gradients_were_asked_for(self):
+        compiled = compile(lambda x: x * x if x > 0.0 else x)
+        assert compiled.value_and_grad(3.0, argnums=0) == (9.0, 6.0)
+        assert repr(compiled) == "<CompiledFunction <lambda>: 1 structure traced, 1 path>"
+        assert compiled.stats["conditions"] == 1
+        assert "output[1] = " in compiled.describe()
+        assert compiled(3.0) == 9.0
+        assert "output[1] = " not in compiled.describe()
+
+    def test_it_says_why_it_runs_node_by_node(self):
+        compiled = compile(lambda x: x * x, strict=True)
+        compiled.value_and_grad(3.0, argnums=0)
+        said = "<CompiledFunction <lambda>: 1 structure traced; the last call ran node by node, as asked>"
+        assert repr(compiled) == said
+        assert compiled.describe().startswith("# node by node, as asked\n")
+
+    def test_conditions_of_a_gradient_are_followed_in_native_code(self):
+        def path(x):
+            for _ in range(5):
+                x = 0.9 * x if x > 0.5 else x + 0.3
+            return x
+
+        for derivative in (chainrule.grad(path), lambda x: chainrule.hvp(path, (x,), (1.0,))):
+            compiled = compile(derivative)
+            assert compiled(0.4) == derivative(0.4)
+            (paths,) = compiled._traces.by_structure.values()
+            assert not any(traced.guards._tape.in_python for traced in paths.known.paths)
+
     def test_mistakes(self):
         compiled = compile(lambda x: [x, x])
         with pytest.raises(TypeError, match="returned a list of 2, and a gradient is that of one number"):

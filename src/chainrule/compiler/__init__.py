@@ -148,9 +148,9 @@ class Program:
         """
         present = self._present
         whole = present.code.whole
-        if isinstance(whole, ArrayProgram):
-            whole = whole.named(names_of_parameters(whole, present.leaves, model))
-        return str(whole)
+        if not isinstance(whole, ArrayProgram):
+            return str(present.code)
+        return str(whole.named(names_of_parameters(whole, present.leaves, model)))
 
     def to_c(self, name: str, *, dtype: str = "float64", freeze: bool = False) -> str:
         """The program as a C99 header: a function `name`, and `name_gradient` if there is a `wrt`.

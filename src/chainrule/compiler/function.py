@@ -18,6 +18,7 @@ import numpy as np
 
 from chainrule import transforms
 from chainrule.compiler.backends import check_dtype, load_xla
+from chainrule.compiler.backends.strict import StrictCode
 from chainrule.compiler.passes.batch import batched
 from chainrule.compiler.passes.naming import ArgumentNames, argument_spans, names_of_parameters, takes
 from chainrule.compiler.passes.program import ArrayProgram
@@ -33,7 +34,7 @@ from chainrule.compiler.trace.symbols import Symbol, refuse_numbers
 from chainrule.core.arguments import counted, whole_number
 from chainrule.core.display import shown
 from chainrule.core.recording import constant, is_tracing
-from chainrule.core.structure import Named, arranged, build, is_one_number
+from chainrule.core.structure import Named, build, is_one_number
 from chainrule.core.value import Value
 from chainrule.nn import Module
 from chainrule.optim import Optimizer
@@ -110,7 +111,7 @@ class CompiledFunction(Generic[P, R]):
             return called(self.function, _nodes(inputs))
         traced, numbers, moment = self._traces.on_numbers(inputs)
         if not is_one_number(traced.result):
-            return arranged(traced.result, calls.results(traced, numbers, moment))
+            return traced.arrange(calls.results(traced, numbers, moment))
         value, gradient = calls.value_and_grad(traced, numbers, moment)
         self._traces.get_ready(traced)
         add_to_grad(traced.wrt, gradient)
@@ -229,8 +230,11 @@ class CompiledFunction(Generic[P, R]):
         >>> print(program.describe())
         v0[0] = 0 + Σi<3 xs[i]·xs[i]
 
-        Of a function that branches, it is the program of the path that the call took, below the path's conditions.
+        Of a function that branches, it is the program of the path that the call took, below the path's conditions. If
+        only gradients by arguments were asked for, it is theirs.
         """
+        if (other := self._only_differentiated) is not None:
+            return other.describe(model)
         traced, code = self._last_run
         path = ""
         if traced.guards is not None:
@@ -239,7 +243,7 @@ class CompiledFunction(Generic[P, R]):
             path += "".join(f"# {line}\n" for line in str(traced.guards).splitlines())
         whole = code.whole
         if not isinstance(whole, ArrayProgram):
-            return path + str(whole)
+            return path + str(code)
         names = names_of_parameters(whole, list(traced.captured.items()), model)
         if (leaf := whole.leaves.get("input")) is not None:
             width = leaf.size // len(traced.used)  # of a batch, padded
@@ -347,6 +351,8 @@ class CompiledFunction(Generic[P, R]):
 
         Of a function that branches also: how many paths are kept, and how many conditions the path of the call has.
         """
+        if (other := self._only_differentiated) is not None:
+            return other.stats
         traced, code = self._last_run
         stats: dict[str, Any] = code.stats(traced.scalar_nodes, traced.clock.seconds)
         if traced.guards is not None:
@@ -374,16 +380,29 @@ class CompiledFunction(Generic[P, R]):
         return instance.__dict__.setdefault(self.name, method)
 
     def __repr__(self) -> str:
-        every = [*self._traces.by_structure.values()]
+        functions: list[CompiledFunction[..., Any]] = [self, *self._gradients.values()]
+        every = [paths for function in functions for paths in function._traces.by_structure.values()]
         paths = sum(len(paths.known.paths) for paths in every)
         branches = f", {counted(paths, 'path')}" if any(paths.only is None for paths in every) else ""
-        return f"<CompiledFunction {self.name}: {counted(len(every), 'structure')} traced{branches}>"
+        latest = next((run for function in functions if (run := function._source.latest) is not None), None)
+        how = (
+            f"; the last call ran node by node, {latest[2].reason}"
+            if latest and isinstance(latest[2], StrictCode)
+            else ""
+        )
+        return f"<CompiledFunction {self.name}: {counted(len(every), 'structure')} traced{branches}{how}>"
 
     _repr_svg_ = shown("svg_of_function")
 
     def _paths_of(self, traced: Traced) -> int:
         """How many paths are kept for the same structure of arguments."""
         return len(self._traces.by_structure[traced.structure].known.paths)
+
+    @property
+    def _only_differentiated(self) -> CompiledFunction[..., Any] | None:
+        """The latest gradient by arguments, if nothing else was called."""
+        found = [*self._gradients.values()] if self._source.latest is None else []
+        return found[-1] if found and found[-1]._source.latest is not None else None
 
     @property
     def _last_run(self) -> tuple[Traced, Any]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from math import prod
+from operator import itemgetter, methodcaller
 from typing import Any
 
 NUMBER = "number"
@@ -133,31 +134,43 @@ def build(structure: Structure, leaves: Iterator[Any], dtype: Any = object) -> A
     return np.fromiter(islice(leaves, size), dtype, size).reshape(parts)
 
 
-def arranged(structure: Structure, numbers: Any) -> Any:
-    """As `build`, from an array of numbers: arrays are views of its parts, so that none of their numbers is touched.
+def arrangement(structure: Structure) -> Callable[[Any], Any]:
+    """A function that does as `build` with an array of numbers; arrays are views of its parts.
 
     >>> import numpy as np
-    >>> arranged((tuple, (NUMBER, (ARRAY, (2,)), (list, (NUMBER, NUMBER)))), np.arange(5.0))
+    >>> arrangement((tuple, (NUMBER, (ARRAY, (2,)), (list, (NUMBER, NUMBER)))))(np.arange(5.0))
     (0.0, array([1., 2.]), [3.0, 4.0])
     """
-    start = 0
+    has_arrays, start = _has_arrays(structure), 0
 
-    def arrange(structure: Structure) -> Any:
+    def maker(structure: Structure) -> Callable[[Any], Any]:
+        """Makes the next part, of the array, or of a list of its numbers if no part is an array."""
         nonlocal start
+        first = start
         if structure == NUMBER:
             start += 1
-            return numbers.item(start - 1)
+            return methodcaller("item", first) if has_arrays else itemgetter(first)
         kind, parts = structure
-        if kind is not ARRAY and parts != (NUMBER,) * len(parts):
-            entries = [arrange(part) for part in parts]
-            return entries if kind is list else made(kind, entries)
-        first, start = start, start + (prod(parts) if kind is ARRAY else len(parts))
-        own = numbers[first:start]
         if kind is ARRAY:
-            return own.reshape(parts)
-        return own.tolist() if kind is list else made(kind, own.tolist())
+            start += prod(parts)
+            return lambda numbers, stop=start: numbers[first:stop].reshape(parts)  # type: ignore[misc]
+        if parts == (NUMBER,) * len(parts):
+            start += len(parts)
+            own = itemgetter(slice(first, start))
+            taken: Callable[[Any], Any] = (lambda numbers: own(numbers).tolist()) if has_arrays else own
+            return taken if kind is list else lambda numbers: made(kind, taken(numbers))
+        makers = [maker(part) for part in parts]
+        if kind is list:
+            return lambda numbers: [make(numbers) for make in makers]
+        return lambda numbers: made(kind, [make(numbers) for make in makers])
 
-    return arrange(structure)
+    whole = maker(structure)
+    return whole if has_arrays else lambda numbers: whole(numbers.tolist())
+
+
+def _has_arrays(structure: Structure) -> bool:
+    kind, parts = (None, ()) if structure == NUMBER else structure
+    return kind is ARRAY or any(map(_has_arrays, parts))
 
 
 def batch_of(structure: Structure, rows: Any) -> Any:

@@ -39,7 +39,11 @@ class StrictCode(Pool["StrictMachine"]):
     ) -> None:
         wanted = [len(graph) - 1] if results is None else results
         super().__init__(StrictMachine(Tape(graph, gradient, wanted, iter(inputs), since), gradient))
-        self.whole, self.reason = graph, reason  # the graph is what `describe` prints
+        self.whole, self.reason = graph, reason
+
+    def __str__(self) -> str:
+        """Why it runs like this, and the nodes."""
+        return f"# node by node, {self.reason}\n{self.whole}"
 
     def stats(self, scalar_nodes: int, seconds: dict[str, float]) -> dict[str, Any]:
         """The figures that `Code.stats` has, and why there are no arrays."""

@@ -60,14 +60,18 @@ MOST_LEVELS = 16, 64  # to cut a graph into: few need fewer copies, many start a
 MANY_LEVELS = 256  # if that leaves so many statements that with their gradient there would be too many
 MANY_STATEMENTS = 1000  # for LLVM to take seconds, if it saves microseconds only
 LEAST_NODES = 5  # that each of so many statements replaces
+REMEDY = (
+    "put what steps at irregular times compute into a list and use it after the loop, and let weights of 0 and 1 take "
+    "the place of an `if`"
+)
 LEAST_OF_A_KERNEL = 40  # the same where each statement is a kernel that is started: so many nodes take about as long
 
 
 class IrregularityError(ValueError):
     """So little of the code repeats that it has no arrays worth compiling; or an op is for single floats alone."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        self.reason, self.remedy = reason, remedy
         super().__init__(f"{self.reason}: compile a part of it, or run it eagerly")
 
     @classmethod
@@ -75,7 +79,8 @@ class IrregularityError(ValueError):
         """That of code with so many statements."""
         return cls(
             f"the code repeats so little that {statements:,} array statements are left of it, and LLVM would take too "
-            "long over them"
+            "long over them",
+            REMEDY,
         )
 
     @classmethod
@@ -83,12 +88,15 @@ class IrregularityError(ValueError):
         """That of code for XLA with so many statements."""
         return cls(
             f"the code repeats so little that {statements:,} array statements are left of it, and to start a kernel "
-            "for each would take longer than the nodes do"
+            "for each would take longer than the nodes do",
+            REMEDY,
         )
 
     def why(self, dtype: str) -> str:
         """Why a program runs node by node, which is in double precision."""
-        return f"because {self.reason}" + ("" if dtype == "float64" else "; in double precision, as all such code does")
+        remedy = f" ({self.remedy})" if self.remedy else ""
+        precision = "" if dtype == "float64" else "; in double precision, as all such code does"
+        return f"because {self.reason}{remedy}{precision}"
 
 
 def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = True) -> ArrayProgram:

@@ -43,7 +43,7 @@ from chainrule.compiler.trace.symbols import (
 from chainrule.core.arguments import counted
 from chainrule.core.bulk import read_data, replaced, takes_gradient
 from chainrule.core.code_lines import is_ours
-from chainrule.core.structure import Named, Structure, build, difference, flatten, is_one_number, places
+from chainrule.core.structure import Named, Structure, arrangement, build, difference, flatten, is_one_number, places
 from chainrule.core.value import Value
 
 CACHE = 2**18  # bytes of a batch at a time: the fastest of 2**17 to 2**20 where L1 has 48 KiB and L2 2 MiB
@@ -308,6 +308,11 @@ class Traced:
             except IrregularityError:
                 pass
         return lift_results(self.graph, most_statements)
+
+    @cached_property
+    def arrange(self) -> Callable[[np.ndarray], Any]:
+        """Makes what the function returns of the numbers in it."""
+        return arrangement(self.result)
 
     @cached_property
     def graph(self) -> Graph:

@@ -22,8 +22,11 @@ def has_derivatives(graph: Graph) -> bool:
 
 
 def expanded(graph: Graph) -> Graph:
-    """The graph with a sweep's nodes in place of each node that stands for it. It has the same leaves."""
-    if not has_derivatives(graph):
+    """The graph with a sweep's nodes in place of each node that stands for it, and without stand-ins.
+
+    It has the same leaves.
+    """
+    if STAND_IN not in graph.rules and not has_derivatives(graph):
         return graph
     expansion = _Expansion()
     found: list[Any] = []  # for each node of the graph: a node of the new one, a number, or a list of them
