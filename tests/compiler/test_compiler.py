@@ -305,7 +305,7 @@ class TestIrregularGraphs:
         assert program.stats["array statements"] == 0
         why = (
             r"because the code repeats so little that [\d,]+ array statements are left of it, and LLVM .* over them "
-            r"\(put what steps at irregular times compute into a list .*\)"
+            r"\(where an `if` makes steps differ, let them be alike, .*\)"
         )
         assert re.fullmatch(why, program.stats["node by node"])
         assert re.fullmatch(rf"<Program: [\d,]+ scalar nodes one by one, {why}>", repr(program))

@@ -1,5 +1,7 @@
 """What is needed much later comes right before it is needed, so that loops are seen in what remains."""
 
+import random
+
 import pytest
 
 from chainrule import Value
@@ -29,6 +31,31 @@ def test_a_loop_of_steps_is_found_between_observations(between, at_the_end):
     program = lift(graph_of(*fit(12, between, at_the_end))).verify()
     assert f"repeat r<{12 * between - 2}:" in str(program)
     assert len(program.statements) <= 30
+
+
+def seen_now_and_then(style, steps=400):
+    """Errors at irregular times, added up on the way or at the end, or of states that were kept."""
+    rng, rates = random.Random(1), [Value(rate) for rate in (1.1, 0.4, 0.1, 0.4)]
+    x, y, kept, total = Value(1.0), Value(0.5), [], 0.0
+    for _ in range(steps):
+        x, y = x + 0.05 * (rates[0] * x - rates[1] * x * y), y + 0.05 * (rates[2] * x * y - rates[3] * y)
+        if rng.random() < 0.4:
+            kept.append(x if style == "states" else (x - 0.5) ** 2)
+            total = total + kept[-1] if style == "on the way" else total
+    if style == "on the way":
+        return total, rates
+    return sum((x - 0.5) ** 2 for x in kept) if style == "states" else sum(kept), rates
+
+
+@pytest.mark.parametrize("style", ["on the way", "at the end", "states"])
+def test_irregular_times_cost_nothing(style):
+    loss, rates = seen_now_and_then(style)
+    program = compile(loss, wrt=rates)
+    value, gradient = program.value_and_grad()
+    loss.backward()
+    assert value == pytest.approx(loss.data, rel=1e-12)
+    assert gradient == pytest.approx([rate.grad for rate in rates], rel=1e-11)
+    assert program.stats["array statements"] <= 60
 
 
 def test_an_order_keeps_operands_before_their_users():

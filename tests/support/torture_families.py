@@ -323,12 +323,13 @@ def integrator(w):
 
 
 def observed(w):
-    """Several steps from one observation to the next; errors are added up on the way, or at the end."""
+    """Some steps from one observation to the next, as many or not; errors are added up on the way, or at the end."""
     size, slope = w.one_of(decay, oscillator, lotka_volterra, lorenz)(w)
     between, moments, at_the_end = w.pick(1, 7), w.pick(1, 7), w.one_of(True, False)
+    regular = w.one_of(True, False)
     y, errors, total = w.some(size), [], 0.0
     for _ in range(moments):
-        for _ in range(between):
+        for _ in range(between if regular else w.pick(0, between)):
             y = [z + 0.1 * dz for z, dz in zip(y, slope(y), strict=True)]
         errors += [(z - w.datum()) ** 2 for z in y]
         total = total + errors[-1]

@@ -60,10 +60,7 @@ MOST_LEVELS = 16, 64  # to cut a graph into: few need fewer copies, many start a
 MANY_LEVELS = 256  # if that leaves so many statements that with their gradient there would be too many
 MANY_STATEMENTS = 1000  # for LLVM to take seconds, if it saves microseconds only
 LEAST_NODES = 5  # that each of so many statements replaces
-REMEDY = (
-    "put what steps at irregular times compute into a list and use it after the loop, and let weights of 0 and 1 take "
-    "the place of an `if`"
-)
+REMEDY = "where an `if` makes steps differ, let them be alike, and a weight of 0 or 1 say which of them counts"
 LEAST_OF_A_KERNEL = 40  # the same where each statement is a kernel that is started: so many nodes take about as long
 
 

@@ -2,7 +2,8 @@
 
 An integrator takes ten steps from one observation to the next, where it compares. Node for node only the ten steps
 together repeat, with the comparison, and they are a long body. But nobody needs the comparison until the errors are
-added up. If it comes then, what remains is the step, two hundred times.
+added up. If it comes then, what remains is the step, two hundred times. A running sum, `loss += error`, is the sum of
+all: its links come with the last one.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from itertools import chain
 
 import numpy as np
 
+from chainrule import ops
 from chainrule.compiler.passes.loops import Loop, find_leaves, find_loops
 from chainrule.compiler.trace.graph import Graph
 
 USUAL = 0.9  # of all nodes, at least, are used within the usual distance
 JUMP = 4  # times the usual distance is much later
+TAIL = 32  # times the usual distance, if distances reach so far without a jump, more than
+BEYOND = 2  # times the usual distance is much later
 LEAST_LOOP = 0.1  # of the nodes of the largest loop, for another one
 
 
@@ -50,13 +54,19 @@ def _late(graph: Graph) -> list[int] | None:
     first_use[operands[::-1]] = np.repeat(np.arange(count), arity)[::-1]  # of several, the last counts
     inner = np.ones(count, dtype=bool)
     inner[find_leaves(graph)] = False
-    far = _limit((first_use - np.arange(count))[inner])
+    ends, begins = _chains(graph, np.bincount(operands, minlength=count))
+    place = np.arange(count)  # each node's own, or that of the first to use it
+    is_link = ends > place
+    rank = np.cumsum([0, *~is_link])  # by which distances are measured
+    far = _limit((rank[np.append(ends, count)[first_use]] - rank[:-1])[inner & ~is_link])
     if far is None:
         return None
-    place = np.arange(count)  # each node's own, or that of the first to use it
+    in_long_chains = is_link & (rank[ends] - rank[begins[ends]] > far)
     use = np.full(count, count)
     for node in range(count - 1, -1, -1):
-        if inner[node] and use[node] < count and use[node] - node > far:
+        if in_long_chains[node]:
+            place[node] = place[ends[node]]
+        elif inner[node] and use[node] < count and rank[use[node]] - rank[node] > far:
             place[node] = use[node]
         for operand in graph.operands[node]:
             use[operand] = min(use[operand], place[node])
@@ -64,12 +74,29 @@ def _late(graph: Graph) -> list[int] | None:
     return found
 
 
+def _chains(graph: Graph, uses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each node the last link of the sum that it is a link of, or itself; and for these ends the first links."""
+    ends, begins = np.arange(len(graph)), np.arange(len(graph))
+    for node in range(len(graph) - 1, -1, -1):
+        if graph.rules[node] is ops.add:
+            for operand in graph.operands[node]:
+                if graph.rules[operand] is ops.add and uses[operand] == 1:
+                    ends[operand] = ends[node]
+            begins[ends[node]] = node
+    return ends, begins
+
+
 def _limit(distances: np.ndarray) -> int | None:
-    """Up to which distance the first to use a node is near: the middle of the jump. None if distances do not jump."""
+    """Up to which distance the first to use a node is near: the middle of the jump, if distances jump.
+
+    None if they do not, and reach not much beyond the usual.
+    """
     several = np.unique(distances)
     several = several[np.searchsorted(several, np.quantile(distances, USUAL)) :] if len(distances) else several
     jumps = several[1:] / several[:-1]
-    if not len(jumps) or jumps.max() < JUMP:
+    if not len(jumps):
         return None
+    if jumps.max() < JUMP:
+        return BEYOND * int(several[0]) if several[-1] > TAIL * several[0] else None
     last = int(jumps.argmax())
     return int(np.sqrt(several[last] * several[last + 1]))  # well above what is usual, since that grows if others leave
