@@ -30,8 +30,10 @@ HOW = (
     "on all gradients or parameters, after one step and after three, to 1e-12 of the largest (float32: 1e-5; "
     "microgpt, after steps of Adam: 1e-10 and 1e-4).",
     "A step is loss, gradient and update; a gradient is loss and gradient. Compile time is not included. It is "
-    "how much longer the first step takes than the next, in a process of its own, with packages imported and no "
-    "cache. Memory is how much that process grows meanwhile, not counting compilers that it starts.",
+    "how much longer the first step takes than the next, in a process of its own, with no cache, and with all "
+    "imported that is imported by the end of that step, whoever does it late. Memory is how much that process grows "
+    "meanwhile, not counting compilers that it starts.",
+    "A program for each length of a name is compiled before the first step, and that is counted there.",
     "Times with a ~ were measured on fewer examples and scaled up. microgpt's batches have 512 names per step; "
     "the time is per name.",
     "Lines are lines of code: the file in the workload's folder and the loop around it in `peers`, without "

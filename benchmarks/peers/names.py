@@ -1,4 +1,8 @@
-"""Models that learn from a list of names: `train(names)` takes a step a name, `loss_and_gradient(name)` takes none."""
+"""Models that learn from a list of names: `train(names)` takes a step a name, `loss_and_gradient(name)` takes none.
+
+One that compiles something for each length of a name has a `get_ready(names)`, and is given names of all lengths before
+the first step. That counts as compiling.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,8 @@ class Training(Runner):
     def __init__(self, names: list[str], solution: Any, at_once: int = 1, **options: Any) -> None:
         self.names, self.at_once = cycle(names), at_once
         self.model = solution.Model(**options)
+        if hasattr(self.model, "get_ready"):
+            self.model.get_ready(list({len(name): name for name in names}.values()))
 
     def run(self, steps: int) -> None:
         names = list(islice(self.names, steps))

@@ -1,6 +1,7 @@
 """The scoreboard's referee: who takes part, what is counted, where results are written. No test measures a time."""
 
 import importlib
+import json
 import os
 import platform
 import subprocess
@@ -171,6 +172,45 @@ def test_lines_are_those_of_code(tmp_path):
     source = tmp_path / "plain.c"
     source.write_text("/* a\n   b */\n#include <math.h>\n\nint f(void) /* c */\n{\n    return 1;\n}\n")
     assert count(source) == 4
+
+
+def test_what_is_imported_late_does_not_count_as_compiling(tmp_path, monkeypatch):
+    alone = importlib.import_module("alone")
+    (workload,) = [workload for workload in WORKLOADS if workload.name == "four points"]
+    chosen = {contestant.name: contestant for contestant in workload.contestants(CONTESTANTS)}
+    told = []
+
+    def process(command, **options):
+        told.append(json.loads(options["input"]))
+        seconds = 0.5 if "late" in told[-1] else 2.0
+        return SimpleNamespace(stdout=f'[{{"compiling": {seconds}, "megabytes": 1.0}}, ["late", "json"]]')
+
+    monkeypatch.setattr(alone.subprocess, "run", process)
+    found = alone.cost(workload, chosen["chainrule"])
+    assert (found.compiling, found.with_imports) == (0.5, 2.0)
+    assert told == [[], *[["late", "json"]] * alone.TRIES]
+    (tmp_path / "late_package.py").write_text("")
+    (tmp_path / "broken_package.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+    alone.import_all(["broken_package", "no.such.package", "late_package"])
+    assert "late_package" in sys.modules
+    del sys.modules["late_package"]
+
+
+def test_steps_for_all_lengths_of_names_are_compiled_before_the_first_one():
+    (workload,) = [workload for workload in WORKLOADS if workload.name == "microgpt"]
+    (ragged,) = [c for c in workload.contestants(CONTESTANTS) if c.options.get("mode") == "ragged"]
+    names = ["ann", "bo", "eve", "al"]
+    runner, fresh = ragged.prepare(workload, names), ragged.prepare(workload, names[:1])
+    paths = runner.model.trainer.loss._traces.by_structure
+    assert len(paths) == 2
+    before = {structure: [*kept.known.paths] for structure, kept in paths.items()}
+    for each in (runner, fresh):
+        each.run(1)
+    assert {structure: [*kept.known.paths] for structure, kept in paths.items()} == before
+    assert runner.losses == fresh.losses
+    assert runner.model.loss_and_gradient("ann")[0] == pytest.approx(fresh.model.loss_and_gradient("ann")[0], rel=1e-13)
+    assert runner.model.trainer.optimizer.steps == 1
 
 
 def test_lines_of_a_gpt_grow_with_what_is_done_by_hand():

@@ -28,7 +28,7 @@ def lay_flat(*roots: Any, since: int = 0) -> tuple[list[Any], list[Any], list[tu
     >>> [rule and rule.name for rule in rules], operands
     ([None, 'mul', 'add'], [(), (0, 0), (1, 0)])
     """
-    if ENGINE == "native" and all(isinstance(root, Value) for root in roots):
+    if ENGINE == "native":
         return _native.trace([*roots], since)
 
     def younger(node: Any) -> tuple[Any, ...]:

@@ -177,6 +177,8 @@ static PyObject *places_of_operands(const Pending *found, Node *node, uint64_t s
     return places;
 }
 
+static PyObject *trace_any(PyObject *roots, uint64_t since); /* the same where some are no Values */
+
 /* The nodes below roots, oldest first; the rule of each, None if it has none or is not what passes gradients on; the
    places of its operands. Nodes that are not younger than `since` count as leaves. */
 static PyObject *native_trace(PyObject *Py_UNUSED(module), PyObject *args)
@@ -192,8 +194,6 @@ static PyObject *native_trace(PyObject *Py_UNUSED(module), PyObject *args)
     Py_ssize_t count = (Py_ssize_t)found.count;
     for (Py_ssize_t k = 0; k < count; k++)
         Py_INCREF(found.nodes[k]); /* each list that is made can start the collector, and so Python code */
-    if (state == 0)
-        PyErr_SetString(PyExc_TypeError, "`roots` must be Values of the native engine");
     if (failed)
         goto end;
     if (count)
@@ -221,7 +221,7 @@ end:
     Py_XDECREF(nodes);
     Py_XDECREF(rules);
     Py_XDECREF(operands);
-    return result;
+    return state ? result : trace_any(roots, since);
 }
 
 /* Derivatives without a trace: for transforms, which leave every `grad` as it is. */

@@ -25,6 +25,7 @@
 #include "operators.h"
 #include "attributes.h"
 #include "bulk.h"
+#include "symbols.h"
 #include "tape.h"
 #include "arguments.h"
 
@@ -82,10 +83,6 @@ static PyMemberDef value_offsets[] = {
     {"__dictoffset__", T_PYSSIZET, offsetof(Node, attributes), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Node, weak_references), READONLY, NULL},
     {NULL, 0, 0, 0, NULL}};
-
-/* Python's slots hold functions as `void *`, for which ISO C has no conversion; by way of an integer, the result is what the
-   compiler defines, and all that run Python define the same address. */
-#define CODE(function) ((void *)(uintptr_t)(function))
 
 static PyType_Slot value_slots[] = {
     {Py_tp_doc, "Value(data, _children=(), _op='', label='')\n--\n\nA number with a gradient.\n\n"
@@ -163,6 +160,9 @@ static PyObject *native_observe(PyObject *Py_UNUSED(module), PyObject *args)
 static PyMethodDef module_functions[] = {
     {"trace", native_trace, METH_VARARGS,
      DOC("trace($module, roots, since, /)", "The nodes below roots, oldest first, their rules and operands.")},
+    {"make_symbols", native_make_symbols, METH_VARARGS,
+     DOC("make_symbols($module, kind, constants, /)",
+         "Have operators on symbols make instances of a class, and of another for plain numbers.")},
     {"decide_equality", native_decide_equality, METH_O,
      DOC("decide_equality($module, asked, /)", "Have a function asked whether two Values are equal; None ends it.")},
     {"watch", native_watch, METH_O,
@@ -275,18 +275,25 @@ PyMODINIT_FUNC PyInit__native(void)
     keys_name = PyUnicode_InternFromString("keys");
     kind_name = PyUnicode_InternFromString("kind");
     value_name = PyUnicode_InternFromString("value");
+    operands_name = PyUnicode_InternFromString("_operands");
+    serial_name = PyUnicode_InternFromString("_serial");
+    rule_name = PyUnicode_InternFromString("_rule");
+    self_name = PyUnicode_InternFromString("__self__");
     if (!code_name || !backward_name || !number_name || !array_name || !keys_name || !kind_name || !value_name ||
-        read_table() < 0)
+        !operands_name || !serial_name || !rule_name || !self_name || read_table() < 0)
         return NULL;
     PyObject *module = PyModule_Create(&module_definition);
     PyObject *type = module ? PyType_FromSpec(&value_spec) : NULL;
     PyObject *priority = type ? PyFloat_FromDouble(-1.0) : NULL;
+    PyObject *symbol = type ? PyType_FromSpec(&symbol_spec) : NULL;
     PyObject *call = type ? PyDescr_NewMethod((PyTypeObject *)op_type, &call_method) : NULL;
     /* NumPy scalars leave arithmetic to Value; NumPy arrays go element by element. */
-    if (priority == NULL || PyObject_SetAttrString(type, "__array_priority__", priority) < 0 || add_deepcopy(type) < 0 ||
+    if (priority == NULL || symbol == NULL || PyModule_AddObjectRef(module, "Symbol", symbol) < 0 ||
+        PyObject_SetAttrString(type, "__array_priority__", priority) < 0 || add_deepcopy(type) < 0 ||
         PyModule_AddObjectRef(module, "Value", type) < 0 || PyModule_AddObjectRef(module, "call_op", call) < 0 ||
         PyModule_AddIntConstant(module, "BUILTIN_OPS", BUILTIN_OPS) < 0 || add_checksum(module) < 0) {
         Py_XDECREF(call);
+        Py_XDECREF(symbol);
         Py_XDECREF(priority);
         Py_XDECREF(type);
         Py_XDECREF(module);
@@ -295,5 +302,6 @@ PyMODINIT_FUNC PyInit__native(void)
     Py_DECREF(call);
     Py_DECREF(priority);
     ValueType = (PyTypeObject *)type;
+    SymbolBase = (PyTypeObject *)symbol;
     return module;
 }

@@ -19,6 +19,10 @@ enum { INLINE_OPERANDS = 2 };
 #define PREFETCH(address) ((void)(address))
 #endif
 
+/* Python's slots hold functions as `void *`, for which ISO C has no conversion; by way of an integer, the result is what the
+   compiler defines, and all that run Python define the same address. */
+#define CODE(function) ((void *)(uintptr_t)(function))
+
 typedef struct {
     uint64_t first, end; /* the serial numbers of the nodes that were made meanwhile */
 } While;

@@ -167,7 +167,7 @@ class _Classing:
         self.to_merge |= {key for key, found in self.exponents.items() if len(found) >= FEWEST_EXPONENTS}
 
     def classify(self, chains: dict[int, list[tuple[int, int]]]) -> None:
-        links, pow_, of, first, slots = (ops.add, ops.sub, ops.larger), ops.pow_, self.of, self.first, self.slots
+        links, pow_, of, first, slots = {ops.add, ops.sub, ops.larger}, ops.pow_, self.of, self.first, self.slots
         silent = self.graph.silent
         for node, (rule, operands) in enumerate(zip(self.graph.rules, self.graph.operands, strict=True)):
             if rule in links:
@@ -179,7 +179,11 @@ class _Classing:
                     if name == node:
                         slots[node] = tuple([(*group, len(members)) for group, members in groups.items()])
                 continue
-            key: Any = (rule, *[of[operand] for operand in operands])
+            key: Any
+            if len(operands) == 2:  # as most have: a list would take longer than all else
+                key = rule, of[operands[0]], of[operands[1]]
+            else:
+                key = (rule, *[of[operand] for operand in operands])
             if node in silent:
                 key = (*key, SILENT)
             if rule is pow_:
@@ -228,7 +232,7 @@ class _Classing:
             [number[name] if name >= 0 else -1 for name in self.of],
             self.rows,
             real,
-            {node: self.graph.nodes[node] for node, rule in enumerate(rules) if rule.__class__ is Array},
+            {node: self.graph.nodes[node] for node in self.graph.places_of(Array)},
         )
 
 
@@ -261,8 +265,12 @@ def _chains(graph: Graph, differences: bool) -> dict[int, list[tuple[int, int]]]
     add, larger, sub, rules = ops.add, ops.larger, ops.sub, graph.rules
     for node, (rule, operands) in enumerate(zip(rules, graph.operands, strict=True)):
         if rule is add or rule is larger:
-            a, b = [terms.pop(k) if rules[k] is rule and uses[k] == 1 else [(k, 1)] for k in operands]
-            a += b  # in place, because long sums chain on the left
+            first, second = operands
+            a = terms.pop(first) if uses[first] == 1 and rules[first] is rule else [(first, 1)]
+            if uses[second] == 1 and rules[second] is rule:
+                a += terms.pop(second)  # in place, because long sums chain on the left
+            else:
+                a.append((second, 1))
             terms[node] = a
         elif rule is sub:  # mostly no part of a chain: whether the first has other uses would change its class
             first, second = operands
@@ -274,8 +282,7 @@ def _chains(graph: Graph, differences: bool) -> dict[int, list[tuple[int, int]]]
 
 def _uses(graph: Graph) -> list[int]:
     """How often each node is read."""
-    flat = np.fromiter(chain.from_iterable(graph.operands), np.int64)
-    found: list[int] = np.bincount(flat, minlength=len(graph)).tolist()
+    found: list[int] = np.bincount(graph.flat_operands, minlength=len(graph)).tolist()
     return found
 
 

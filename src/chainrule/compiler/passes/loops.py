@@ -8,7 +8,6 @@ the next, with what lies beside it and never changes, is one array: the *state*.
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,7 +130,7 @@ class _Search:
         self.codes[list(graph.silent)] += len(self.numbers)
         arity = np.fromiter(map(len, graph.operands), np.int64, len(graph))
         self.starts = np.concatenate([[0], np.cumsum(arity)])
-        self.operands = np.fromiter(chain.from_iterable(graph.operands), np.int64, int(self.starts[-1]))
+        self.operands = graph.flat_operands
         self.users = np.repeat(np.arange(len(graph)), arity)
         self.uses = np.bincount(self.operands, minlength=len(graph))
         self.last_user = np.full(len(graph), len(graph))

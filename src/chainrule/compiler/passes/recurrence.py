@@ -263,7 +263,7 @@ def candidates(sequence: np.ndarray, many: bool = False) -> list[int]:
     of its own, the shortest distances count, and multiples of one at which as much recurs do not.
     """
     tally: Counter[int] = Counter()
-    words, length = sequence.astype(np.uint64), 1
+    words, length, short = sequence.astype(np.uint64), 1, _short(sequence)
     for wanted in WORDS:
         while length < min(wanted, len(sequence) // 2):
             words, length = mixed(words[:-length], words[length:]), 2 * length  # twice as long
@@ -276,13 +276,19 @@ def candidates(sequence: np.ndarray, many: bool = False) -> list[int]:
             tally.update(dict(zip(found.tolist(), counts[found].tolist(), strict=True)))
     recurs = {}
     for period, _ in tally.most_common(MANY * MOST_CANDIDATES if many else MOST_CANDIDATES):
-        matches = int(np.count_nonzero(sequence[:-period] == sequence[period:]))
+        matches = int(np.count_nonzero(short[:-period] == short[period:]))
         if matches >= (FEWEST - 1) * period:
             recurs[period] = matches
     if many:
         own = sorted([period for period in recurs if not _is_multiple(period, recurs)])
         recurs = {period: recurs[period] for period in own[:MOST_PERIODS]}
     return sorted(recurs, key=recurs.__getitem__, reverse=True)[:MOST_PERIODS]
+
+
+def _short(sequence: np.ndarray) -> np.ndarray:
+    """Small numbers that are equal where those of the sequence are: to compare them takes a quarter of the time."""
+    distinct, numbers = np.unique(sequence, return_inverse=True)
+    return np.asarray(numbers.astype(np.uint16 if len(distinct) <= 2**16 else np.uint32))
 
 
 def _is_multiple(period: int, recurs: dict[int, int]) -> bool:

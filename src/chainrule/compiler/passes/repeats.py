@@ -74,10 +74,13 @@ def _merged(graph: Graph, same: list[int], left: list[int]) -> Graph:
 def _firsts(graph: Graph) -> list[int]:
     """For each node the first that is equal to it."""
     same, first = list(range(len(graph))), dict[Any, int]()
-    names = _names(graph)
+    names, key = _names(graph), tuple[Any, ...]()
     for node, (rule, operands) in enumerate(zip(graph.rules, graph.operands, strict=True)):
         if operands:
-            key = (rule, *[names[operand] for operand in operands])
+            if len(operands) == 2:  # as most have: a list would take longer than all else
+                key = rule, names[operands[0]], names[operands[1]]
+            else:
+                key = (rule, *[names[operand] for operand in operands])
             same[node] = names[node] = first.setdefault(key, node)
     return same
 

@@ -18,7 +18,7 @@ from chainrule.core.sweeps import times
 
 def has_derivatives(graph: Graph) -> bool:
     """Whether some nodes stand for derivatives."""
-    return any(isinstance(rule, Derivatives) for rule in graph.rules)
+    return any(isinstance(rule, Derivatives) for rule in {*graph.rules})
 
 
 def expanded(graph: Graph) -> Graph:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,18 @@ class Graph:
     @cached_property
     def leaf_places(self) -> list[int]:
         """Where the leaves of all kinds are."""
-        return [place for place, rule in enumerate(self.rules) if rule.__class__ is str]
+        return self.places_of(str)
+
+    @cached_property
+    def flat_operands(self) -> np.ndarray:
+        """The operands of all nodes, one after another."""
+        return np.fromiter(chain.from_iterable(self.operands), np.int64)
+
+    def places_of(self, kind: type) -> list[int]:
+        """Where the nodes are whose rules are of a class."""
+        if all(rule.__class__ is not kind for rule in {*self.rules}):  # as mostly: the set takes a tenth of the time
+            return []
+        return [place for place, rule in enumerate(self.rules) if rule.__class__ is kind]
 
     @cached_property
     def depths(self) -> np.ndarray:

@@ -15,13 +15,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from chainrule import ops
 from chainrule.compiler.trace.branches import Branches, Place, UnknownNumberError, line_at
 from chainrule.core.code_lines import is_ours
 from chainrule.core.recording import current_tracer, detach, is_tracing, traced
-from chainrule.core.value import Value
+from chainrule.core.value import ENGINE, Value
+
+if ENGINE == "native":
+    from chainrule import _native
 
 STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
@@ -84,9 +87,11 @@ def _compared(rule: ops.Op, left: Any, right: Any) -> Any:
     """The condition; or the answer where eager code compares nodes, which are equal if they are the same one."""
     if rule in (ops.eq, ops.ne) and _is_value(left) and _is_value(right):
         return (left is right) == (rule is ops.eq)
-    condition = Symbol._operate(rule, (left, right))
-    if condition is not NotImplemented:
-        condition._is_value = False
+    try:
+        condition = Symbol._apply(rule, (left, right))
+    except TypeError:  # not a number: let the other operand try
+        return NotImplemented
+    condition._is_value = False
     return condition
 
 
@@ -125,30 +130,15 @@ def _refused(deed: str, remedy: str, *why: str) -> Callable[..., NoReturn]:
     return lambda self, *arguments: _refuse(deed, remedy, *why)
 
 
-class Symbol(ops.Carrier):
-    """A number that is not known yet: an argument of a traced function (its `place` among them), or a result.
-
-    >>> x = Symbol.argument(0)
-    >>> x * Value(2.0) + 1.0
-    Symbol(+)
-    """
+class _Made(ops.Carrier):
+    """What a Symbol holds, and how operators make it; the native engine has the same."""
 
     __slots__ = ("_is_value", "_operands", "_rule", "_serial", "place")
-
-    _constant = False
-    requires_grad = True
-    _takes_over = True  # in an op on Symbols and Values
-    __array_priority__ = -1.0  # as in Value: NumPy scalars defer to it, arrays go element by element
 
     def __init__(self, rule: ops.Op | None, operands: tuple[Any, ...], place: int = -1) -> None:
         self._rule, self._operands = rule, operands
         self._serial, self.place = next_serial(), place
         self._is_value: bool | None = None  # unknown
-
-    @classmethod
-    def argument(cls, place: int) -> Symbol:
-        """The number at `place` among the arguments."""
-        return cls(None, (), place)
 
     @staticmethod
     def _apply(op: ops.Op, operands: tuple[Any, ...]) -> Symbol:
@@ -160,6 +150,35 @@ class Symbol(ops.Carrier):
             return Symbol._apply(op, operands)
         except TypeError:  # not a number: let the other operand try
             return NotImplemented  # type: ignore[no-any-return]
+
+
+if ENGINE == "native" and not TYPE_CHECKING:
+
+    class _Made(_native.Symbol, ops.Carrier):
+        """The same in C, where a node costs a tenth."""
+
+        __slots__ = ()
+
+
+class Symbol(_Made):
+    """A number that is not known yet: an argument of a traced function (its `place` among them), or a result.
+
+    >>> x = Symbol.argument(0)
+    >>> x * Value(2.0) + 1.0
+    Symbol(+)
+    """
+
+    __slots__ = ()
+
+    _constant = False
+    requires_grad = True
+    _takes_over = True  # in an op on Symbols and Values
+    __array_priority__ = -1.0  # as in Value: NumPy scalars defer to it, arrays go element by element
+
+    @classmethod
+    def argument(cls, place: int) -> Symbol:
+        """The number at `place` among the arguments."""
+        return cls(None, (), place)
 
     def __repr__(self) -> str:
         return f"Symbol({self._rule.symbol})" if self._rule else f"Symbol(argument {self.place})"
@@ -264,6 +283,10 @@ class Constant:
 
     def _backward(self) -> None:
         """Passes nothing on."""
+
+
+if ENGINE == "native":
+    _native.make_symbols(Symbol, Constant)
 
 
 class _Thread(threading.local):

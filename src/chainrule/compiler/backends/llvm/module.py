@@ -29,6 +29,7 @@ from chainrule.compiler.backends.llvm.nests import Nest
 from chainrule.compiler.backends.llvm.registers import Movable, Registers
 from chainrule.compiler.backends.llvm.target import Target
 from chainrule.compiler.backends.llvm.text import DOUBLE, Element, Text
+from chainrule.compiler.passes.divisors import with_divisors_outside
 from chainrule.compiler.passes.equal_elements import with_equal_elements_once
 from chainrule.compiler.passes.known_numbers import with_known_numbers
 from chainrule.compiler.passes.places import Lives, lives_in, places
@@ -126,7 +127,7 @@ class Module:
         self.element = element
         self.target = target
         program = without_zeros(with_equal_elements_once(with_known_numbers(program)))
-        program = with_updates_along(program)
+        program = with_updates_along(with_divisors_outside(program))
         self.small = Small(program)
         program = self.small.without_needless()
         every = groups(program.steps)
