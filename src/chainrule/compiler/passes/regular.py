@@ -56,7 +56,7 @@ class _Nested:
 
     def statement(self) -> Statement:
         """The statement in the loops that were found."""
-        if self.loops is None or max(self.loops) < LANES:
+        if not self.loops or max(self.loops) < LANES:
             return self.given
         target, *rest = [
             (access, places, strides) for (access, places), strides in zip(self.places, self.strides, strict=True)
@@ -67,7 +67,7 @@ class _Nested:
             count = sum(1 for _ in term.expression.accesses())
             terms.append(self._term(term, [next(found) for _ in range(count)]))
         given = self.given
-        return Statement(self._access(*target, (), ()), self.loops or (), terms, given.accumulate, given.join)
+        return Statement(self._access(*target, (), ()), self.loops, terms, given.accumulate, given.join)
 
     def _term(self, term: Term, given: Sequence[tuple[Access, np.ndarray, Shape | None]]) -> Term:
         """The term in loops that suit those of its accesses that need no table outside of them."""
