@@ -18,7 +18,7 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.passes.differentiate import unmasked
-from chainrule.compiler.passes.layout import split_loop
+from chainrule.compiler.passes.layout import joined, split_loop
 from chainrule.compiler.passes.loop_nests import joint_nest
 from chainrule.compiler.passes.margins import Margins
 from chainrule.compiler.passes.program import (
@@ -54,7 +54,7 @@ def _aligned(statement: Statement, margins: Margins) -> Statement:
         found = _Ragged(statement, Term(expression, term.loops, term.sign), mask)
         if (split := _in_loops(statement, found.nest)) and (changed := found.aligned(margins)):
             terms = [*split.terms[:k], changed, *split.terms[k + 1 :]]
-            statement = split.with_terms(terms)
+            statement = joined(split.with_terms(terms))
     return statement
 
 
