@@ -211,10 +211,37 @@ def results(program, seed=0):
     return machine.views[program.output].copy()
 
 
-def test_attention_over_a_growing_past_stays_as_it_is():
-    """No row but the last has all terms: there is nothing to align."""
-    x, w = values(numbers(20)), values(numbers(20, 1))
-    loss = sum(sum(w[i - k] * x[k] * x[k] for k in range(i + 1)).tanh() for i in range(20))
+SUMS = {  # of x, w and the number of terms left out
+    "the last ones": lambda x, w, i: sum(x[i:]),
+    "products of the last ones": lambda x, w, i: sum(a * b for a, b in zip(x[i:], w[i:], strict=True)),
+    "a past that grows": lambda x, w, i: sum(x[k] * w[29 - i - k] for k in range(30 - i)),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_parts_of_the_longest_sum_need_no_tables(name):
+    x, w = values(numbers(30)), values(numbers(30, 1))
+    loss = sum(SUMS[name](x, w, i).tanh() for i in (0, 1, 2, 4, 5, 7, 9, 10, 11, 13, 16, 17, 21))
+    every = x + w if name != "the last ones" else x
+    found = aligned(lifted(loss, every)).verify()
+    ragged = next(statement for statement in found.statements if statement.terms[-1].loops)
+    assert any(access.table is None for access in list(ragged.accesses())[1:])
+    program = chainrule.compile(loss, wrt=every)
+    if name != "a past that grows":  # by how much one access moves from row to row is in a table
+        assert program.stats["not affine"] == 0
+    result, gradient = program.value_and_grad()
+    loss.backward()
+    np.testing.assert_allclose(result, loss.data, rtol=1e-12)
+    np.testing.assert_allclose(gradient, gradients(every), rtol=1e-11, atol=1e-12)
+
+
+def test_rows_that_share_nothing_stay_as_they_are():
+    """Triangles that are stored row by row: nothing says where in a longer row the terms of a shorter one belong."""
+    x, w = values(numbers(210)), values(numbers(210, 1))
+    starts = [i * (i + 1) // 2 for i in range(20)]
+    loss = sum(
+        sum(a * b for a, b in zip(x[s:][: i + 1], w[s:][: i + 1], strict=True)).tanh() for i, s in enumerate(starts)
+    )
     program = lifted(loss, x + w)
     assert str(aligned(program)) == str(program)
 

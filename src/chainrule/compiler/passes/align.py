@@ -6,7 +6,8 @@ weight and its pixel is in tables. With gaps where the missing terms would be th
 
 Σk<9 where(m1[9j+k], w[table[9j+k]]·x[table[9j+k]], -0)      Σk<3,l<3 where(m1[9j+3k+l], w[3k+l]·x[j+24k+l], -0)
 
-What is read in the gaps does not count, but must be somewhere (see `margins`).
+So it is where each row has the last terms of the first one, as `sum(x[k:])`. What is read in the gaps does not count,
+but must be somewhere (see `margins`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from chainrule.compiler.passes.program import (
     row_major,
 )
 
-LEAST_FULL = 0.25  # of the rows, that have all terms
+LEAST_FULL = 0.25  # of the rows, that have all terms: otherwise all rows must be parts of one of these
 
 
 def aligned(program: ArrayProgram) -> ArrayProgram:
@@ -66,6 +67,11 @@ def _in_loops(statement: Statement, nest: Shape) -> Statement | None:
     return statement if statement.loops == nest else None
 
 
+def _is_one_pattern(rows: np.ndarray) -> bool:
+    """Whether all rows are one row, moved."""
+    return bool((rows - rows[:, :1] == rows[0] - rows[0, 0]).all())
+
+
 def _whole_nest(steps: Shape, count: int) -> Shape:
     """The nest of `count` rows in which some of them are these steps apart; empty if there is none."""
     outer = (count, *steps)
@@ -73,22 +79,16 @@ def _whole_nest(steps: Shape, count: int) -> Shape:
     return tuple([a // b for a, b in zip(outer, steps, strict=False)]) if whole else ()
 
 
-class _Pattern(NamedTuple):
-    """Where the rows that have all terms read: the first one, from which all loops of the nest and the row move it."""
+class _Key(NamedTuple):
+    """An access that says where terms belong: the first position of each row, and from there those of all terms."""
 
-    first: int
-    strides: Shape
-    moves: np.ndarray  # from a row's first position to each
-
-    def places(self, nest: Shape) -> np.ndarray:
-        """The positions by row and term, those in gaps included."""
-        starts = self.first + np.tensordot(self.strides, np.indices(nest), axes=1)
-        places: np.ndarray = starts.reshape(-1, 1) + self.moves
-        return places
+    starts: np.ndarray
+    moves: np.ndarray
+    places: np.ndarray  # as they are, by row and term
 
 
 class _Ragged:
-    """A sum whose rows have some of their terms, with the `nest` of all rows, empty if there is none."""
+    """A sum whose rows have some of their terms, with the `nest` of all rows and the accesses that may be keys."""
 
     def __init__(self, statement: Statement, term: Term, mask: Access) -> None:
         self.term, self.mask = term, mask
@@ -97,93 +97,103 @@ class _Ragged:
         self.places = [self._places(access, statement.loops) for access in self.accesses]
         self.real = mask.array.numbers[self._places(mask, statement.loops)] != 0.0
         self.full = np.flatnonzero(self.real.all(axis=1))
-        self.nest, self.patterns = self._patterns()
+        self.nest, self.keys = statement.loops, list[_Key]()
+        if LEAST_FULL * self.count <= len(self.full) < self.count:
+            self._keys_of_full_rows()
+        elif len(self.full):
+            self.keys = [
+                _Key(np.full(self.count, row[0]), row - row[0], places)
+                for places in self._variable()
+                for row in [places[self.full[0]]]
+            ]
 
     def _places(self, access: Access, loops: Shape) -> np.ndarray:
         places: np.ndarray = access.positions(loops + self.term.loops)
         return places.reshape(self.count, self.run)
 
-    def _patterns(self) -> tuple[Shape, list[_Pattern | None]]:
-        """The nest of all rows, and in it the pattern of each access that has one, as the full rows show it."""
-        patterns: list[_Pattern | None] = [None] * len(self.accesses)
-        if not LEAST_FULL * self.count <= len(self.full) < self.count:
-            return (), patterns
-        rows = [places[self.full] for places in self.places]
-        streams = [(False, self._starts(access, row)) for access, row in zip(self.accesses, rows, strict=True)]
-        found, (steps, *strides) = joint_nest([(True, self.full), *streams])
-        nest = _whole_nest(steps, self.count) if found and steps else ()
-        if not nest:
-            return (), patterns
-        corner = np.array(np.unravel_index(int(self.full[0]), nest))
-        for k, (row, stride) in enumerate(zip(rows, strides, strict=True)):
-            if stride is not None:
-                patterns[k] = _Pattern(int(row[0, 0] - corner @ stride), stride, row[0] - row[0, 0])
-        return nest, patterns
+    def _variable(self) -> list[np.ndarray]:
+        """Where the accesses of other than known numbers read."""
+        pairs = zip(self.accesses, self.places, strict=True)
+        return [places for access, places in pairs if access.array.numbers is None]
 
-    @staticmethod
-    def _starts(access: Access, rows: np.ndarray) -> np.ndarray | None:
-        """Where each row begins, if all have the same pattern from there on and it is not of known numbers."""
-        same = (rows - rows[:, :1] == rows[0] - rows[0, 0]).all()
-        return rows[:, 0] if same and access.array.numbers is None else None
+    def _keys_of_full_rows(self) -> None:
+        """Where many rows have all terms: the nest that they are part of, in which the others begin in between."""
+        regular = [places for places in self._variable() if _is_one_pattern(places[self.full])]
+        own, (steps, *strides) = joint_nest([(True, self.full), *[(False, places[self.full, 0]) for places in regular]])
+        nest = _whole_nest(steps, self.count) if own and steps else ()
+        if not nest:
+            return
+        self.nest, first = nest, int(self.full[0])
+        away = np.indices(nest).reshape(len(nest), -1)
+        away = away - away[:, first : first + 1]
+        for places, stride in zip(regular, strides, strict=True):
+            if stride is not None:
+                row = places[first]
+                self.keys.append(_Key(row[0] + np.array(stride) @ away, row - row[0], places))
 
     def aligned(self, margins: Margins) -> Term | None:
         """The term with gaps in its rows; None if no access says where these must be."""
-        for pattern, places in zip(self.patterns, self.places, strict=True):
-            source = None if pattern is None else self._sources(pattern.places(self.nest), pattern.moves, places)
-            if source is not None:
+        for key in self.keys:
+            if (source := self._sources(key)) is not None:
                 return self._with_gaps(source, margins)
         return None
 
-    def _sources(self, expected: np.ndarray, moves: np.ndarray, places: np.ndarray) -> np.ndarray | None:
+    def _sources(self, key: _Key) -> np.ndarray | None:
         """Which term of a row comes at each place, -1 in a gap; None if that is not seen from these positions."""
-        order = np.argsort(moves)
-        if (np.diff(moves[order]) == 0).any():
+        order = np.argsort(key.moves)
+        moves = key.moves[order]
+        if (np.diff(moves) == 0).any():
             return None
-        away = places - expected[:, :1] + moves[0]
-        at = order[np.searchsorted(moves[order], away).clip(max=self.run - 1)]
+        away = key.places - key.starts[:, None]
+        at = np.searchsorted(moves, away).clip(max=self.run - 1)
         row, term = np.nonzero(self.real)
         source = np.full((self.count, self.run), -1)
-        source[row, at[row, term]] = term
+        source[row, order[at[row, term]]] = term
         is_right = (moves[at] == away)[self.real].all() and ((source >= 0).sum(axis=1) == self.real.sum(axis=1)).all()
         return source if is_right else None
 
     def _with_gaps(self, source: np.ndarray, margins: Margins) -> Term:
         gaps, row = source < 0, np.arange(self.count)[:, None]
-        moves = [(False, pattern and pattern.moves) for pattern in self.patterns]
-        nest, inside = joint_nest(moves)
+        moved = [places[row, source] for places in self.places]
+        variable = [access.array.numbers is None for access in self.accesses]
+        starts = [self._starts(places, gaps) if v else None for places, v in zip(moved, variable, strict=True)]
+        moves = [None if s is None else places[self.full[0]] for places, s in zip(moved, starts, strict=True)]
+        nest, inside = joint_nest([(False, each) for each in moves])
         inner = nest or (self.run,)
         found = []
-        for access, places, pattern, own in zip(self.accesses, self.places, self.patterns, inside, strict=True):
-            moved = places[row, source]
+        for access, places, begin, own in zip(self.accesses, moved, starts, inside, strict=True):
             if access.array.numbers is not None:
-                numbers = np.asarray(access.array.numbers, dtype=np.float64)[moved]
+                numbers = np.asarray(access.array.numbers, dtype=np.float64)[places]
                 numbers = np.where(gaps, numbers[self.full[0]], numbers)
                 found.append(self._dense(access.array, numbers, inner))
             else:
-                regular = self._regular(access, moved, gaps, pattern, own, margins)
-                found.append(regular or self._by_table(access, moved, gaps, inner))
+                regular = begin and own and self._regular(access, begin, own, inner, margins)
+                found.append(regular or self._by_table(access, places, gaps, inner))
         changed = iter(found)
         expression = self.term.expression.map(lambda _: next(changed))
         mask = self._dense(self.mask.array, (~gaps).astype(np.float64), inner)
         return Term(Apply(ops.where, (mask, expression, Number(NOTHING))), inner, self.term.sign)
 
+    def _starts(self, places: np.ndarray, gaps: np.ndarray) -> tuple[int, Shape] | None:
+        """The first position of the first row, and by how much the loops move it; None if rows differ in more."""
+        away = places - (places[self.full[0]] - places[self.full[0], 0])
+        begin = away[np.arange(self.count), np.argmin(gaps, axis=1)]
+        if (away != begin[:, None])[~gaps].any():
+            return None
+        steps = [step if n > 1 else 0 for step, n in zip(row_major(self.nest), self.nest, strict=True)]
+        strides = tuple([int(begin[step] - begin[0]) for step in steps])
+        expected = begin[0] + np.tensordot(strides, np.indices(self.nest), axes=1).reshape(-1)
+        return (int(begin[0]), strides) if (begin == expected).all() else None
+
     def _regular(
-        self,
-        access: Access,
-        moved: np.ndarray,
-        gaps: np.ndarray,
-        pattern: _Pattern | None,
-        inside: Shape | None,
-        margins: Margins,
+        self, access: Access, begin: tuple[int, Shape], inside: Shape, inner: Shape, margins: Margins
     ) -> Access | None:
-        """What is read at these positions if they are those of the pattern, but for the gaps; otherwise None."""
-        if pattern is None or inside is None:
-            return None
-        expected = pattern.places(self.nest)
-        if (expected != moved)[~gaps].any():
-            return None
-        array = margins.reached(access.array, int(expected.min()), int(expected.max()))
-        return Access(array, pattern.first, pattern.strides + inside) if array else None
+        """What is read from there on, gaps included; None if there is no room for it."""
+        first, strides = begin
+        found = Access(access.array, first, strides + inside)
+        places = found.positions(self.nest + inner)
+        array = margins.reached(access.array, int(places.min()), int(places.max()))
+        return Access(array, first, found.strides) if array else None
 
     def _by_table(self, access: Access, moved: np.ndarray, gaps: np.ndarray, inner: Shape) -> Access:
         """The same through a table; a gap reads what the row's first term does."""

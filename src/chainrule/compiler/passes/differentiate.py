@@ -29,7 +29,7 @@ from chainrule.compiler.passes.program import (
     dependents,
 )
 
-MOSTLY = 0.6  # of the terms of ragged sums, that are real: fewer are gathered, which takes tables
+LEAST_REAL = 0.25  # of the terms of ragged sums: fewer are gathered, which takes tables
 
 
 def differentiate(program: ArrayProgram) -> ArrayProgram:
@@ -173,10 +173,10 @@ def unmasked(expression: Expression) -> tuple[Access | None, Expression]:
 
 
 def _masked(value: Expression, operand: Access, mask: Access, loops: Shape) -> tuple[Expression, Access, Shape]:
-    """The same for a ragged sum: over its real terms, or masked if most are real and none is found by a table."""
+    """The same for a ragged sum: over its real terms, or masked if enough are real and none is found by a table."""
     real = np.count_nonzero(mask.array.numbers[mask.positions(loops)])
     affine = all(access.table is None for access in (operand, *value.accesses()))
-    if affine and real >= MOSTLY * prod(loops):
+    if affine and real >= LEAST_REAL * prod(loops):
         return Apply(ops.where, (mask, value, Number(NOTHING))), operand, loops
     return _unfilled(value, operand, mask, loops)
 
