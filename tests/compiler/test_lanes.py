@@ -6,7 +6,14 @@ import pytest
 from chainrule import ops
 from chainrule.compiler.backends.llvm import Native, nests
 from chainrule.compiler.backends.llvm.fusion import groups
-from chainrule.compiler.backends.llvm.lanes import choose_lanes, choose_tile, in_blocks, is_scattered
+from chainrule.compiler.backends.llvm.lanes import (
+    choose_lanes,
+    choose_tile,
+    in_blocks,
+    in_turn,
+    is_scattered,
+    overlapping,
+)
 from chainrule.compiler.backends.llvm.native import host
 from chainrule.compiler.backends.llvm.target import CACHE, Target
 from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Number, Statement, Term
@@ -295,3 +302,50 @@ def test_the_largest_of_many_is_nan_if_one_is(dtype, target):
     native.run()
     np.testing.assert_array_equal(native.views[c], numbers.max(axis=0))
     np.testing.assert_array_equal(native.views[d], numbers.max(axis=1))
+
+
+OVERLAPS = {  # extents, strides of the target, and loops of which several turns add to the same elements
+    "a filter in one dimension": ((50, 5), (1, 1), {1}),
+    "one that looks back": ((50, 5), (1, -1), {1}),
+    "a filter of a picture": ((7, 22, 3, 3), (24, 1, 24, 1), {2, 3}),
+    "every other pixel": ((7, 11, 3, 3), (48, 2, 24, 1), {2, 3}),
+    "rows apart": ((3, 20), (24, 1), set()),
+    "one element": ((30,), (0,), {0}),
+}
+
+
+@on_processors
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", OVERLAPS)
+def test_sums_that_overlap(name, dtype, target):
+    """Lanes are along a loop whose turns never meet, and elements that many turns add to get all that they add."""
+    loops, strides, meeting = OVERLAPS[name]
+    count = int(np.prod(loops))
+    size = sum(abs(stride) * (extent - 1) for stride, extent in zip(strides, loops, strict=True)) + 1
+    a, b, c = Array("a", 2 * count, "captured"), Array("b", 2, "captured"), Array("c", size + 8, "value")
+    base = sum(-stride * (extent - 1) for stride, extent in zip(strides, loops, strict=True) if stride < 0)
+    rows = [2 * int(np.prod(loops[k + 1 :])) for k in range(len(loops))]
+    inside = (0,) * len(loops)
+    product = Term(Access(a, 0, (*rows, 1)) * Access(b, 0, (*inside, 1)), (2,))
+    zero = Statement(Access(c, 0, (1,)), (size + 8,), [Term(Number(0.25))])
+    added = Statement(Access(c, base, strides), loops, [product], accumulate=True)
+    assert overlapping(added) == meeting
+    if meeting and name != "one element":
+        assert choose_lanes(in_turn(added))[0] is not None
+    machine = Native(ArrayProgram([zero, added], {"captured": a, "b": b}, c), dtype, target)
+    given = [np.random.default_rng(k).integers(-9, 9, array.size).astype(dtype) for k, array in enumerate((a, b))]
+    for array, numbers in zip((a, b), given, strict=True):
+        machine.views[array][:] = numbers
+    machine.run()
+    expected = np.full(size + 8, 0.25, dtype)
+    np.add.at(expected, added.target.positions(loops).ravel(), given[0].reshape(-1, 2) @ given[1])
+    np.testing.assert_array_equal(machine.views[c], expected)
+
+
+def test_turns_that_meet_come_after_all_others():
+    """Otherwise each would wait until what the last one has stored can be read again."""
+    loops, strides, _ = OVERLAPS["a filter of a picture"]
+    x, c = Array("x", 7 * 22, "captured"), Array("c", 24 * 9, "value")
+    added = Statement(Access(c, 0, strides), loops, [Term(Access(x, 0, (22, 1, 0, 0)))], accumulate=True)
+    assert in_turn(added).loops == (3, 3, 7, 22)
+    assert in_turn(added).target.strides == (24, 1, 24, 1)

@@ -25,7 +25,7 @@ from chainrule.compiler.pipeline import Clock, Code, in_words
 from chainrule.compiler.run.interface import exported
 from chainrule.compiler.run.machine import NEVER, Order
 from chainrule.compiler.run.turns import add_to_grad
-from chainrule.compiler.trace.graph import Graph, graph_of, that_may_freeze
+from chainrule.compiler.trace.graph import Graph, graph_of, that_may_freeze, with_parameters
 from chainrule.compiler.trace.symbols import TracingError, refuse_numbers
 from chainrule.core.bulk import refrozen, replaced, takes_gradient
 from chainrule.core.display import shown
@@ -46,6 +46,7 @@ def __dir__() -> list[str]:
 
 
 MOST_KEPT = 8  # programs of one graph, by the Values that are frozen
+FEW = 4  # times as many Values as those that a graph does not use, to have these in it all the same
 AS_A_VALUE = (
     "use the Value itself, which then becomes part of the traced function, or do it outside and pass the result"
 )
@@ -214,13 +215,14 @@ class _Compiled:
 
     def __init__(self, target: Value, wrt: list[Value] | None, backend: str, strict: bool, dtype: str) -> None:
         self.as_of, clock = refrozen(), Clock()
-        self.graph: Graph = clock("trace", lambda: graph_of(target, wrt))
-        self.may_freeze = that_may_freeze(self.graph, wrt)
+        used: Graph = clock("trace", lambda: graph_of(target, wrt))
+        self.may_freeze = that_may_freeze(used, wrt)
         self.took_gradient = takes_gradient(self.may_freeze)
+        self.graph = _with_unused(used, wrt or [])
         parameters = self.graph.leaves("parameter")
         self.wrt = parameters if wrt is None else wrt
         self.code = _code(self.graph, bool(self.wrt), settled(backend), strict, dtype, clock)
-        self.stats: dict[str, Any] = self.code.stats(len(self.graph), clock.seconds)
+        self.stats: dict[str, Any] = self.code.stats(len(used), clock.seconds)
         self.leaves = [(kind, nodes) for kind in ("parameter", "input") if (nodes := self.graph.leaves(kind))]
         self._inputs = dict(self.leaves).get("input")  # which are always read
         order = Order(self.wrt, parameters)
@@ -328,6 +330,17 @@ def compile(
         found = type(target).__name__
         raise TypeError(f"`target` must be a Value, got {found}: compile the result of your code, or the function")
     return CompiledFunction(target, chosen, backend, dtype, strict)
+
+
+def _with_unused(graph: Graph, wrt: list[Value]) -> Graph:
+    """The graph with those of `wrt` that it does not use, if they are few.
+
+    Then the gradient comes out in the order of `wrt`, and rows of a matrix of which some elements are not used are as
+    far apart as they were written.
+    """
+    leaves = {graph.nodes[place] for place in graph.leaf_places}
+    unused = [value for value in wrt if value not in leaves]
+    return with_parameters(graph, unused) if unused and FEW * len(unused) <= len(wrt) else graph
 
 
 def _code(graph: Graph, gradient: bool, backend: str, strict: bool, dtype: str, clock: Clock) -> Any:

@@ -15,8 +15,8 @@ from chainrule.compiler.backends.cuda.shape import advice_on
 from chainrule.compiler.backends.protocol import ArrayBackend, Pool
 from chainrule.compiler.passes.arrange import arranged
 from chainrule.compiler.passes.differentiate import differentiate
+from chainrule.compiler.passes.few_tables import with_few_tables
 from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError, check_kernels, most_of
-from chainrule.compiler.passes.neighbours import apart
 from chainrule.compiler.passes.program import Array, ArrayProgram
 from chainrule.compiler.run.machine import Machine
 from chainrule.compiler.trace.graph import Graph
@@ -73,7 +73,7 @@ class Code(Pool[Machine]):
         dtype: str = "float64",
     ) -> None:
         self.forward, self.backend = forward, backend
-        start = forward if backend in DEVICES else apart(forward)
+        start = forward if backend in DEVICES else with_few_tables(forward)
         self.whole = whole = then(clock("differentiate", lambda: differentiate(start)) if gradient else start)
         self.laid_out: ArrayProgram = whole
         places: dict[Array, Any] = {}

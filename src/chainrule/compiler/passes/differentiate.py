@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from math import prod
 
+import numpy as np
+
 from chainrule import ops
 from chainrule.compiler.passes.program import (
+    NOTHING,
     Access,
     Apply,
     Array,
@@ -25,6 +28,8 @@ from chainrule.compiler.passes.program import (
     counterparts,
     dependents,
 )
+
+LEAST_REAL = 0.25  # of the terms of ragged sums: fewer are gathered, which takes tables
 
 
 def differentiate(program: ArrayProgram) -> ArrayProgram:
@@ -132,7 +137,7 @@ def _contributions(statement: Statement, adjoints: dict[Array, Array]) -> list[S
         for operand, slope in slopes(expression, result_of(statement, term), adjoints):
             value, loops = times(upstream, slope), statement.loops + term.loops
             if mask is not None:
-                value, operand, loops = _unfilled(value, operand, mask, loops)
+                value, operand, loops = _masked(value, operand, mask, loops)
             found.append(_accumulate(operand, adjoints, value, loops, term.sign))
     return found
 
@@ -165,6 +170,15 @@ def unmasked(expression: Expression) -> tuple[Access | None, Expression]:
         if isinstance(mask, Access) and mask.array.kind == "mask":
             return mask, term
     return None, expression
+
+
+def _masked(value: Expression, operand: Access, mask: Access, loops: Shape) -> tuple[Expression, Access, Shape]:
+    """The same for a ragged sum: over its real terms, or masked if enough are real and none is found by a table."""
+    real = np.count_nonzero(mask.array.numbers[mask.positions(loops)])
+    affine = all(access.table is None for access in (operand, *value.accesses()))
+    if affine and real >= LEAST_REAL * prod(loops):
+        return Apply(ops.where, (mask, value, Number(NOTHING))), operand, loops
+    return _unfilled(value, operand, mask, loops)
 
 
 def _unfilled(value: Expression, operand: Access, mask: Access, loops: Shape) -> tuple[Expression, Access, Shape]:

@@ -36,7 +36,7 @@ def lay_out(program: ArrayProgram) -> tuple[ArrayProgram, dict[Array, np.ndarray
         layout = layouts.get(access.array)
         return layout.access(access, moved[access.array]) if layout else access
 
-    result = program.rewritten(lambda statement: _joined(refined[statement].map(change)), moved)
+    result = program.rewritten(lambda statement: joined(refined[statement].map(change)), moved)
     leaves = program.leaves.values()
     return result, {moved[array]: layout.places() for array, layout in layouts.items() if array in leaves}
 
@@ -241,7 +241,7 @@ def _winner(votes: Mapping[int, int]) -> int | None:
     return None if others else first
 
 
-def _joined(statement: Statement) -> Statement:
+def joined(statement: Statement) -> Statement:
     """The statement with neighbouring loops merged where a single loop visits every array in the same order."""
     change, loops = _join(statement.loops, 0, [statement.target, *statement.accesses()])
     statement = statement.map(change)

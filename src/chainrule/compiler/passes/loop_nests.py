@@ -56,6 +56,25 @@ def loop_nest(streams: np.ndarray) -> tuple[Shape, list[Shape]] | None:
     return tuple(extents), [tuple(int(s[row]) for s in strides) for row in range(len(streams))]
 
 
+def joint_nest(streams: Sequence[tuple[bool, np.ndarray | None]]) -> tuple[Shape | None, list[Shape | None]]:
+    """A nest for the streams of which it is required, and for as many others as fit in; and the strides of each.
+
+    >>> joint_nest([(False, np.array([3, 1, 2, 5])), (False, np.array([0, 0, 7, 7])), (False, None)])
+    ((2, 2), [None, (7, 0), None])
+    """
+    kept = [k for k, (required, _) in enumerate(streams) if required]
+    nest = loop_nest(np.array([streams[k][1] for k in kept])) if kept else None
+    if nest or not kept:
+        for k, (required, stream) in enumerate(streams):
+            more = None if required or stream is None else loop_nest(np.array([streams[j][1] for j in [*kept, k]]))
+            if more is not None:
+                kept, nest = [*kept, k], more
+    if nest is None:
+        return None, [None] * len(streams)
+    strides = dict(zip(kept, nest[1], strict=True))
+    return nest[0], [strides.get(k) for k in range(len(streams))]
+
+
 def rows_together(slots: list[list[Factor]], signs: list[int]) -> tuple[list[list[Factor]], list[int]]:
     """Terms that are rows of one array, or products of such rows, merged into one slot that goes through all rows.
 

@@ -154,6 +154,7 @@ class Order:
         self.places = places(wanted, parameters)
         self.is_same = np.array_equal(self.places, np.arange(len(parameters)))
         self.is_whole = (self.places >= 0).all()
+        self.places[self.places < 0] = len(parameters)
 
     def __call__(self, gradient: np.ndarray, divisor: float = 1.0, own: bool = False) -> np.ndarray:
         """Divided by `divisor`, in a new array; in place if the order is the same and the array is the caller's own."""
@@ -164,6 +165,6 @@ class Order:
             return numbers if own else numbers.copy()
         if self.is_same:
             return np.divide(numbers, divisor, out=numbers if own else None)
-        found: np.ndarray = (numbers if self.is_whole else np.append(numbers, 0.0))[self.places]
+        found = (numbers if self.is_whole else np.append(numbers, 0.0)).take(self.places)  # faster than an index
         found /= divisor
         return found

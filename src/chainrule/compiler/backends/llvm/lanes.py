@@ -44,7 +44,8 @@ def _sums(statement: Statement) -> list[list[Access]]:
 
 def _sharing(statement: Statement, axis: int | None) -> list[int]:
     """The loops that leave an operand of a reduction unmoved; if lanes are along it, that of the columns first."""
-    loops = [d for d, extent in enumerate(statement.loops) if d != axis and extent > 1]
+    meeting = set() if axis is None else overlapping(statement)
+    loops = [d for d, extent in enumerate(statement.loops) if d != axis and extent > 1 and d not in meeting]
     sums = _sums(statement)
     sharing = [d for d in reversed(loops) if any(access.strides[d] == 0 for accesses in sums for access in accesses)]
     return sharing if axis is not None else sorted(sharing, key=lambda d: statement.target.strides[d] != 1)
@@ -64,13 +65,48 @@ def choose_lanes(statement: Statement) -> tuple[int | None, Statement]:
 
     A reduction has its lanes along its last loop. In the statement returned with it, that is the best of its loops.
     """
-    smooth = with_turned_terms(statement)
-    if statement.accumulate and not is_injective(statement):
+    smooth, meeting = with_turned_terms(statement), overlapping(statement)
+    if meeting and statement.target.table is not None:
         return None, smooth
     costs: dict[int | None, float] = {None: _cost(smooth, None)}  # of equals, the first is the best
-    costs |= {axis: _cost(statement, axis) for axis, extent in enumerate(statement.loops) if extent > 1}
+    axes = [axis for axis, extent in enumerate(statement.loops) if extent > 1 and axis not in meeting]
+    costs |= {axis: _cost(statement, axis) for axis in axes}
     best = min(costs, key=costs.__getitem__)
     return best, smooth if best is None else statement
+
+
+def overlapping(statement: Statement) -> set[int]:
+    """Loops of which several turns add to the same elements, whatever the turns of the other loops.
+
+    Those others are as many as can be, the longest first.
+    """
+    if not statement.accumulate or is_injective(statement):
+        return set()
+    alone: list[int] = []
+    for d in sorted(range(len(statement.loops)), key=lambda d: (-statement.loops[d], abs(statement.target.strides[d]))):
+        own = [*alone, d]
+        target = statement.target.with_strides([statement.target.strides[k] for k in own])
+        if target.table is None and is_injective(Statement(target, tuple([statement.loops[k] for k in own]), ())):
+            alone = own
+    return set(range(len(statement.loops))).difference(alone)
+
+
+def in_turn(statement: Statement) -> Statement:
+    """The statement with such loops outside of all others.
+
+    Then one turn of them adds to many elements at once, and the next waits for none that has just been stored.
+    """
+    outside = overlapping(statement)
+    if not outside or statement.target.table is not None:
+        return statement
+    order = sorted(range(len(statement.loops)), key=lambda d: d not in outside)
+
+    def change(access: Access) -> Access:
+        return access.with_strides((*[access.strides[d] for d in order], *access.strides[len(order) :]))
+
+    found = statement.map(change)
+    found.loops = tuple([statement.loops[d] for d in order])
+    return found
 
 
 def is_scattered(group: Sequence[Statement], axis: int | None) -> bool:

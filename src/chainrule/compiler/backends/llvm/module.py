@@ -25,6 +25,7 @@ import numpy as np
 
 from chainrule.compiler.backends.llvm.carried import Loop, Small
 from chainrule.compiler.backends.llvm.fusion import Group, can_replace, groups, stored, without_zeros
+from chainrule.compiler.backends.llvm.lanes import in_turn
 from chainrule.compiler.backends.llvm.nests import Nest
 from chainrule.compiler.backends.llvm.registers import Movable, Registers
 from chainrule.compiler.backends.llvm.target import Target
@@ -127,7 +128,7 @@ class Module:
         self.element = element
         self.target = target
         program = without_zeros(with_equal_elements_once(with_known_numbers(program)))
-        program = with_updates_along(with_divisors_outside(program))
+        program = with_updates_along(with_divisors_outside(program)).rewritten(in_turn, {})
         self.small = Small(program)
         program = self.small.without_needless()
         every = groups(program.steps)

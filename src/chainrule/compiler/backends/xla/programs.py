@@ -16,8 +16,8 @@ from chainrule.compiler.backends.xla.precision import precision
 from chainrule.compiler.backends.xla.primitive import Computation
 from chainrule.compiler.backends.xla.runs import runs, with_room
 from chainrule.compiler.passes.differentiate import differentiate
+from chainrule.compiler.passes.few_tables import with_few_tables
 from chainrule.compiler.passes.layout import padded
-from chainrule.compiler.passes.neighbours import apart
 from chainrule.compiler.passes.program import Array, ArrayProgram
 from chainrule.core.structure import ARRAY, NUMBER, Keys, Structure, made
 
@@ -169,7 +169,8 @@ def _of_leaves(program: ArrayProgram, size: int, gradient: bool, native: bool) -
 
 
 def _for_llvm(program: ArrayProgram, gradient: bool) -> ArrayProgram:
-    return differentiate(apart(program)) if gradient else apart(program)
+    program = with_few_tables(program)
+    return differentiate(program) if gradient else program
 
 
 def _leaves(given: Any, structure: Structure = NUMBER) -> list[Any]:
