@@ -55,7 +55,7 @@ def _make_old() -> None:
 
 
 class Code(Pool[Machine]):
-    """A lifted program compiled for numbers of type `dtype`, with its gradient if that is wanted.
+    """A lifted program compiled for numbers of type `dtype`, with the gradient of `seed` times it if that is wanted.
 
     It is immutable, and any number of threads may run it. It has the program at three stages. `forward` is as it was
     lifted, and computes the results; exports start from it. `whole` is `forward`, its gradient and what `then` adds,
@@ -71,10 +71,11 @@ class Code(Pool[Machine]):
         clock: Clock,
         then: Callable[[ArrayProgram], ArrayProgram] = lambda program: program,
         dtype: str = "float64",
+        seed: float = 1.0,
     ) -> None:
         self.forward, self.backend = forward, backend
         start = forward if backend in DEVICES else apart(forward)
-        self.whole = whole = then(clock("differentiate", lambda: differentiate(start)) if gradient else start)
+        self.whole = whole = then(clock("differentiate", lambda: differentiate(start, seed)) if gradient else start)
         self.laid_out: ArrayProgram = whole
         places: dict[Array, Any] = {}
         if backend not in DEVICES:

@@ -157,11 +157,9 @@ class Order:
 
     def __call__(self, gradient: np.ndarray, divisor: float = 1.0, own: bool = False) -> np.ndarray:
         """Divided by `divisor`, in a new array; in place if the order is the same and the array is the caller's own."""
-        if self.is_same and divisor == 1.0 and gradient.itemsize == 8:  # to divide takes longer than many a program
-            return gradient if own else gradient.copy()
+        if self.is_same and divisor == 1.0:  # to divide takes longer than many a program
+            return gradient.astype(np.float64, copy=not own)
         numbers = gradient.astype(np.float64, copy=False)
-        if self.is_same and divisor == 1.0:
-            return numbers if own else numbers.copy()
         if self.is_same:
             return np.divide(numbers, divisor, out=numbers if own else None)
         found: np.ndarray = (numbers if self.is_whole else np.append(numbers, 0.0))[self.places]
