@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.backends import compiled_by
+from chainrule.compiler.backends import compiled_by, with_rows
 from chainrule.compiler.backends.cuda.shape import advice_on
-from chainrule.compiler.backends.protocol import ArrayBackend, Pool
+from chainrule.compiler.backends.protocol import ArrayBackend, Pool, Wiring
 from chainrule.compiler.passes.arrange import arranged
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError, check_kernels, most_of
@@ -60,7 +60,7 @@ class Code(Pool[Machine]):
     It is immutable, and any number of threads may run it. It has the program at three stages. `forward` is as it was
     lifted, and computes the results; exports start from it. `whole` is `forward`, its gradient and what `then` adds,
     such as an optimizer's update; `describe` prints it. `laid_out` is `whole` with its arrays arranged for vectors, and
-    is what runs.
+    is what runs. With the `wiring` of its inputs, some may be read as they lie in the caller's arrays.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class Code(Pool[Machine]):
         then: Callable[[ArrayProgram], ArrayProgram] = lambda program: program,
         dtype: str = "float64",
         seed: float = 1.0,
+        wiring: Wiring | None = None,
     ) -> None:
         self.forward, self.backend = forward, backend
         start = forward if backend in DEVICES else apart(forward)
@@ -80,6 +81,8 @@ class Code(Pool[Machine]):
         places: dict[Array, Any] = {}
         if backend not in DEVICES:
             self.laid_out, places = clock("lay out", lambda: arranged(whole))
+        if backend == "llvm" and wiring and self.laid_out.leaves.get("input") not in places:
+            self.laid_out = clock("rows", lambda: with_rows(self.laid_out, wiring))
         if len(self.laid_out.statements) > max(MOST_STATEMENTS, most_of(forward.nodes)):
             raise IrregularityError.of_so_many(len(self.laid_out.statements))
         make = partial(compiled_by, backend, self.laid_out, dtype)

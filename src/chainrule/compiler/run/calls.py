@@ -160,7 +160,7 @@ def _run_once(
     machine = code.take()
     traced.load(machine, moment=moment)
     started = perf_counter()
-    machine.run_on(examples.rows(firsts, machine)[0])
+    machine.run_on(examples.inputs_of_one(firsts, machine))
     found = float(machine.output[0]) / divisor, traced.order(machine.gradient)
     code.took(perf_counter() - started)
     code.give_back(machine)

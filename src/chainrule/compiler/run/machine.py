@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from chainrule.compiler.backends.memory import zeros
-from chainrule.compiler.backends.protocol import ArrayBackend, Columns
+from chainrule.compiler.backends.protocol import ROWS, ArrayBackend, Columns, ColumnsBackend
 from chainrule.compiler.passes.program import Array, ArrayProgram
 from chainrule.core.bulk import read_data
 from chainrule.core.value import Value
@@ -35,6 +35,7 @@ class Machine:
             kind: self.views[array] for kind, array in program.leaves.items() if wide and array not in places
         }
         self.inputs = self._plain.get("input", np.zeros(0))  # where they may be written as they are given
+        self.reads_rows = any(kind.startswith(ROWS) for kind in program.leaves)  # inputs must then be given as Columns
         self.as_of = NEVER  # what `replaced()` was before the captured data was loaded, if that is still in memory
         written = {statement.target.array for statement in program.statements}
         self.keeps_data = written.isdisjoint(array for kind, array in program.leaves.items() if kind in CAPTURED)
@@ -75,9 +76,13 @@ class Machine:
         summed = self.program.gradient if section else None
         return self.runner.run_many(count, given, self.program.output, summed, section or max(count, 1))
 
-    def run_on(self, inputs: np.ndarray) -> None:
+    def run_on(self, inputs: np.ndarray | Columns) -> None:
         """Run on these inputs, which may be in place already (see `room`)."""
         leaf = self.program.leaves.get("input")
+        if leaf is not None and isinstance(inputs, Columns):
+            cast(ColumnsBackend, self.runner).run_on(leaf, inputs)
+            return
+        assert isinstance(inputs, np.ndarray)
         if leaf is not None and not np.may_share_memory(inputs, self.views[leaf]):
             self.load("input", inputs)
         self.run()

@@ -397,7 +397,9 @@ class Traced:
             one, gradient = self.lifted, total and bool(self.wrt)
             program = one if examples is None else self.clock("batch", lambda: self.batched(examples, total, masked))
             source, seed = self.source, 1.0 / divisor
-            code = Code(program, gradient, source.backend, self.clock, dtype=source.dtype, seed=seed)
+            code = Code(
+                program, gradient, source.backend, self.clock, dtype=source.dtype, seed=seed, wiring=self.wiring
+            )
             return code.of_one_example(lambda: self.graph) if examples is None else code
         except IrregularityError as error:
             self._irregular[kind] = error.why(self.source.dtype)
