@@ -27,7 +27,7 @@ from chainrule.compiler.backends.protocol import TOGETHER, Columns, Wiring
 
 AT_ONCE = 8  # examples, whose numbers are then stored as one vector
 HEAD = 2 + len(TOGETHER)  # words before the wires
-LENT = 7  # words about a matrix that is read in rows
+LENT = 8  # words about a matrix that is read in rows
 PAGE = 4096  # bytes, at least
 BRING = Template("""
 define void @bring(ptr %target, ptr %words, i64 %run) {
@@ -35,7 +35,6 @@ entry:
   %count = load i64, ptr %words
   %leaves = getelementptr i64, ptr %words, i64 1
   %wires = getelementptr [$lent x i64], ptr %leaves, i64 %count
-  %examples = load i64, ptr %wires
   br label %test
 test:
   %k = phi i64 [ 0, %entry ], [ %k.next, %known ]
@@ -61,7 +60,9 @@ copy:
   %stride = load i64, ptr %stride.at
   %width.at = getelementptr i64, ptr %slot.at, i64 6
   %width = load i64, ptr %width.at
-  call void @copy(ptr %own, ptr %there, i64 %stride, i64 %width, i64 %examples)
+  %rows.at = getelementptr i64, ptr %slot.at, i64 7
+  %count.rows = load i64, ptr %rows.at
+  call void @copy(ptr %own, ptr %there, i64 %stride, i64 %width, i64 %count.rows)
   br label %known
 known:
   %rows = phi ptr [ %there, %turn ], [ %own, %copy ]
@@ -73,13 +74,13 @@ end:
   ret void
 }
 
-define internal void @copy(ptr noalias %to, ptr noalias %from, i64 %stride, i64 %width, i64 %examples) {
+define internal void @copy(ptr noalias %to, ptr noalias %from, i64 %stride, i64 %width, i64 %rows) {
 entry:
   %whole = and i64 %width, -$many
   br label %examples.test
 examples.test:
   %e = phi i64 [ 0, %entry ], [ %e.next, %example.end ]
-  %e.more = icmp slt i64 %e, %examples
+  %e.more = icmp slt i64 %e, %rows
   br i1 %e.more, label %example, label %end
 example:
   %e.next = add i64 %e, 1
@@ -332,7 +333,10 @@ class Wires:
         for k, place in enumerate(places):
             lent, start = given[place.matrix], starts[place.matrix]
             runs = _runs_in_place(lent, start, firsts, place, dtype)
-            row = [place.slot, place.own, start, firsts.step * lent.stride, runs, lent.stride, lent.width]
+            width, rows = lent.width, firsts.step
+            if lent.stride == width * lent.dtype.itemsize:  # one row after another is one long row
+                width, rows = width * rows, 1
+            row = [place.slot, place.own, start, firsts.step * lent.stride, runs, lent.stride, width, rows]
             words[1 + LENT * k : 1 + LENT * (k + 1)] = row
         words[1 + own : 1 + own + HEAD] = [firsts.step, columns.room, *self.counts]
         table = words[1 + own + HEAD :].reshape(-1, 3)

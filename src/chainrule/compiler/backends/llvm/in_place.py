@@ -23,6 +23,7 @@ from chainrule.compiler.backends.llvm.lanes import cost
 from chainrule.compiler.backends.protocol import ROWS, Wiring
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Shape, Statement, span
 
+LEAST = 8  # numbers of a row: fewer are turned round faster than they are copied, where they must be
 TURN = 0.5  # what it costs to turn a number round, in instructions on eight lanes
 
 
@@ -82,7 +83,7 @@ def in_place(program: ArrayProgram, wiring: Wiring) -> ArrayProgram:
         before = {statement: chosen.get(statement, statement) for statement in readers}
         after = {statement: _changed(before[statement], reads) for statement, reads in readers.items()}
         turning = TURN * len(numbers) * inputs.examples
-        can = all(read.in_row for reads in readers.values() for read in reads)
+        can = len(numbers) >= LEAST and all(read.in_row for reads in readers.values() for read in reads)
         if can and sum(map(cost, after.values())) <= sum(map(cost, before.values())) + turning:
             chosen |= after
     found = program.rewritten(lambda statement: chosen.get(statement, statement), {})
