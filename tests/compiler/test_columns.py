@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
@@ -10,32 +9,13 @@ import pytest
 
 import chainrule
 from chainrule import Value
-from chainrule.compiler.backends.llvm.columns import wires
-from chainrule.compiler.backends.llvm.native import _fill
+from chainrule.compiler import pipeline
+from chainrule.compiler.backends.llvm.columns import Lent, Place, Wires
+from chainrule.compiler.backends.llvm.native import _bring
 from chainrule.compiler.backends.protocol import Columns, Wiring
 from chainrule.compiler.run.arguments import Examples
 from chainrule.optim import SGD
-
-LAYOUTS = {
-    "rows": lambda x: np.ascontiguousarray(x),
-    "columns": lambda x: np.asfortranarray(x),
-    "backward": lambda x: np.ascontiguousarray(x[::-1])[::-1],
-    "some columns of a wider matrix": lambda x: np.hstack([x + 1.0, x, x - 1.0])[:, x.shape[1] : 2 * x.shape[1]],
-    "every second column": lambda x: np.repeat(x, 2, axis=1)[:, ::2],
-    "every third row": lambda x: np.repeat(x, 3, axis=0)[::3],
-    "not aligned": lambda x: _not_aligned(x),
-    "bytes swapped": lambda x: x.astype(x.dtype.newbyteorder()),
-    "integers": lambda x: x,
-}
-
-
-def _not_aligned(x: np.ndarray) -> np.ndarray:
-    room = np.zeros(x.nbytes + 3, dtype=np.uint8)
-    found = room[3:].view(np.uint8)[: x.nbytes].view()
-    other = np.ndarray(x.shape, x.dtype, buffer=found.data)
-    other[:] = x
-    assert not other.flags.aligned
-    return other
+from matrices import LAYOUTS
 
 
 @pytest.mark.parametrize("own", ["float64", "float32"])
@@ -48,12 +28,13 @@ def test_that_fill_turns_examples_round(own: str, given: str, widths: list[int])
         matrices = [(1e3 * rng.normal(size=(first + examples * runs, w))).astype(given) for w in widths]
         used = np.flatnonzero(rng.random(sum(widths)) < 0.8) if sum(widths) > 4 else np.arange(sum(widths))
         firsts = range(first, first + examples * runs, examples)
-        words = wires(Columns(matrices, Wiring(widths, used), firsts, room))
-        fill = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(_fill(own, given).address)
+        columns, every = Columns(matrices, Wiring(widths, used), firsts, room), np.arange(len(used))
+        lent = [Lent.of(matrix) for matrix in matrices]
+        words = Wires(columns.wiring, every).words(columns, lent, [], np.dtype(own))
         whole = np.hstack(matrices)[:, used].astype(own)
         for run in range(runs):
             found = np.full((len(used) + 1) * room, np.nan, dtype=own)  # the last ones must not be touched
-            fill(found.ctypes.data, words.ctypes.data, run)
+            _bring(own, given).entry(found.ctypes.data, words.address, run)
             numbers = found.reshape(-1, room)
             start = first + run * examples
             np.testing.assert_array_equal(numbers[:-1, :examples], whole[start : start + examples].T)
@@ -104,6 +85,7 @@ def test_batches_against_rows(monkeypatch: pytest.MonkeyPatch, layout: str, dtyp
         after = [p.data for p in w]
         return value, gradient, f.batch(x, y, reduce=None), losses, after
 
+    monkeypatch.setattr(pipeline, "with_rows", lambda program, wiring: program)  # which test_in_place.py is about
     monkeypatch.setattr(Examples, "inputs", noted)
     start = [p.data for p in w]
     found = results()
@@ -140,4 +122,47 @@ def test_a_branching_function_on_floats() -> None:
 
 def test_neighbours() -> None:
     wiring = Wiring([4, 3], np.array([0, 1, 2, 3, 4, 6]))
-    assert {width: first.tolist() for width, first in wiring.neighbours.items()} == {4: [0], 2: [], 1: [4, 5]}
+
+    def found(numbers: list[int]) -> dict[int, list[int]]:
+        return {width: first.tolist() for width, first in wiring.neighbours(np.array(numbers, dtype=int)).items()}
+
+    assert found([0, 1, 2, 3, 4, 5]) == {4: [0], 2: [], 1: [4, 5]}
+    assert found([1, 2, 4]) == {4: [], 2: [1], 1: [4]}
+    assert found([]) == {4: [], 2: [], 1: []}
+
+
+@pytest.mark.parametrize("own", ["float64", "float32"])
+@pytest.mark.parametrize("given", ["float64", "float32"])
+@pytest.mark.parametrize("width", [1, 7, 8, 21])
+@pytest.mark.parametrize("layout", ["rows", "backward", "some columns of a wider matrix", "not aligned"])
+def test_that_rows_are_lent_or_copied(own: str, given: str, width: int, layout: str) -> None:
+    examples, runs = 5, 4
+    matrix = LAYOUTS[layout](np.arange(examples * runs * width).reshape(-1, width).astype(given))
+    columns = Columns([matrix], Wiring([width], np.arange(width)), range(0, examples * runs, examples), 8)
+    lent, wires = Lent.of(matrix), Wires(Wiring([width], np.arange(width)), np.arange(0))
+    for reach in (0, 2**20):  # if vectors reached so far, no run could be lent
+        slot, room = np.zeros(1, dtype=np.int64), np.full(examples * width + 1, np.nan, dtype=own)
+        place = Place(slot.ctypes.data, room.ctypes.data, 0, reach)
+        words = wires.words(columns, [lent], [place], np.dtype(own))
+        for run in range(runs):
+            _bring(own, given).entry(0, words.address, run)
+            start = slot.item() - (matrix.ctypes.data + run * examples * matrix.strides[0])
+            is_lent = slot.item() != room.ctypes.data
+            assert not is_lent or (start == 0 and own == given and layout == "rows" and not reach)
+            assert is_lent or reach or own != given or layout != "rows"
+            if not is_lent:
+                np.testing.assert_array_equal(
+                    room[:-1].reshape(-1, width), matrix[run * examples : (run + 1) * examples].astype(own)
+                )
+                assert np.isnan(room[-1])
+
+
+def test_how_many_runs_are_lent_before_the_end_of_a_page() -> None:
+    raw = np.zeros(2 * 4096, dtype=np.uint8)
+    start = -raw.ctypes.data % 4096
+    matrix = raw[start : start + 4096].view(np.float64).reshape(64, 8)  # which ends where the page does
+    wires = Wires(Wiring([8], np.arange(8)), np.arange(0))
+    for firsts, reach, lent in ((range(0, 64, 4), 0, 16), (range(0, 64, 4), 256, 15), (range(0, 64, 2), 256, 30)):
+        columns = Columns([matrix], Wiring([8], np.arange(8)), firsts, 8)
+        words = wires.words(columns, [Lent.of(matrix)], [Place(0, 0, 0, reach)], np.dtype("float64"))
+        assert words.words[5] == lent

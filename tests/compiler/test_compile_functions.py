@@ -1074,3 +1074,16 @@ def test_a_value_that_is_named_twice_is_refused():
     for target in (x * 3.0, lambda y: x * y):
         with pytest.raises(ValueError, match=r"`wrt` has Value\(data=1.0.* twice"):
             compile(target, [x, Value(2.0), x])
+
+
+@pytest.mark.parametrize("count", [4, 6])
+def test_a_mean_of_one_run_begins_with_its_share(count):
+    w = Value(3.0)
+    f = chainrule.compile(lambda x: w * w * x, wrt=[w])
+    xs = np.arange(1.0, count + 1.0)
+    mean, gradient = f.batch_value_and_grad(xs)
+    assert f"dtotal[0] = {1 / count:g}\n" in str(f._last_run[1].whole)
+    total, by_sum = f.batch_value_and_grad(xs, reduce="sum")
+    assert "dtotal[0] = 1\n" in str(f._last_run[1].whole)
+    assert (mean * count, total) == (pytest.approx(9.0 * xs.sum()), 9.0 * xs.sum())
+    assert (gradient[0] * count, by_sum[0]) == (pytest.approx(6.0 * xs.sum()), 6.0 * xs.sum())

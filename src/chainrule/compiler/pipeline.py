@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.backends import compiled_by
+from chainrule.compiler.backends import compiled_by, with_rows
 from chainrule.compiler.backends.cuda.shape import advice_on
-from chainrule.compiler.backends.protocol import ArrayBackend, Pool
+from chainrule.compiler.backends.protocol import ArrayBackend, Pool, Wiring
 from chainrule.compiler.passes.arrange import arranged
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.few_tables import with_few_tables
@@ -55,12 +55,12 @@ def _make_old() -> None:
 
 
 class Code(Pool[Machine]):
-    """A lifted program compiled for numbers of type `dtype`, with its gradient if that is wanted.
+    """A lifted program compiled for numbers of type `dtype`, with the gradient of `seed` times it if that is wanted.
 
     It is immutable, and any number of threads may run it. It has the program at three stages. `forward` is as it was
     lifted, and computes the results; exports start from it. `whole` is `forward`, its gradient and what `then` adds,
     such as an optimizer's update; `describe` prints it. `laid_out` is `whole` with its arrays arranged for vectors, and
-    is what runs.
+    is what runs. With the `wiring` of its inputs, some may be read as they lie in the caller's arrays.
     """
 
     def __init__(
@@ -71,14 +71,18 @@ class Code(Pool[Machine]):
         clock: Clock,
         then: Callable[[ArrayProgram], ArrayProgram] = lambda program: program,
         dtype: str = "float64",
+        seed: float = 1.0,
+        wiring: Wiring | None = None,
     ) -> None:
         self.forward, self.backend = forward, backend
         start = forward if backend in DEVICES else with_few_tables(forward)
-        self.whole = whole = then(clock("differentiate", lambda: differentiate(start)) if gradient else start)
+        self.whole = whole = then(clock("differentiate", lambda: differentiate(start, seed)) if gradient else start)
         self.laid_out: ArrayProgram = whole
         places: dict[Array, Any] = {}
         if backend not in DEVICES:
             self.laid_out, places = clock("lay out", lambda: arranged(whole))
+        if backend == "llvm" and wiring and self.laid_out.leaves.get("input") not in places:
+            self.laid_out = clock("rows", lambda: with_rows(self.laid_out, wiring))
         if len(self.laid_out.statements) > max(MOST_STATEMENTS, most_of(forward.nodes)):
             raise IrregularityError.of_so_many(len(self.laid_out.statements))
         make = partial(compiled_by, backend, self.laid_out, dtype)

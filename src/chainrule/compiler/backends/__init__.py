@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from chainrule.compiler.backends.protocol import ArrayBackend
+from chainrule.compiler.backends.protocol import ArrayBackend, Wiring
 from chainrule.compiler.passes.program import ArrayProgram
 
 BACKENDS = ("llvm", "cuda", "jax", "xla", "interpreter", "auto")
@@ -81,6 +81,13 @@ def load_xla() -> Any:
     except ImportError as error:
         remedy = "install it with pip install 'chainrule[jax]'"
         raise ImportError(f"programs for JAX need the package jax, which does not load ({error}): {remedy}") from error
+
+
+def with_rows(program: ArrayProgram, wiring: Wiring) -> ArrayProgram:
+    """The program with inputs as they lie in the caller's arrays, where that pays, for `compiled_by("llvm", …)`."""
+    from chainrule.compiler.backends.llvm.in_place import in_place
+
+    return in_place(program, wiring)
 
 
 def compiled_by(backend: str, program: ArrayProgram, dtype: str) -> ArrayBackend:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -20,6 +19,7 @@ Rows = Mapping[Array, Any]  # for each leaf a matrix, with a row for each run; o
 Results = tuple[np.ndarray, np.ndarray]  # a matrix of outputs, with a row for each run; and one of sums
 
 KEPT = max(8, os.cpu_count() or 1)  # idle machines of one program; more of them are freed
+ROWS = "rows"  # with a matrix's number, the kind of the leaf that has its rows as they are
 TOGETHER = (4, 2, 1)  # neighbouring numbers of an example that are read at once
 
 
@@ -29,23 +29,25 @@ class Wiring:
     def __init__(self, widths: Sequence[int], used: np.ndarray) -> None:
         """For matrices of these widths; `used` are columns, counted through all of them."""
         ends = np.cumsum(widths)
+        self.widths = widths
         self.which = np.searchsorted(ends, used, side="right")
         self.column = used - (ends - widths)[self.which]
 
-    @cached_property
-    def neighbours(self) -> dict[int, np.ndarray]:
-        """Numbers that lie side by side: the first of each four, the first of two where there are not four, and others.
+    def neighbours(self, numbers: np.ndarray) -> dict[int, np.ndarray]:
+        """Which of some numbers lie side by side: the first of each four, of two where there are not four, and others.
 
-        >>> {width: first.tolist() for width, first in Wiring([9], np.array([0, 2, 3, 4, 5, 6, 7])).neighbours.items()}
+        >>> wiring = Wiring([9], np.array([0, 2, 3, 4, 5, 6, 7]))
+        >>> {width: first.tolist() for width, first in wiring.neighbours(np.arange(7)).items()}
         {4: [1], 2: [5], 1: [0]}
         """
-        follows = (np.diff(self.which) == 0) & (np.diff(self.column) == 1)
-        begins = np.flatnonzero(np.concatenate([[True], ~follows]))
-        lengths, found = np.diff(begins, append=len(self.which)), {}
+        which, column = self.which[numbers], self.column[numbers]
+        follows = (np.diff(which) == 0) & (np.diff(column) == 1) & (np.diff(numbers) == 1)
+        begins = np.flatnonzero(np.concatenate([[True], ~follows]))[: len(numbers)]
+        lengths, found = np.diff(begins, append=len(numbers)), {}
         for width in TOGETHER:
             turns = lengths // width
             earlier = np.repeat(np.cumsum(turns) - turns, turns)
-            found[width] = np.repeat(begins, turns) + width * (np.arange(len(earlier)) - earlier)
+            found[width] = numbers[np.repeat(begins, turns) + width * (np.arange(len(earlier)) - earlier)]
             begins, lengths = begins + turns * width, lengths % width
         return found
 
@@ -72,7 +74,7 @@ class Backend(Protocol):
 class ArrayBackend(Backend, Protocol):
     """A compiled array program."""
 
-    reads_columns: bool  # whether `run_many` takes Columns, of matrices of float64 or float32
+    reads_columns: bool  # whether it takes Columns, of matrices of float64 or float32
 
     @property
     def views(self) -> Mapping[Array, np.ndarray]:
@@ -91,6 +93,13 @@ class ArrayBackend(Backend, Protocol):
         Returns a matrix with the `output` of each run, and one with the float64 sums of the array `summed` over each
         `section` consecutive runs; it has no columns if `summed` is None. Both are copies.
         """
+
+
+class ColumnsBackend(ArrayBackend, Protocol):
+    """One that reads columns."""
+
+    def run_on(self, leaf: Array, columns: Columns) -> None:
+        """Run once, on the inputs of one run."""
 
 
 class Pool(Generic[B]):

@@ -32,13 +32,13 @@ from chainrule.compiler.passes.program import (
 LEAST_REAL = 0.25  # of the terms of ragged sums: fewer are gathered, which takes tables
 
 
-def differentiate(program: ArrayProgram) -> ArrayProgram:
-    """`program`, followed by statements for the derivative of its output with respect to every parameter."""
+def differentiate(program: ArrayProgram, seed: float = 1.0) -> ArrayProgram:
+    """`program`, followed by statements for the derivative of `seed` times its output by every parameter."""
     parameters = program.leaves.get("parameter")
     backward, adjoints = pulled_back(program.steps, [parameters] if parameters else [], [program.output])
     if program.output in adjoints:
-        seed = adjoints[program.output]
-        backward.insert(0, Statement(Access(seed, 0, ()), (), [Term(Number(1.0))]))
+        first = Access(adjoints[program.output], 0, ())
+        backward.insert(0, Statement(first, (), [Term(Number(seed))]))
     result = ArrayProgram([*program.steps, *backward], program.leaves, program.output)
     result.gradient = adjoints.get(parameters) if parameters else None
     return result

@@ -121,7 +121,7 @@ def _sum_and_grad(
     """The same for examples that take one path."""
     if code := on_device.code_for(traced, examples, True):
         return on_device.sum_and_grad(code, traced, examples, divisor, moment)
-    return run_plan(traced, plan_for(traced, examples, True), examples, divisor, threads, moment)
+    return run_plan(traced, plan_for(traced, examples, True, divisor=divisor), examples, divisor, threads, moment)
 
 
 def run_plan(
@@ -156,12 +156,12 @@ def run_plan(
 def _run_once(
     traced: Traced, firsts: range, code: Code, examples: Examples, divisor: int, moment: Moment
 ) -> tuple[float, np.ndarray]:
-    """The same for one run, whose gradient is in the machine's memory, and copied as it is divided."""
+    """The same for one run, whose gradient is in the machine's memory, and divided already (see `plan_for`)."""
     machine = code.take()
     traced.load(machine, moment=moment)
     started = perf_counter()
-    machine.run_on(examples.rows(firsts, machine)[0])
-    found = float(machine.output[0]) / divisor, traced.order(machine.gradient, divisor)
+    machine.run_on(examples.inputs_of_one(firsts, machine))
+    found = float(machine.output[0]) / divisor, traced.order(machine.gradient)
     code.took(perf_counter() - started)
     code.give_back(machine)
     return found
@@ -217,12 +217,12 @@ def _rows(
 
 
 def plan_for(
-    traced: Traced, examples: Examples, total: bool, ragged: bool = False, fills: bool = True
+    traced: Traced, examples: Examples, total: bool, ragged: bool = False, fills: bool = True, divisor: int = 1
 ) -> StrictCode | Plan:
     """Runs of as many examples as the cache holds, and one of the rest; or code that takes examples node by node.
 
     If they are `ragged`, there are examples of other structures too. The last run may then go beyond these, and is
-    filled up, unless it must not.
+    filled up, unless it must not. The gradient of a plan of one run is divided by `divisor` there.
     """
     if traced.is_node_by_node:
         runs = [range(1)]
@@ -234,7 +234,8 @@ def plan_for(
     plan = []
     for firsts in runs:
         masked = total and ragged and fills and firsts.step <= SMALL
-        code = traced.code(firsts.step, total, lambda: examples.matrix()[0], masked)
+        own = divisor if len(runs) == len(firsts) == 1 and not masked else 1
+        code = traced.code(firsts.step, total, lambda: examples.matrix()[0], masked, own)
         if isinstance(code, StrictCode):
             return code
         plan.append((firsts, code))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from chainrule.compiler.backends.memory import zeros
-from chainrule.compiler.backends.protocol import ArrayBackend, Columns
+from chainrule.compiler.backends.protocol import ROWS, ArrayBackend, Columns, ColumnsBackend
 from chainrule.compiler.passes.program import Array, ArrayProgram
 from chainrule.core.bulk import read_data
 from chainrule.core.value import Value
@@ -35,6 +35,7 @@ class Machine:
             kind: self.views[array] for kind, array in program.leaves.items() if wide and array not in places
         }
         self.inputs = self._plain.get("input", np.zeros(0))  # where they may be written as they are given
+        self.reads_rows = any(kind.startswith(ROWS) for kind in program.leaves)  # inputs must then be given as Columns
         self.as_of = NEVER  # what `replaced()` was before the captured data was loaded, if that is still in memory
         written = {statement.target.array for statement in program.statements}
         self.keeps_data = written.isdisjoint(array for kind, array in program.leaves.items() if kind in CAPTURED)
@@ -75,9 +76,13 @@ class Machine:
         summed = self.program.gradient if section else None
         return self.runner.run_many(count, given, self.program.output, summed, section or max(count, 1))
 
-    def run_on(self, inputs: np.ndarray) -> None:
+    def run_on(self, inputs: np.ndarray | Columns) -> None:
         """Run on these inputs, which may be in place already (see `room`)."""
         leaf = self.program.leaves.get("input")
+        if leaf is not None and isinstance(inputs, Columns):
+            cast(ColumnsBackend, self.runner).run_on(leaf, inputs)
+            return
+        assert isinstance(inputs, np.ndarray)
         if leaf is not None and not np.may_share_memory(inputs, self.views[leaf]):
             self.load("input", inputs)
         self.run()
@@ -158,11 +163,9 @@ class Order:
 
     def __call__(self, gradient: np.ndarray, divisor: float = 1.0, own: bool = False) -> np.ndarray:
         """Divided by `divisor`, in a new array; in place if the order is the same and the array is the caller's own."""
-        if self.is_same and divisor == 1.0 and gradient.itemsize == 8:  # to divide takes longer than many a program
-            return gradient if own else gradient.copy()
+        if self.is_same and divisor == 1.0:  # to divide takes longer than many a program
+            return gradient.astype(np.float64, copy=not own)
         numbers = gradient.astype(np.float64, copy=False)
-        if self.is_same and divisor == 1.0:
-            return numbers if own else numbers.copy()
         if self.is_same:
             return np.divide(numbers, divisor, out=numbers if own else None)
         found = (numbers if self.is_whole else np.append(numbers, 0.0)).take(self.places)  # faster than an index

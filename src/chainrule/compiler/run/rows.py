@@ -56,6 +56,7 @@ class Ragged(NamedTuple):
 
 
 Column = Even | Ragged
+DOUBLES = np.dtype(np.float64)
 
 
 def alike(arrays: Sequence[Any], names: Sequence[str] = ()) -> Rows:
@@ -120,6 +121,8 @@ def _column(array: Any, name: str) -> Column:
         return _column_there(there, name)
     if isinstance(array, np.ndarray) and array.ndim:
         check_plain(array)
+        if array.ndim == 2 and array.dtype is DOUBLES and array.size:
+            return Even((ARRAY, array.shape[1:]), array)
         matrix = array.reshape(len(array), -1) if array.size else np.zeros((len(array), 0))
         if matrix.dtype.kind not in "fiub":
             raise TypeError(f"{name} must be an array of real numbers, got one of {matrix.dtype}")

@@ -198,7 +198,7 @@ class Traced:
         self._lifted: ArrayProgram | IrregularityError | None = None
         self._most_examples = 0
         self._of_a_block: dict[int, int] = {}  # examples, by the size of the batch
-        self._runs: dict[tuple[int | None, bool, bool], Run] = {}  # by the number of examples, summed?, masked?
+        self._runs: dict[tuple[int | None, bool, bool, int], Run] = {}  # by what `code` is given
         self._irregular: dict[tuple[bool, bool], str] = {}  # one example?, summed?: why these have no loops
         self._strict_codes: dict[bool, StrictCode] = {}
 
@@ -365,14 +365,20 @@ class Traced:
         return self.source.strict or self.number < 0
 
     def code(
-        self, examples: int | None, total: bool, first: Callable[[], np.ndarray], masked: bool = False
+        self,
+        examples: int | None,
+        total: bool,
+        first: Callable[[], np.ndarray],
+        masked: bool = False,
+        divisor: int = 1,
     ) -> Code | StrictCode:
         """Code for one example (None) or a batch of `examples`; for their sum with its gradient if `total`.
 
         It runs node by node, for any number of examples, if that was asked for or if there are no loops. `first`
-        returns the numbers of one example. If `masked`, a leaf says which examples are part of the sum.
+        returns the numbers of one example. If `masked`, a leaf says which examples are part of the sum. An array
+        program's gradient, but not its sum, is divided by `divisor`.
         """
-        key = examples, total, masked
+        key = examples, total, masked, divisor
         run = self._runs.get(key)
         if run is None:
             with compiling(self.source):
@@ -385,9 +391,9 @@ class Traced:
 
     def run_of_one(self) -> Run:
         """What ran for one example and its gradient."""
-        return self._runs[None, True, False]
+        return self._runs[None, True, False, 1]
 
-    def _array_code(self, examples: int | None, total: bool, masked: bool) -> Code | None:
+    def _array_code(self, examples: int | None, total: bool, masked: bool, divisor: int) -> Code | None:
         kind = examples is None, total
         if self.is_node_by_node or kind in self._irregular:
             return None
@@ -395,7 +401,10 @@ class Traced:
         try:
             one, gradient = self.lifted, total and bool(self.wrt)
             program = one if examples is None else self.clock("batch", lambda: self.batched(examples, total, masked))
-            code = Code(program, gradient, self.source.backend, self.clock, dtype=self.source.dtype)
+            source, seed = self.source, 1.0 / divisor
+            code = Code(
+                program, gradient, source.backend, self.clock, dtype=source.dtype, seed=seed, wiring=self.wiring
+            )
             return code.of_one_example(lambda: self.graph) if examples is None else code
         except IrregularityError as error:
             self._irregular[kind] = error.why(self.source.dtype)

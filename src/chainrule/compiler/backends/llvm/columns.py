@@ -1,4 +1,4 @@
-"""The inputs of many runs, read where the caller has them: `fill`, which a native loop calls before each run.
+"""The inputs of many runs, read where the caller has them: `bring`, which a native loop calls before each run.
 
 A batch lies in memory example by example, and a program wants each number of its examples side by side. To turn a whole
 batch round first would write all of it to memory and read it again. `fill` does so for the examples of one run, just
@@ -8,21 +8,111 @@ It is given where the numbers go, its *wires*, and the number of the run. Before
 run has, how many there is room for, and how many wires there are for four neighbouring numbers each, for two and for
 one. A wire says which number it begins with, where that is in the first example, and how many bytes there are from one
 example to the next.
+
+What a program reads in rows (see `in_place`) is left where it is: `bring` tells the program where the rows of the run
+begin. It copies them, to where the program has room for them, if they are of another type or not one after another; and
+those of the last run if what follows is on another page of memory, for without masks a vector may reach beyond them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from string import Template
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from chainrule.compiler.backends.llvm.text import ELEMENTS, Element
-from chainrule.compiler.backends.protocol import TOGETHER, Columns
+from chainrule.compiler.backends.protocol import TOGETHER, Columns, Wiring
 
 AT_ONCE = 8  # examples, whose numbers are then stored as one vector
 HEAD = 2 + len(TOGETHER)  # words before the wires
+LENT = 8  # words about a matrix that is read in rows
+PAGE = 4096  # bytes, at least
+BRING = Template("""
+define void @bring(ptr %target, ptr %words, i64 %run) {
+entry:
+  %count = load i64, ptr %words
+  %leaves = getelementptr i64, ptr %words, i64 1
+  %wires = getelementptr [$lent x i64], ptr %leaves, i64 %count
+  br label %test
+test:
+  %k = phi i64 [ 0, %entry ], [ %k.next, %known ]
+  %more = icmp slt i64 %k, %count
+  br i1 %more, label %turn, label %end
+turn:
+  %slot.at = getelementptr [$lent x i64], ptr %leaves, i64 %k
+  %slot = load ptr, ptr %slot.at
+  %own.at = getelementptr i64, ptr %slot.at, i64 1
+  %own = load ptr, ptr %own.at
+  %base.at = getelementptr i64, ptr %slot.at, i64 2
+  %base = load ptr, ptr %base.at
+  %step.at = getelementptr i64, ptr %slot.at, i64 3
+  %step = load i64, ptr %step.at
+  %lent.at = getelementptr i64, ptr %slot.at, i64 4
+  %lent = load i64, ptr %lent.at
+  %offset = mul i64 %step, %run
+  %there = getelementptr i8, ptr %base, i64 %offset
+  %is.lent = icmp slt i64 %run, %lent
+  br i1 %is.lent, label %known, label %copy
+copy:
+  %stride.at = getelementptr i64, ptr %slot.at, i64 5
+  %stride = load i64, ptr %stride.at
+  %width.at = getelementptr i64, ptr %slot.at, i64 6
+  %width = load i64, ptr %width.at
+  %rows.at = getelementptr i64, ptr %slot.at, i64 7
+  %count.rows = load i64, ptr %rows.at
+  call void @copy(ptr %own, ptr %there, i64 %stride, i64 %width, i64 %count.rows)
+  br label %known
+known:
+  %rows = phi ptr [ %there, %turn ], [ %own, %copy ]
+  store ptr %rows, ptr %slot
+  %k.next = add i64 %k, 1
+  br label %test
+end:
+  call void @fill(ptr %target, ptr %wires, i64 %run)
+  ret void
+}
+
+define internal void @copy(ptr noalias %to, ptr noalias %from, i64 %stride, i64 %width, i64 %rows) {
+entry:
+  %whole = and i64 %width, -$many
+  br label %examples.test
+examples.test:
+  %e = phi i64 [ 0, %entry ], [ %e.next, %example.end ]
+  %e.more = icmp slt i64 %e, %rows
+  br i1 %e.more, label %example, label %end
+example:
+  %e.next = add i64 %e, 1
+  %offset = mul i64 %e, %stride
+  %row = getelementptr i8, ptr %from, i64 %offset
+  %before = mul i64 %e, %width
+  %target = getelementptr $own, ptr %to, i64 %before
+  br label %vectors.test
+vectors.test:
+  %v = phi i64 [ 0, %example ], [ %v.next, %vector ]
+  %v.more = icmp slt i64 %v, %whole
+  br i1 %v.more, label %vector, label %numbers.test
+vector:
+$vector
+  %v.next = add i64 %v, $many
+  br label %vectors.test
+numbers.test:
+  %n = phi i64 [ %v, %vectors.test ], [ %n.next, %number ]
+  %n.more = icmp slt i64 %n, %width
+  br i1 %n.more, label %number, label %example.end
+number:
+$number
+  %n.next = add i64 %n, 1
+  br label %numbers.test
+example.end:
+  br label %examples.test
+end:
+  ret void
+}
+""")
 FILL = Template("""
-define void @fill(ptr noalias %target, ptr noalias %wires, i64 %run) {
+define internal void @fill(ptr noalias %target, ptr noalias %wires, i64 %run) {
 entry:
   %examples = load i64, ptr %wires
   %room.at = getelementptr i64, ptr %wires, i64 1
@@ -123,8 +213,25 @@ class _Lines:
         return self.emit(f"shufflevector {kind} {left}, {kind} {right}, <{len(chosen)} x i32> <{mask}>")
 
 
-def fill_text(own: str, given: str) -> str:
-    """`fill` for programs on numbers of the type `own`, from matrices of the type `given`."""
+def bring_text(own: str, given: str) -> str:
+    """`bring` for programs on numbers of the type `own`, from matrices of the type `given`."""
+    copied = {}
+    for block, lanes in (("vector", AT_ONCE), ("number", 1)):
+        copied[block] = _Lines(ELEMENTS[own], ELEMENTS[given], lanes, block)
+        _copied(copied[block], f"%{block[0]}")
+    known = {"lent": LENT, "many": AT_ONCE, "own": ELEMENTS[own].name}
+    return BRING.substitute(copied, **known) + _fill_text(own, given)
+
+
+def _copied(text: _Lines, index: str) -> None:
+    """So many numbers of a row, from this one on."""
+    at = text.emit(f"getelementptr {text.given.name}, ptr %row, i64 {index}")
+    numbers = text.emit(f"load {text.given.lanes(text.width)}, ptr {at}, align 1")
+    text.store(numbers, text.width, text.emit(f"getelementptr {text.own.name}, ptr %target, i64 {index}"))
+
+
+def _fill_text(own: str, given: str) -> str:
+    """`fill` for the same."""
     parts = []
     for k, width in enumerate(TOGETHER):
         blocks = {}
@@ -176,16 +283,73 @@ def _lane(text: _Lines) -> None:
         text.store(number, 1, text.row(column, f"%l{text.width}"))
 
 
-def wires(columns: Columns) -> np.ndarray:
-    """What `fill` is given."""
-    matrices, wiring, firsts = columns.matrices, columns.wiring, columns.firsts
-    counts = [len(first) for first in wiring.neighbours.values()]
-    words = np.empty(HEAD + 3 * sum(counts), dtype=np.int64)
-    words[:HEAD] = [firsts.step, columns.room, *counts]
-    table, numbers = words[HEAD:].reshape(-1, 3), np.concatenate(list(wiring.neighbours.values()))
-    which = wiring.which[numbers]
-    starts = np.array([matrix.ctypes.data + firsts.start * matrix.strides[0] for matrix in matrices])
-    table[:, 0] = numbers
-    table[:, 1] = starts[which] + wiring.column[numbers] * matrices[0].itemsize
-    table[:, 2] = np.array([matrix.strides[0] for matrix in matrices])[which]
-    return words
+class Place(NamedTuple):
+    """Where a program has rows: what says where they are, room of its own, and whether vectors reach beyond them."""
+
+    slot: int
+    own: int
+    matrix: int
+    reach: int  # bytes, at most
+
+
+class Lent(NamedTuple):
+    """A matrix of the caller's."""
+
+    address: int
+    stride: int  # bytes from one row to the next
+    width: int
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def of(cls, matrix: np.ndarray) -> Lent:
+        address: int = matrix.__array_interface__["data"][0]  # faster than `ctypes`
+        return cls(address, matrix.strides[0], matrix.shape[1], matrix.dtype)
+
+
+class Words(NamedTuple):
+    """What `bring` is given, and where that is."""
+
+    words: np.ndarray
+    address: int
+
+
+class Wires:
+    """What `bring` is given for programs that turn these numbers round."""
+
+    def __init__(self, wiring: Wiring, turned: np.ndarray) -> None:
+        neighbours = wiring.neighbours(turned)
+        numbers = np.concatenate(list(neighbours.values()))
+        self.counts = [len(first) for first in neighbours.values()]
+        self.which, self.column = wiring.which[numbers], wiring.column[numbers]
+        self.table = np.zeros((len(numbers), 3), dtype=np.int64)
+        self.table[:, 0] = numbers
+
+    def words(self, columns: Columns, given: Sequence[Lent], places: Sequence[Place], dtype: np.dtype[Any]) -> Words:
+        """The words for these inputs, of a program on numbers of this type."""
+        firsts, own = columns.firsts, LENT * len(places)
+        starts = [lent.address + firsts.start * lent.stride for lent in given]
+        words = np.empty(1 + own + HEAD + self.table.size, dtype=np.int64)
+        words[0] = len(places)
+        for k, place in enumerate(places):
+            lent, start = given[place.matrix], starts[place.matrix]
+            runs = _runs_in_place(lent, start, firsts, place, dtype)
+            width, rows = lent.width, firsts.step
+            if lent.stride == width * lent.dtype.itemsize:  # one row after another is one long row
+                width, rows = width * rows, 1
+            row = [place.slot, place.own, start, firsts.step * lent.stride, runs, lent.stride, width, rows]
+            words[1 + LENT * k : 1 + LENT * (k + 1)] = row
+        words[1 + own : 1 + own + HEAD] = [firsts.step, columns.room, *self.counts]
+        table = words[1 + own + HEAD :].reshape(-1, 3)
+        table[:] = self.table
+        table[:, 1] = np.array(starts)[self.which] + self.column * given[0].dtype.itemsize
+        table[:, 2] = np.array([lent.stride for lent in given])[self.which]
+        return Words(words, words.ctypes.data)
+
+
+def _runs_in_place(lent: Lent, start: int, firsts: range, place: Place, dtype: np.dtype[Any]) -> int:
+    """How many runs read a matrix where it is."""
+    size, step = lent.dtype.itemsize, firsts.step * lent.stride
+    if lent.dtype != dtype or lent.stride != lent.width * size or start % size:
+        return 0
+    readable = -(-(start + len(firsts) * step) // PAGE) * PAGE  # the end of the last page
+    return min(len(firsts), (readable - place.reach - start) // step)

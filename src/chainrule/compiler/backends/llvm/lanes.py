@@ -175,6 +175,14 @@ def _turned(term: Term, statement: Statement) -> Term:
     return Term(term.expression.map(change), tuple(term.loops[d] for d in order), term.sign)
 
 
+def cost(statement: Statement) -> float:
+    """Rough number of instructions on eight lanes, of which the last ones of a loop may be wasted."""
+    axis, turned = choose_lanes(statement)
+    loops = turned.loops[axis : axis + 1] if axis is not None else [t.loops[-1] for t in turned.terms if t.loops]
+    wasted = max([-(-extent // 8) * 8 / extent for extent in loops], default=1.0)
+    return wasted * prod(statement.loops) * _cost(turned, axis)
+
+
 def _cost(statement: Statement, axis: int | None) -> float:
     """Rough number of instructions per result in eight lanes."""
     target = statement.target

@@ -6,12 +6,13 @@ their places.
 
 All are given two blocks of memory. What a program writes to its leaves is its *state*, which is there for the next run:
 a training step's parameters and the optimizer's slots. It has a block of its own, so that programs whose states are
-alike can go on from where another has stopped (see `relay`).
+alike can go on from where another has stopped (see `relay`). Rows of inputs may lie anywhere (see `in_place`): a *slot*
+in memory has their address, and functions are given it too.
 
 `drive` calls `run` again and again, before returning to Python. Before each run, one row of each input matrix is copied
 into memory; after it, one row of results is copied out, and an array is added, in doubles, to the row of sums of the
 present section. A matrix is given by its address, its width, and the place in memory that its rows go to or come from.
-Inputs that are still as the caller has them are brought by `fill` (see `columns`), if it is given.
+Inputs that are still as the caller has them are brought by `bring` (see `columns`), if it is given.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ import numpy as np
 from chainrule.compiler.backends.llvm.carried import Loop, Small
 from chainrule.compiler.backends.llvm.fusion import Group, can_replace, groups, stored, without_zeros
 from chainrule.compiler.backends.llvm.lanes import in_turn
+from chainrule.compiler.backends.llvm.long_sums import with_shorter_sums
 from chainrule.compiler.backends.llvm.nests import Nest
 from chainrule.compiler.backends.llvm.registers import Movable, Registers
 from chainrule.compiler.backends.llvm.target import Target
 from chainrule.compiler.backends.llvm.text import DOUBLE, Element, Text
+from chainrule.compiler.backends.protocol import ROWS
 from chainrule.compiler.passes.divisors import with_divisors_outside
 from chainrule.compiler.passes.equal_elements import with_equal_elements_once
 from chainrule.compiler.passes.known_numbers import with_known_numbers
@@ -55,6 +58,8 @@ $calls
   %done$k = icmp eq i64 %r$k, $last
   br i1 %done$k, label %after$k, label %head$k
 after$k:""")
+SLOT = Template("""  %slot.$name = getelementptr i8, ptr %memory, i64 $bytes
+  %$name = load ptr, ptr %slot.$name""")
 MATRICES = ("in1", "in2", "out", "sums")
 PLACE = Template("""  %bytes.$name = mul i64 %width.$name, $bytes
   %memory.$name = getelementptr $number, ptr %memory, i64 %place.$name
@@ -65,11 +70,11 @@ ROW = Template("""  %offset.$name = mul i64 %time, %bytes.$name
 """)
 DRIVE = Template("""
 define void @drive(ptr %memory, ptr %state, i64 %count, $arguments, i64 %section,
-                   ptr %fill, ptr %wires, i64 %place.columns) {
+                   ptr %bring, ptr %words, i64 %place.columns) {
 entry:
 $places
   %columns = getelementptr $number, ptr %memory, i64 %place.columns
-  %no.columns = icmp eq ptr %fill, null
+  %no.columns = icmp eq ptr %bring, null
   br label %test
 test:
   %time = phi i64 [ 0, %entry ], [ %next, %turn ]
@@ -77,9 +82,9 @@ test:
   br i1 %more, label %inputs, label %end
 inputs:
 $fill
-  br i1 %no.columns, label %turn, label %bring
-bring:
-  call void %fill(ptr %columns, ptr %wires, i64 %time)
+  br i1 %no.columns, label %turn, label %brought
+brought:
+  call void %bring(ptr %columns, ptr %words, i64 %time)
   br label %turn
 turn:
   call void @run(ptr %memory, ptr %state)
@@ -121,7 +126,8 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 class Module:
     """An array program in LLVM's language.
 
-    `offsets` says where its arrays are in memory, those in `state` in that block; others are in registers.
+    `offsets` says where its arrays are in memory, those in `state` in that block; others are in registers. `slots` says
+    for rows of inputs where their address is; their offset is that of room for a copy.
     """
 
     def __init__(self, program: ArrayProgram, element: Element, target: Target) -> None:
@@ -129,12 +135,19 @@ class Module:
         self.target = target
         program = without_zeros(with_equal_elements_once(with_known_numbers(program)))
         program = with_updates_along(with_divisors_outside(program)).rewritten(in_turn, {})
+        program = with_shorter_sums(program, target, element.bytes)
         self.small = Small(program)
         program = self.small.without_needless()
         every = groups(program.steps)
         written = {statement.target.array for statement in program.statements}
         self.state = [array for array in program.leaves.values() if array in written]
         self.offsets, self.state_size, self.size = self._placed(program, every)
+        rows = [array for kind, array in program.leaves.items() if kind.startswith(ROWS)]
+        self.slots = {array: self.size + k * element.line for k, array in enumerate(rows)}
+        self.size += element.line * len(rows)
+        self.blocks = dict.fromkeys(self.state, "%state") | {array: f"%{array.name}" for array in rows}
+        self.given = BLOCKS + "".join(f", ptr {self.blocks[array]}" for array in rows)
+        self.starts = self.offsets | dict.fromkeys(rows, 0)
         self.tables: list[np.ndarray] = []  # of positions, which the code refers to by address
         self.declarations: set[str] = set()
         self.functions: dict[str, str] = {}  # all but the name of each -> its name, that of the first group
@@ -184,17 +197,18 @@ class Module:
 
     def _main(self) -> list[str]:
         """`run`, which makes all calls; in parts, if there are many."""
+        slots = [SLOT.substitute(name=array.name, bytes=n * self.element.bytes) for array, n in self.slots.items()]
         parts = [self.calls[k : k + PART] for k in range(0, len(self.calls), PART)]
         if len(parts) <= 1:
-            return [_function("void @run", self.calls)]
-        names = [f"void @part{k}({BLOCKS[2:]})" for k in range(len(parts))]
-        texts = [_function(f"internal void @part{k}", calls, " #0") for k, calls in enumerate(parts)]
-        return [*texts, _function("void @run", [f"  call {name}" for name in names])]
+            return [_function("void @run", BLOCKS, [*slots, *self.calls])]
+        names = [f"void @part{k}({self.given[2:]})" for k in range(len(parts))]
+        texts = [_function(f"internal void @part{k}", self.given, calls, " #0") for k, calls in enumerate(parts)]
+        return [*texts, _function("void @run", BLOCKS, [*slots, *(f"  call {name}" for name in names)])]
 
     def _call(self, group: Group) -> str:
         """A call of the function of some statements, with pointers to the arrays and tables of these."""
         text = Text(self.element, self.declarations)
-        registers = Movable(text, self.offsets, self.tables, self.target, self.state)
+        registers = Movable(text, self.starts, self.tables, self.target, self.blocks)
         Nest(registers, group)
         name, lines, given = self._function(text, registers.parameters, "#0"), [], ["i64 0"]
         for place in registers.places():
@@ -223,18 +237,18 @@ class Module:
     def _call_at(self, group: Group | Repeat, time: str, inline: bool) -> str:
         """A call at one time of a loop, of a function that is inlined if it has no loops and `inline` says so."""
         text = Text(self.element, self.declarations)
-        registers = Registers(text, self.offsets, self.tables, self.target, self.state)
+        registers = Registers(text, self.starts, self.tables, self.target, self.blocks)
         if isinstance(group, Repeat):
             Loop(registers, self.small, group, "%time")
         else:
             Nest(registers, group)
         inlined = inline and text.label == "entry"  # no loop was written
-        name = self._function(text, BLOCKS, "#1" if inlined else "#0")
-        return f"  call void {name}(i64 {time}{BLOCKS})"
+        name = self._function(text, self.given, "#1" if inlined else "#0")
+        return f"  call void {name}(i64 {time}{self.given})"
 
 
-def _function(name: str, calls: Sequence[str], attributes: str = "") -> str:
-    return "\n".join([f"define {name}({BLOCKS[2:]}){attributes} {{", *calls, "  ret void\n}\n"])
+def _function(name: str, given: str, calls: Sequence[str], attributes: str = "") -> str:
+    return "\n".join([f"define {name}({given[2:]}){attributes} {{", *calls, "  ret void\n}\n"])
 
 
 def drive(element: Element) -> str:

@@ -24,6 +24,7 @@ from chainrule.compiler.backends.llvm.registers import ANY_ORDER, Register, Regi
 from chainrule.compiler.passes.program import NOTHING, Access, Expression, Statement, Term
 
 Tile = list[list[str]]
+BUSY = 12  # sums side by side: a processor adds to two of them in each cycle, and has a result after four or five
 
 
 class Nest:
@@ -56,9 +57,7 @@ class Nest:
             return
         in_lanes = depth == self.axis
         in_columns = self.axis is None and depth == next(iter(self.tile), None)
-        most = self.widest if in_lanes else self.tile.get(depth, 1)
-        split = self.vectors if in_lanes else chunks if in_columns else _parts
-        for start, stop, step in split(self.statement.loops[depth], most):
+        for start, stop, step in self.split(depth, in_lanes, in_columns):
             if in_lanes:
                 self.lanes, self.registers.active = step, (stop - start) % step
                 vectors = -(-step // self.width)  # if these are fewer than usual, there is room for more turns
@@ -71,9 +70,25 @@ class Nest:
 
             self.walk(start, stop, step, several)
 
+    def split(self, depth: int, in_lanes: bool, in_columns: bool) -> list[tuple[int, int, int]]:
+        """(start, stop, turns at once) of a loop."""
+        extent, most = self.statement.loops[depth], self.tile.get(depth, 1)
+        if in_lanes:
+            return self.vectors(extent, self.widest)
+        return chunks(extent, most) if in_columns else _parts(extent, most, -(-BUSY // self.sums(depth)))
+
     def vectors(self, extent: int, widest: int) -> list[tuple[int, int, int]]:
         """(start, stop, lanes): as many of the widest vectors as fit, then others, which may have lanes too many."""
         return _masked_chunks(extent, widest, self.width)
+
+    def sums(self, depth: int) -> int:
+        """The registers that hold the sums of one turn of a loop."""
+        loops = self.statement.loops
+        if self.axis is None:
+            column = next(iter(self.tile), depth)
+            return min(loops[column], self.tile[column]) if column != depth else 1
+        lanes = self.lanes if self.axis < depth else min(loops[self.axis], self.widest)
+        return -(-lanes // self.width)
 
     def walk(self, start: int, stop: int, step: int, body: Callable[[str], None]) -> None:
         """`body` for start, start + step, …, below `stop`."""
@@ -244,13 +259,16 @@ def _masked_chunks(extent: int, widest: int, width: int) -> list[tuple[int, int,
     return found
 
 
-def _parts(extent: int, most: int) -> list[tuple[int, int, int]]:
+def _parts(extent: int, most: int, least: int = 1) -> list[tuple[int, int, int]]:
     """(start, stop, turns): tiles of `most` turns at most.
 
-    All are equal if that takes no more than a third off the largest, because each size is code of its own; otherwise
-    there are as few as can be, and some have one turn less.
+    All are equal if that takes no more than a third off the largest, and leaves `least` turns, because each size is
+    code of its own; otherwise there are as few as can be, and some have one turn less.
+
+    >>> _parts(16, 6), _parts(16, 6, least=6)
+    ([(0, 16, 4)], [(0, 6, 6), (6, 16, 5)])
     """
-    for turns in range(most, 2 * most // 3 - 1, -1):
+    for turns in range(most, max(2 * most // 3, least) - 1, -1):
         if turns and extent % turns == 0:
             return [(0, extent, turns)]
     count = -(-extent // most)

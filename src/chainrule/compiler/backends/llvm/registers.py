@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,8 @@ class Register(ops.Carrier):
 class Registers:
     """Operations on registers, written to a text. Operands may be plain numbers; so may results that need no code.
 
-    `offsets` are the arrays that lie in memory; those in `state` are in a block of their own. Tables of positions are
-    added to `tables`, which must live as long as the code.
+    `offsets` are the arrays that lie in memory, and how far from the beginning of the block that `blocks` names, or of
+    `%memory`. Tables of positions are added to `tables`, which must live as long as the code.
     """
 
     knows_tables = True  # the tables are those of this code alone
@@ -59,14 +60,14 @@ class Registers:
         offsets: Mapping[Array, int],
         tables: list[np.ndarray],
         target: Target,
-        state: Container[Array] = (),
+        blocks: Mapping[Array, str] = MappingProxyType({}),
     ) -> None:
         self.text = text
         self.element = text.element
         self.offsets = offsets
         self.tables = tables
         self.target = target
-        self.state = state
+        self.blocks = blocks
         self.active = 0  # lanes of the present turn that count, if those beyond do not
         self.conditions: dict[str, str] = {}  # numbers that comparisons are made of -> bits: whether they are not 0
 
@@ -286,7 +287,7 @@ class Registers:
 
     def block(self, array: Array) -> str:
         """The pointer to the memory that an array lies in."""
-        return "%state" if array in self.state else "%memory"
+        return self.blocks.get(array, "%memory")
 
     def table(self, access: Access) -> str:
         """A pointer to the positions in a table."""
@@ -349,9 +350,9 @@ class Movable(Registers):
         offsets: Mapping[Array, int],
         tables: list[np.ndarray],
         target: Target,
-        state: Container[Array] = (),
+        blocks: Mapping[Array, str] = MappingProxyType({}),
     ) -> None:
-        super().__init__(text, offsets, tables, target, state)
+        super().__init__(text, offsets, tables, target, blocks)
         self.bases: dict[Place, int] = {}
         self.names: dict[Place | str, str] = {}  # where an array lies, or a pointer to a table -> the argument
 
