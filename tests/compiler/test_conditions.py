@@ -43,12 +43,23 @@ def rod(large, small, *start):
     return sum(x * x for x in u)
 
 
+def in_turn(a, b, c, d):
+    """What a loop hands over of `x` is for the conditions of the next turn alone."""
+    for _ in range(5):
+        x = where(gt(a, c), sqrt(a), a * c)
+        y = where(gt(c / b, b), a, c)
+        z = where(gt(a / d, d), d, a)
+        a, b, c, d = d, x, y, z
+    return a + b + c + d
+
+
 PROGRAMS = [
     (chosen, (math.inf, 2.0, 3.0)),
     (chosen, (2.0, math.inf, 3.0)),
     (over_time, (1.0, math.inf, 0.9, 0.8)),
     (by_root, (0.0, 1.0, 2.0)),
     (of_sums, (400.0, 0.5, 0.25)),
+    (in_turn, (2.0, 0.5, -1.0, -1.0)),
     (rod, (math.inf, 0.4, *[1.0 + 0.1 * k for k in range(30)])),
 ]
 

@@ -20,7 +20,7 @@ from chainrule.core.walk import below, oldest_first, stand_for_numbers
 from chainrule.ops import Op, as_float, neg
 
 # For symbols only, and so not in the table.
-_detached = Op("detach", lambda x: x, (None,))
+DETACH = Op("detach", lambda x: x, (None,))
 
 
 # Graphs or none.
@@ -75,7 +75,7 @@ def detach(x: Any) -> Any:
     if not is_node(x):
         return as_float(x, "x")
     if tracer := current_tracer():
-        return tracer.apply(_detached, (x,))
+        return tracer.apply(DETACH, (x,))
     return frozen(x.data)
 
 

@@ -55,9 +55,11 @@ class Classes:
         rows: list[Any],
         lengths: dict[int, np.ndarray],
         given: dict[int, int],
+        silent: set[int],
     ) -> None:
         self.kinds = kinds  # a kind of leaf, a row of the op table, or one of CHAINS; or the array that leaves are in
         self.slots = slots
+        self.silent = silent  # classes that no gradient flows to
         self.lengths = lengths  # ragged class -> numbers of real terms: one row per member, one column per slot
         self.of = np.array(of, dtype=np.int64)  # node -> class; -1 inside a sum
         order = np.argsort(self.of, kind="stable")
@@ -233,6 +235,7 @@ class _Classing:
             self.rows,
             real,
             {node: self.graph.nodes[node] for node in self.graph.places_of(Array)},
+            {number[name] for name in self.slots if name in self.graph.silent},
         )
 
 

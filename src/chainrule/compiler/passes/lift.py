@@ -298,7 +298,7 @@ class _Lifter:
         free = np.array([isinstance(kind, ops.Op) or kind == SUM for kind in self.classes.kinds])
         for run in self.recurrences.values():
             free[run.start : run.stop] = False
-        free[list(self.ahead)] = False
+        free[[*self.ahead, *self.classes.silent]] = False
         return free
 
     @cached_property
@@ -387,6 +387,7 @@ class _Lifter:
     def array(self, index: int, size: int) -> Array:
         if index not in self.arrays:
             self.arrays[index] = Array(f"{self.names}{len(self.arrays) - self.given}", size, "value")
+            self.arrays[index].silent = index in self.classes.silent
         return self.arrays[index]
 
     def stores(self, index: int, run: Recurrence | None = None) -> Iterator[Statement]:

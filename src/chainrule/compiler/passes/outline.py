@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chainrule.compiler.passes.loops import Loop, find_leaves
-from chainrule.compiler.passes.program import Access, Array, Repeat, Shape, Statement, Term, row_major
+from chainrule.compiler.passes.program import Access, Apply, Array, Repeat, Shape, Statement, Term, row_major
 from chainrule.compiler.trace.graph import Graph
+from chainrule.core.recording import DETACH
 
 Place = tuple[Array, int]  # an array, and a position in it
 Piece = tuple[
@@ -138,7 +139,9 @@ class Outlined:
 
     def with_rows(self, array: Array) -> Array:
         """An array of the body, with a row for each time."""
-        return self.rows.setdefault(array, Array(array.name, array.size * self.loop.count, "value"))
+        rows = self.rows.setdefault(array, Array(array.name, array.size * self.loop.count, "value"))
+        rows.silent = array.silent
+        return rows
 
     def place(self, node: int) -> Place:
         """Where a node of the loop is, at its time."""
@@ -221,13 +224,14 @@ class _Outlining:
 
 
 def copies(target: Array, offset: int, sources: Sequence[Place]) -> Iterator[Statement]:
-    """Statements that fill `target` from `offset` on, in regular pieces."""
+    """Statements that fill `target` from `offset` on, in regular pieces; they pass no gradient to silent arrays."""
     for array, places, loops, strides in regular_parts(sources):
         positions = np.array([sources[k][1] for k in places])
         source = Access(array, 0, row_major(loops), positions)
         if (steps := _strides(positions, loops)) is not None:
             source = Access(array, positions[0], steps)
-        yield Statement(Access(target, offset + places[0], strides), loops, [Term(source)])
+        copied = Apply(DETACH, (source,)) if array.silent else source
+        yield Statement(Access(target, offset + places[0], strides), loops, [Term(copied)])
 
 
 def regular_parts(sources: Sequence[tuple[Any, int]]) -> Iterator[tuple[Any, np.ndarray, Shape, Shape]]:

@@ -27,8 +27,11 @@ NOTHING = -0.0  # what a sum starts with: unlike 0.0 it leaves every number unch
 class Array:
     """A run of numbers. `kind` is a kind of leaf, "value", "adjoint" or "mask"; constants and masks have `numbers`.
 
-    In a program for many `examples`, an array has numbers for each of them; if there are none, the same for all.
+    In a program for many `examples`, an array has numbers for each of them; if there are none, the same for all. No
+    gradient flows to a `silent` one.
     """
+
+    silent = False
 
     def __init__(self, name: str, size: int, kind: str, numbers: Any = None, examples: int = 0) -> None:
         self.name = name
