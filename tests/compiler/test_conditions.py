@@ -53,6 +53,11 @@ def in_turn(a, b, c, d):
     return a + b + c + d
 
 
+def fed(large, small, *start):
+    """What the loop begins with is computed, and has a gradient."""
+    return rod(large, small, *[small * x + 0.1 for x in start])
+
+
 PROGRAMS = [
     (chosen, (math.inf, 2.0, 3.0)),
     (chosen, (2.0, math.inf, 3.0)),
@@ -60,6 +65,7 @@ PROGRAMS = [
     (by_root, (0.0, 1.0, 2.0)),
     (of_sums, (400.0, 0.5, 0.25)),
     (in_turn, (2.0, 0.5, -1.0, -1.0)),
+    (fed, (2.0, 0.4, *[1.0 + 0.1 * k for k in range(30)])),
     (rod, (math.inf, 0.4, *[1.0 + 0.1 * k for k in range(30)])),
 ]
 

@@ -163,7 +163,11 @@ def outline(graph: Graph, loops: Sequence[Loop], lift_body: LiftBody, most: floa
     None if there are none, or if what they repeat has more than `most` statements, which is not worth going on for.
     """
     outlining = _Outlining(graph, loops, lift_body, most) if loops else None
-    return outlining.found if outlining and outlining.statements <= most else None
+    if outlining is None or outlining.statements > most:
+        return None
+    places, found = outlining.places, outlining.found
+    found.silent = {places[node] for node in graph.silent if node in places}
+    return found
 
 
 def leaves_first(graph: Graph) -> Graph:

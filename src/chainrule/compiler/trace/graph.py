@@ -73,11 +73,15 @@ class Graph:
 
     @cached_property
     def silent(self) -> set[int]:
-        """The computed nodes that no gradient flows to from the last one, because only conditions depend on them."""
+        """The computed nodes that no gradient flows to from the last one, because only conditions depend on them.
+
+        Whatever is no op, such as a loop that became one node, may pass gradients on.
+        """
         deaf = {rule for rule in {*self.rules} if isinstance(rule, Op) and None in rule.partials}
         if not deaf:
             return set()
-        reached = [False] * (len(self) - 1) + [True]
+        reached = [not isinstance(rule, Op) for rule in self.rules]
+        reached[-1] = True
         for node in range(len(self) - 1, -1, -1):
             if reached[node]:
                 rule = self.rules[node]
