@@ -54,8 +54,8 @@ def in_turn(a, b, c, d):
 
 
 def fed(large, small, *start):
-    """What the loop begins with is computed, and has a gradient."""
-    return rod(large, small, *[small * x + 0.1 for x in start])
+    """What the loop begins with is computed, and has a gradient; there are conditions outside of it too."""
+    return where(gt(small, 0.0), 2.0, 3.0) * rod(large, small, *[small * x + 0.1 for x in start])
 
 
 PROGRAMS = [
