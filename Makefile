@@ -69,7 +69,7 @@ PLANTED := build/planted
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1
 SANITIZED_TESTS := tests/core tests/debug $(patsubst %,tests/users/test_%.py,nn optim losses transforms objectives) \
 	$(patsubst %,tests/training/test_%.py,training compiled_training checkpoints) \
-	$(patsubst %,tests/compiler/test_%.py,compiler recurrence ragged_sums compile_functions hazards captured kernels arguments branches tape)
+	$(patsubst %,tests/compiler/test_%.py,compiler symbols recurrence ragged_sums compile_functions hazards captured kernels arguments branches tape)
 UNDER_SANITIZER = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	PYTHONMALLOC=malloc CHAINRULE_ENGINE=native
 sanitize: $(VENV)/tests-installed
