@@ -152,8 +152,8 @@ def arrangement(structure: Structure) -> Callable[[Any], Any]:
             return methodcaller("item", first) if has_arrays else itemgetter(first)
         kind, parts = structure
         if kind is ARRAY:
-            start += prod(parts)
-            return lambda numbers, stop=start: numbers[first:stop].reshape(parts)  # type: ignore[misc]
+            stop = start = first + prod(parts)
+            return lambda numbers: numbers[first:stop].reshape(parts)
         if parts == (NUMBER,) * len(parts):
             start += len(parts)
             own = itemgetter(slice(first, start))
