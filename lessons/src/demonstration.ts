@@ -7,6 +7,7 @@ import { store } from "./store";
 
 const MODULE = "chainrule.learn.demonstrations";
 const SLICE_SECONDS = 0.05; // so that checks and clicks never wait long
+const START_SECONDS = 90; // a GPT's graph is built in 5 seconds, but on a slow telephone in many more
 
 /** What every demonstration tells: the nodes it has made, the steps it has taken, and what of its program is lent. */
 export interface Work extends Lent {
@@ -45,7 +46,7 @@ export class Demonstration<State> {
 
   private async begin(): Promise<boolean> {
     const settings = this.settings();
-    const answer = await python.call(MODULE, "start", [this.kind, JSON.stringify(settings)]);
+    const answer = await python.call(MODULE, "start", [this.kind, JSON.stringify(settings)], START_SECONDS);
     if (this.ended) return false;
     if (answer.kind !== "done") {
       this.playing = false;
