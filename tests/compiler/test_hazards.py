@@ -95,6 +95,14 @@ def wraps(x):
     return Value(x) * 2.0  # WRAP
 
 
+def halved(x):
+    return x // 2.0  # QUOTIENT
+
+
+def halved_with_rest(x):
+    return divmod(x, 2.0)[1]  # DIVMOD
+
+
 def method_of_a_value(x):
     return Value(1.0).maximum(x)  # METHOD
 
@@ -184,6 +192,8 @@ HAZARDS = [
     (reads_grad, "GRAD", "reads `.grad` of a traced number", "call the compiled function first"),
     (calls_backward, "BACKWARD", "calls backward() on a traced number", "return it"),
     (wraps, "WRAP", "does not accept a traced number", "write x for Value(x)"),
+    (halved, "QUOTIENT", "does not accept a traced number", "write chainrule.floor(x / y) for x // y"),
+    (halved_with_rest, "DIVMOD", "does not accept a traced number", "x % y for divmod(x, y)"),
     (method_of_a_value, "METHOD", "does not accept a traced number", "chainrule.maximum(w, x) for w.maximum(x)"),
     (data_of_captured, "CAPTURED-DATA", "reads `.data` of a Value, whose number may be different", "as an argument"),
     (data_of_computed, "COMPUTED-DATA", "reads `.data` of a Value", "compute with the Value itself"),

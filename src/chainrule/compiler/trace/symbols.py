@@ -10,6 +10,7 @@ has a number, but that number may change before the next call.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ BRANCH = (
 )
 NUMBER = "use chainrule's functions (chainrule.exp(x) for math.exp(x)), and read numbers from the result of the call"
 ROUND = "write chainrule.rint(x) for round(x), or chainrule.floor, ceil or trunc, and read numbers from the result"
+QUOTIENT = "write chainrule.floor(x / y) for x // y, and that with x % y for divmod(x, y)"
 WHOLE = (
     "a number that decides the shape of the computation (a count, an index) must be fixed: let the function capture "
     "it, as with functools.partial, or choose with chainrule.where"
@@ -318,7 +320,8 @@ def tracing(branches: Branches | None = None, defers: bool = False) -> Iterator[
     except TypeError as error:
         if "Symbol" not in str(error) or (place := _users_place(error.__traceback__)) is None:
             raise
-        raise TracingError(f"{line_at(place)} does not accept a traced number ({error}): {AS_IT_IS}") from error
+        remedy = QUOTIENT if re.search("//|divmod", str(error)) else AS_IT_IS
+        raise TracingError(f"{line_at(place)} does not accept a traced number ({error}): {remedy}") from error
     except IndexError as error:
         if "indices" not in str(error) or (place := _users_place(error.__traceback__)) is None:
             raise
