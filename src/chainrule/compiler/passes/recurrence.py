@@ -248,9 +248,14 @@ class _Search:
     def is_row(self, index: int, run: Recurrence) -> bool:
         """Whether a class before a recurrence can be a row of the array of its place: of the same size, and stored.
 
-        A product that is part of a sum is stored if that sum is one of the recurrence's.
+        A product that is part of a sum is stored if that sum is one of the recurrence's. And no array has numbers with
+        a gradient beside silent ones, whose slopes may be infinite.
         """
-        if index < 0 or not self.free[index] or self.classes.sizes[index] != self.classes.sizes[run.place(index)[0]]:
+        classes = self.classes
+        if index < 0 or not self.free[index]:
+            return False
+        place = run.place(index)[0]
+        if classes.sizes[index] != classes.sizes[place] or (index in classes.silent) != (place in classes.silent):
             return False
         return not self.classes.inlined[index] or run.start <= int(self.classes.users[index]) < run.stop
 
