@@ -5,7 +5,7 @@ import math
 import pytest
 
 import chainrule
-from chainrule import Value, exp, floor, gt, log, logsumexp, relu, rint, sqrt, where
+from chainrule import Value, exp, floor, gt, log, logsumexp, relu, rint, sign, sqrt, where
 from chainrule.compiler.passes.classes import classify
 from chainrule.compiler.trace.graph import graph_of
 
@@ -64,7 +64,27 @@ def in_small_steps(x, y):
     return floor(logsumexp([whole, flat, steep])) + x * 0.3 + y * flat
 
 
+def at_the_end(a, b):
+    """The root goes into conditions, but the last one into the result."""
+    x, y = a, b
+    for _ in range(5):
+        other = where(gt(x, 0.5), x, y)
+        steep, y = sqrt(x), x - y
+        x = where(gt(y * steep, other), y, other) * 0.5
+    return x + y * steep
+
+
+def cut_off(a, b):
+    """Every turn takes the root of a sign, which passes no gradient on to the root before."""
+    root, whole = a, b
+    for _ in range(6):
+        root, whole = sqrt(whole), sign(root)
+    return root * root + whole + a
+
+
 PROGRAMS = [
+    (at_the_end, (-0.8, -1.0)),
+    (cut_off, (1.0, -0.2)),
     (in_small_steps, (-math.inf, 0.0)),
     (in_small_steps, (0.0, 0.5)),
     (chosen, (math.inf, 2.0, 3.0)),

@@ -1,10 +1,10 @@
 """Finding time: the steps of a recurrence have classes of their own, but these follow one another in a pattern.
 
-Classes of the same form (op, size, lengths of the slots) get the same number, and a stretch of numbers that repeats
-with some period is a candidate. From each time to the next, every slot must read either the same class or the one a
-period later, and positions in it that move by the same distance; or it looks something up: it reads an older class at
-places without a pattern. Where that does not hold, as in a first step that reads a leaf, the stretch is cut. All of
-this is arithmetic on whole columns of integers, so a thousand steps take hardly longer than a hundred.
+Classes of the same form (op, size, lengths of the slots, silent or not) get the same number, and a stretch of numbers
+that repeats with some period is a candidate. From each time to the next, every slot must read either the same class or
+the one a period later, and positions in it that move by the same distance; or it looks something up: it reads an older
+class at places without a pattern. Where that does not hold, as in a first step that reads a leaf, the stretch is cut.
+All of this is arithmetic on whole columns of integers, so a thousand steps take hardly longer than a hundred.
 """
 
 from __future__ import annotations
@@ -116,7 +116,10 @@ class _Search:
         self.classes = classes
         numbers: dict[object, int] = {}
         forms = zip(classes.kinds, classes.sizes.tolist(), classes.inlined.tolist(), classes.slots, strict=True)
-        keys = [(kind, size, inlined, *[slot[1:] for slot in slots]) for kind, size, inlined, slots in forms]
+        keys = [
+            (kind, size, inlined, index in classes.silent, *[slot[1:] for slot in slots])
+            for index, (kind, size, inlined, slots) in enumerate(forms)
+        ]
         self.forms = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
         self.slot_starts = classes.slot_starts
         self.operands = classes.slot_operands
