@@ -204,6 +204,8 @@ def test_the_page_on_compiled_functions(capsys):
     assert path in out
     statements = re.search(r"all statements of `gradient`:\n\n```\n(.*?)```", page, re.DOTALL).group(1)
     assert names["gradient"].describe() + "\n" == statements
+    roots = re.search(r"(i<2: v1\[i\] = sqrt.*?)```", page, re.DOTALL).group(1)
+    assert names["jacobian_of_roots"].describe() + "\n" == roots
 
 
 PAGES = {

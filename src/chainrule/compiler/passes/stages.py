@@ -31,6 +31,7 @@ from chainrule.compiler.passes.program import (
     changed,
 )
 from chainrule.compiler.passes.push_forward import pushed_forward
+from chainrule.compiler.passes.reach import only_where_reached
 from chainrule.compiler.passes.results import copies, lift_places, packed, with_output
 from chainrule.compiler.passes.tidy import tidied
 from chainrule.compiler.trace.graph import KINDS, Graph
@@ -243,7 +244,8 @@ class _Stages:
             steps = changed(steps, lambda statement: for_all(statement, rows, directions))
             arrays = {array: rows[derivative] for array, derivative in arrays.items()}
         found = _Found(arrays)
-        self.steps += [*found.begun(sweeps, sources if forward else outputs), *steps]
+        begun = list(found.begun(sweeps, sources if forward else outputs))
+        self.steps += [*begun, *only_where_reached(begun, steps, arrays.values())]
         self.parts |= {sweep.node: found.parts(sweep) for sweep in sweeps}
 
 

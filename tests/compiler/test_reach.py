@@ -1,0 +1,95 @@
+"""Derivatives that no path leads to are 0, also beside an infinite slope."""
+
+import math
+import random
+from itertools import pairwise
+
+import pytest
+
+import chainrule
+from chainrule import Value, exp, grad, hessian, jacobian, log, sqrt
+from chainrule.compiler.passes import reach
+from steep_loops import STRANGE, after_turns, random_turn
+
+
+def roots(v):
+    return [sqrt(x) for x in v]
+
+
+def of_neighbours(v):
+    return [log(a) * b for a, b in zip(v, [*v[1:], v[0]], strict=True)]
+
+
+def steps_of_two(v):
+    """A loop of which every other turn has a result."""
+    state, found = v[0], []
+    for k in range(12):
+        state = state * 0.5 + sqrt(v[k % len(v)])
+        if k % 2:
+            found.append(state * 1.0)
+    return found
+
+
+def powers(v):
+    return sum(x**1.5 for x in v)
+
+
+def with_another(v):
+    """A gradient, and beside it what has infinite slopes and nothing to do with it."""
+    return [grad(lambda u: sum(exp(x) for x in u[1:]))(v), roots(v), grad(lambda u: sqrt(u[0]) + u[1])(v)]
+
+
+def numbers(found):
+    if isinstance(found, (list, tuple)):
+        return [number for each in found for number in numbers(each)]
+    return [float(found.data if isinstance(found, Value) else found)]
+
+
+DERIVATIVES = [
+    lambda v: jacobian(roots)(v),
+    lambda v: jacobian(of_neighbours)(v),
+    lambda v: jacobian(steps_of_two)(v),
+    lambda v: hessian(powers)(v),
+    lambda v: jacobian(lambda u: [sum(roots(u)), u[0] + u[1]])(v),
+    with_another,
+]
+
+
+@pytest.mark.parametrize("backend", ["llvm", "interpreter"])
+@pytest.mark.parametrize("derivative", DERIVATIVES)
+@pytest.mark.parametrize("point", [[0.0, 1.0, 2.0], [1.0, 0.0, 0.5, 0.0]])
+def test_they_are_those_of_eager_code(derivative, point, backend):
+    expected = numbers(derivative([Value(x) for x in point]))
+    found = numbers(chainrule.compile(derivative, backend=backend)(point))
+    assert found == pytest.approx(expected, rel=1e-12, nan_ok=True)
+
+
+def test_a_program_whose_slopes_are_finite_has_no_masks():
+    compiled = chainrule.compile(lambda v: jacobian(lambda u: [a * 2.0 - b for a, b in pairwise(u)])(v))
+    compiled([1.0, 2.0, 3.0])
+    assert "where" not in compiled.describe()
+
+
+def test_what_would_take_too_long_to_follow_is_left_as_it_is(monkeypatch):
+    monkeypatch.setattr(reach, "MOST_WORK", 3)
+    compiled = chainrule.compile(lambda v: jacobian(roots)(v))
+    assert numbers(compiled([4.0, 0.25])) == [0.25, 0.0, 0.0, 1.0]
+    assert "where" not in compiled.describe()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_derivative_becomes_nan_in_random_loops(seed):
+    rng = random.Random(seed)
+    lines, turns = random_turn(rng), rng.choice((1, 2, 5))
+
+    def last(v):
+        return after_turns(lines, v, turns)
+
+    derivative = rng.choice(
+        (lambda v: hessian(last)(v), lambda v: jacobian(lambda u: [last(u), u[0] * last(u[::-1])])(v))
+    )
+    compiled = chainrule.compile(derivative, backend="interpreter")
+    for _ in range(3):
+        point = [rng.choice(STRANGE) if rng.random() < 0.2 else rng.uniform(-2.0, 2.0) for _ in range(4)]
+        for wanted, found in zip(numbers(derivative([Value(x) for x in point])), numbers(compiled(point)), strict=True):
+            assert not math.isfinite(wanted) or math.isfinite(found), point
