@@ -75,12 +75,12 @@ def page(shared, site):
         yield page
 
 
-def until(page, condition, argument=None, ticks=0):
+def until(page, condition, argument=None, ticks=0, patience=PATIENCE):
     """Wait until a condition, a function in JavaScript, holds. (The page's policy allows no `wait_for_function`.)
 
     Meanwhile a stopped clock moves by so many milliseconds at every look.
     """
-    deadline = time.monotonic() + PATIENCE / 1000
+    deadline = time.monotonic() + patience / 1000
     while not page.evaluate(condition, argument):
         assert time.monotonic() < deadline, f"waited in vain for {condition}"
         page.wait_for_timeout(20)
