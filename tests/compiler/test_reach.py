@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 import chainrule
-from chainrule import Value, exp, grad, hessian, jacobian, log, sqrt
+from chainrule import Value, atan2, clip, exp, grad, hessian, jacobian, leaky_relu, log, maximum, sqrt, where
 from chainrule.compiler.passes import reach
 from steep_loops import STRANGE, after_turns, random_turn
 
@@ -62,6 +62,25 @@ def test_they_are_those_of_eager_code(derivative, point, backend):
     expected = numbers(derivative([Value(x) for x in point]))
     found = numbers(chainrule.compile(derivative, backend=backend)(point))
     assert found == pytest.approx(expected, rel=1e-12, nan_ok=True)
+
+
+CHOICES = [
+    lambda v: sum(log(4.0 + atan2(a, b)) for a, b in pairwise(v)),
+    lambda v: sum(exp(leaky_relu(a - 1.5, b)) / b for a, b in pairwise(v)),
+    lambda v: sum(log(5.0 + where(a > b, 3.0, a * b)) for a, b in pairwise(v)),
+    lambda v: sum(sqrt(9.0 + clip(a * b, 0.0, 1.0)) * a for a, b in pairwise(v)),
+    lambda v: sum(log(9.0 + maximum(a, b) * a) for a, b in pairwise(v)),
+]
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_slope_may_be_a_choice_whatever_its_sides_are(choice):
+    """A side that is 0 was taken for the end of a path, and second derivatives were 0 that are not."""
+    for point in [0.3, 2.0, 1.1, 0.7], [-1.0, 0.5, -2.0, 3.0], [1.0, 1.0, 2.0, 0.5]:
+        expected = numbers(hessian(choice)([Value(x) for x in point]))
+        for backend in "llvm", "interpreter":
+            found = numbers(chainrule.compile(hessian(choice), backend=backend)(point))
+            assert found == pytest.approx(expected, rel=1e-12, abs=1e-12, nan_ok=True)
 
 
 def test_a_program_whose_slopes_are_finite_has_no_masks():

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from chainrule import ops
-from chainrule.compiler.passes.differentiate import is_injective
+from chainrule.compiler.passes.differentiate import is_injective, unmasked
 from chainrule.compiler.passes.program import (
     Access,
     Apply,
@@ -31,7 +31,6 @@ from chainrule.compiler.passes.program import (
     changed,
 )
 
-PASSED_ON = (ops.mul, ops.neg, ops.where)  # what a derivative is an operand of
 MOST_WORK = 2**24  # elements, to follow paths through
 MOST_TURNS = 2**14  # statements, at all times
 CONDITIONS = (ops.lt, ops.le, ops.gt, ops.ge, ops.eq, ops.ne)
@@ -81,13 +80,11 @@ def _leads(expression: Expression, reached: Reached, loops: Shape, time: int) ->
     """Whether a path leads through an expression: a derivative times a slope, masked if it is part of a ragged sum."""
     if isinstance(expression, Number):
         return expression.value != 0.0
-    if isinstance(expression, Access):
-        known = reached.get(expression.array)
-        return known is None or known[expression.positions(loops, time)]
-    if not isinstance(expression, Apply) or expression.op not in PASSED_ON:
-        return True  # of a slope
-    operands = expression.operands[1:2] if expression.op is ops.where else expression.operands
-    return reduce(and_, [_leads(operand, reached, loops, time) for operand in operands])
+    mask, product = unmasked(expression)
+    sources = [each for each in product.accesses() if each.array in reached]
+    found = [reached[each.array][each.positions(loops, time)] for each in sources]
+    real = [] if mask is None else [mask.array.numbers[mask.positions(loops, time)] != 0.0]
+    return reduce(and_, [*found, *real], True)
 
 
 def _chosen(statement: Statement, masks: Mapping[Array, Array]) -> Statement:
