@@ -13,6 +13,7 @@ Indices wrap around, so a program stays valid whatever is taken out of it, and s
 programs are wild (any op, any number, infinities included): there the Python engine, the native one and
 `compile(strict=True)` must agree to the last bit. The others are tame: there compiled code, the reference interpreter
 and PyTorch must agree too, as far as rounding allows; at a corner of relu, clip and their like it allows anything.
+Second derivatives of the smaller ones, which are compiled as arrays, must be those of eager code.
 """
 
 import argparse
@@ -38,6 +39,7 @@ from torture_families import FAMILIES
 
 WILD_NUMBERS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, math.inf, -math.inf, math.nan, 1e308, 1e-308, 5e-324)
 MOST_NODES = 3000
+MOST_NODES_TWICE = 600  # for second derivatives, which eager code takes one by one
 
 
 def random_program(rng):
@@ -205,6 +207,26 @@ def check(program, exact=EXACT, rounded=ROUNDED):
         close = all(abs(ours - theirs) <= tolerance for ours, theirs in zip(found, eager.numbers, strict=True))
         if not close and not any(map(is_at_a_corner, eager.nodes)):
             return f"{name} gives {found}, and the Python engine {eager.numbers}, to be equal within {tolerance:.1g}"
+    return check_twice(program, eager, 1e3 * tolerance)
+
+
+def check_twice(program, eager, tolerance):
+    """The same of second derivatives."""
+
+    def function(leaves):
+        return run((program[0], leaves, program[2]), lambda leaf: leaf, lambda row, operands: row(*operands))[1]
+
+    if len(eager.nodes) > MOST_NODES_TWICE or any(map(is_at_a_corner, eager.nodes)):
+        return None
+    hessian, leaves = chainrule.hessian(function), program[1]
+    wanted = [number for row in hessian(leaves) for number in row]
+    size = max(map(abs, wanted))
+    for backend in ("llvm", "interpreter") if size < LARGEST else ():
+        found = [number for row in compile(hessian, backend=backend)(leaves) for number in row]
+        if not all(
+            abs(ours - theirs) <= tolerance * max(1.0, size) for ours, theirs in zip(found, wanted, strict=True)
+        ):
+            return f"compile(hessian, backend={backend!r}) gives {found}, and eager code {wanted}"
     return None
 
 
