@@ -26,7 +26,6 @@ from chainrule.compiler.passes.program import (
     NOTHING,
     Access,
     Apply,
-    Array,
     ArrayProgram,
     Number,
     Shape,
@@ -34,6 +33,7 @@ from chainrule.compiler.passes.program import (
     Term,
     row_major,
 )
+from chainrule.compiler.passes.regular import dense
 
 LEAST_FULL = 0.25  # of the rows, that have all terms: otherwise all rows must be parts of one of these
 
@@ -165,13 +165,13 @@ class _Ragged:
             if access.array.numbers is not None:
                 numbers = np.asarray(access.array.numbers, dtype=np.float64)[places]
                 numbers = np.where(gaps, numbers[self.full[0]], numbers)
-                found.append(self._dense(access.array, numbers, inner))
+                found.append(dense(access.array, numbers, self.nest + inner))
             else:
                 regular = begin and own and self._regular(access, begin, own, inner, margins)
                 found.append(regular or self._by_table(access, places, gaps, inner))
         changed = iter(found)
         expression = self.term.expression.map(lambda _: next(changed))
-        mask = self._dense(self.mask.array, (~gaps).astype(np.float64), inner)
+        mask = dense(self.mask.array, (~gaps).astype(np.float64), self.nest + inner)
         return Term(Apply(ops.where, (mask, expression, Number(NOTHING))), inner, self.term.sign)
 
     def _starts(self, places: np.ndarray, gaps: np.ndarray) -> tuple[int, Shape] | None:
@@ -199,15 +199,3 @@ class _Ragged:
         """The same through a table; a gap reads what the row's first term does."""
         first = moved[np.arange(self.count), np.argmin(gaps, axis=1)][:, None]
         return Access(access.array, 0, row_major(self.nest + inner), np.where(gaps, first, moved).reshape(-1))
-
-    def _dense(self, array: Array, numbers: np.ndarray, inner: Shape) -> Access:
-        """Numbers by row and term, without axes along which they do not change."""
-        loops = self.nest + inner
-        bits = np.ascontiguousarray(numbers, dtype=np.float64).view(np.int64).reshape(loops)
-        for axis in range(bits.ndim):
-            first = bits.take([0], axis=axis)
-            if (bits == first).all():
-                bits = first
-        dense = np.ascontiguousarray(bits).reshape(-1).view(np.float64)
-        strides = [stride if n > 1 else 0 for stride, n in zip(row_major(bits.shape), bits.shape, strict=True)]
-        return Access(Array(array.name, len(dense), array.kind, dense), 0, strides)

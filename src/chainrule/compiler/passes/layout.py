@@ -167,7 +167,12 @@ class _Layout:
 def _layouts(statements: list[Statement], shapes: dict[Array, Shape], program: ArrayProgram) -> dict[Array, _Layout]:
     """A layout for each array that has a batch-like axis and can be reshaped."""
     counts = [step.count for step in program.steps for _ in step.body]
-    votes = _Votes(shapes, {program.leaves.get("parameter"), program.gradient, program.output})
+    in_time = {
+        access.array
+        for statement, count in zip(statements, counts, strict=True)
+        for access in ((statement.target, *statement.accesses()) if count > 1 else ())
+    }
+    votes = _Votes(shapes, {program.leaves.get("parameter"), program.gradient, program.output}, in_time)
     for statement, count in zip(statements, counts, strict=True):
         votes.take(statement, count)
     inner_axes = votes.inner_axes().items()
@@ -182,9 +187,10 @@ def _layouts(statements: list[Statement], shapes: dict[Array, Shape], program: A
 class _Votes:
     """Which axis should be innermost. Every turn of a loop that moves no fixed array votes for the axes it moves."""
 
-    def __init__(self, shapes: dict[Array, Shape], fixed: set[Array | None]) -> None:
+    def __init__(self, shapes: dict[Array, Shape], fixed: set[Array | None], in_time: set[Array]) -> None:
         self.shapes = shapes
         self.fixed = fixed
+        self.in_time = in_time
         self.votes: dict[Array, Counter[int]] = defaultdict(Counter)
         self.side_by_side: dict[tuple[Array, int], Counter[tuple[Array, int]]] = defaultdict(Counter)
 
@@ -197,9 +203,19 @@ class _Votes:
                 if extent == 1 or any(access.strides[d] for access in accesses if access.array in self.fixed):
                     continue
                 moved = [axis for access in accesses if (axis := self.axis(access, d))]
+                turns = count * prod(loops)
                 for this in moved:
-                    self.votes[this[0]][this[1]] += count * prod(loops)
-                    self.side_by_side[this].update({other: count * prod(loops) for other in moved if other != this})
+                    self.votes[this[0]][this[1]] += self.counted(turns, this)
+                    self.side_by_side[this].update({other: turns for other in moved if other != this})
+
+    def counted(self, turns: int, axis: tuple[Array, int]) -> int:
+        """How many of so many votes count: if most of a line along the axis would be padding, the other part only.
+
+        What loops in time use has its rows in order, whatever they hold.
+        """
+        array, extent = axis[0], self.shapes[axis[0]][axis[1]]
+        is_short = padded(extent) > 2 * extent and array not in self.in_time
+        return turns * extent // padded(extent) if is_short else turns
 
     def axis(self, access: Access, d: int) -> tuple[Array, int] | None:
         """The array, and its axis, that loop d runs along; None if there is none or it must not be moved."""

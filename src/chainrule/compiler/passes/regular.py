@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from chainrule.compiler.passes.loop_nests import joint_nest
-from chainrule.compiler.passes.program import Access, ArrayProgram, Shape, Statement, Term, row_major
+from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Shape, Statement, Term, row_major
 
 LANES = 8  # turns that one of the loops must have: shorter loops are no work for vectors
 
@@ -31,7 +31,7 @@ def tables(statement: Statement) -> int:
 
 def regular(statement: Statement) -> Statement:
     """The statement in loops in which fewer accesses need tables, if there are such loops."""
-    if statement.affine or not statement.loops:
+    if statement.affine:
         return statement
     found = _Nested(statement).statement()
     return found if tables(found) < tables(statement) else statement
@@ -56,7 +56,7 @@ class _Nested:
 
     def statement(self) -> Statement:
         """The statement in the loops that were found."""
-        if not self.loops or max(self.loops) < LANES:
+        if self.loops is None or (self.given.loops and max(self.loops, default=1) < LANES):
             return self.given
         target, *rest = [
             (access, places, strides) for (access, places), strides in zip(self.places, self.strides, strict=True)
@@ -90,3 +90,15 @@ class _Nested:
 def _outer(places: np.ndarray) -> np.ndarray | None:
     """The first position in each turn, if all turns have the same pattern from there on."""
     return places[:, 0] if (places - places[:, :1] == places[:1] - places[:1, :1]).all() else None
+
+
+def dense(array: Array, numbers: np.ndarray, loops: Shape) -> Access:
+    """Known numbers by turn of the loops, as an array like this one without axes along which they do not change."""
+    bits = np.ascontiguousarray(numbers, dtype=np.float64).view(np.int64).reshape(loops)  # -0.0 differs from 0.0
+    for axis in range(bits.ndim):
+        first = bits.take([0], axis=axis)
+        if (bits == first).all():
+            bits = first
+    found = np.ascontiguousarray(bits).reshape(-1).view(np.float64)
+    strides = [stride if n > 1 else 0 for stride, n in zip(row_major(bits.shape), bits.shape, strict=True)]
+    return Access(Array(array.name, len(found), array.kind, found), 0, strides)
