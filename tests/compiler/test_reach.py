@@ -7,7 +7,25 @@ from itertools import pairwise
 import pytest
 
 import chainrule
-from chainrule import Value, atan2, clip, exp, grad, hessian, jacobian, leaky_relu, log, maximum, sqrt, where
+from chainrule import (
+    Value,
+    atan2,
+    clip,
+    exp,
+    grad,
+    hessian,
+    hvp,
+    jacobian,
+    jvp,
+    leaky_relu,
+    log,
+    maximum,
+    optim,
+    sqrt,
+    tanh,
+    vjp,
+    where,
+)
 from chainrule.compiler.passes import reach
 from steep_loops import STRANGE, after_turns, random_turn
 
@@ -94,6 +112,73 @@ def test_what_would_take_too_long_to_follow_is_left_as_it_is(monkeypatch):
     compiled = chainrule.compile(lambda v: jacobian(roots)(v))
     assert numbers(compiled([4.0, 0.25])) == [0.25, 0.0, 0.0, 1.0]
     assert "where" not in compiled.describe()
+
+
+def energy(w):
+    return lambda u: sqrt(u[0]) * w + u[1] * w * w
+
+
+PARTS = {
+    "gradient": lambda w: lambda v: grad(energy(w))(v)[1],
+    "of a number that is NaN": lambda w: lambda v: grad(lambda u: log(u[0] - 9.0) * w + u[1] ** 2 * w * w)(v)[1],
+    "second derivative": lambda w: lambda v: hessian(lambda u: u[0] ** 1.5 * w + u[1] ** 2 * w * w)(v)[1][1],
+    "backward": lambda w: lambda v: vjp(lambda u: [sqrt(u[0]) * w, u[1] * w * w], v)[1]([1.0, 1.0])[0][1],
+    "forward": lambda w: lambda v: jvp(lambda u: [sqrt(u[0]) * w, u[1] * w * w], (v,), ([1.0, 1.0],))[1][1],
+    "many": lambda w: lambda v: sum(grad(lambda u: sum(sqrt(x) * w for x in u))(v)[1:]),
+}
+
+
+@pytest.mark.parametrize("backend", ["llvm", "interpreter"])
+@pytest.mark.parametrize("name", PARTS)
+def test_derivatives_that_are_not_asked_for_do_not_matter_on_the_way_back(name, backend):
+    """Nobody reads the first, whose slope is infinite or NaN: the parameter's gradient is that of the others."""
+    for point in [0.0, 2.0], [math.nan, 4.0]:
+        w = Value(3.0)
+        part = PARTS[name](w)
+        part([Value(x) for x in point]).backward()
+        assert math.isfinite(w.grad)
+        compiled = chainrule.compile(part, wrt=[w], backend=backend)
+        assert compiled.value_and_grad(point)[1] == pytest.approx([w.grad], rel=1e-12)
+        assert compiled.batch_value_and_grad([point, point])[1] == pytest.approx([w.grad], rel=1e-12)
+
+
+def test_training_by_a_part_of_a_derivative_leaves_parameters_finite():
+    w = Value(3.0)
+    compiled = chainrule.compile(PARTS["gradient"](w), wrt=[w])
+    compiled.train(optim.SGD([w], lr=0.01), [[0.0, 2.0]])
+    assert w.data == pytest.approx(3.0 - 0.01 * 6.0)
+
+
+SEEDED = [
+    lambda v: jvp(lambda u: [t * t for t in u], (v,), ([0.0, 1.0],))[1],
+    lambda v: vjp(roots, v)[1]([0.0, 1.0])[0],
+    lambda v: hvp(lambda u: u[0] / u[1], (v,), ([0.0, 1.0],)),
+    lambda v: jvp(lambda u: [tanh(t) for t in u], (v,), ([0.0, 0.0],))[1],
+]
+
+
+@pytest.mark.parametrize("backend", ["llvm", "interpreter"])
+@pytest.mark.parametrize("derivative", SEEDED)
+def test_a_direction_of_0_that_somebody_asks_for_is_a_direction(derivative, backend):
+    for point in [math.nan, 2.0], [0.0, 4.0], [1.0, 0.0], [math.inf, 0.5]:
+        expected = numbers(derivative([Value(x) for x in point]))
+        found = numbers(chainrule.compile(derivative, backend=backend)(point))
+        assert found == pytest.approx(expected, rel=1e-12, nan_ok=True)
+
+
+def test_long_loops_are_followed_to_their_ends():
+    def ends(v):
+        found = []
+        for x in roots(v)[:2]:
+            state = x
+            for _ in range(3000):
+                state = state * 0.999 + 0.001 * tanh(state)
+            found.append(state)
+        return found
+
+    point = [0.0, 4.0, 1.0]
+    found = numbers(chainrule.compile(lambda v: jacobian(ends)(v))(point))
+    assert found == pytest.approx(numbers(jacobian(ends)([Value(x) for x in point])), rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(60))

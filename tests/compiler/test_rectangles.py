@@ -182,7 +182,7 @@ def test_what_lies_beyond_the_ends_of_rows_does_not_count(program, backend):
 
 
 def test_without_masks_it_would_count(monkeypatch):
-    monkeypatch.setattr(rectangles, "_masked", lambda mask, expression, otherwise: expression)
+    monkeypatch.setattr(rectangles, "_where", lambda mask, expression, otherwise: expression)
     _, found, by = compiled(steep, STEEP)
     value, gradient = eager(steep, STEEP)
     assert found != pytest.approx(value)

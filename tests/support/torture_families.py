@@ -780,6 +780,33 @@ def softmax_by_hand(w):
     return readout(w, x, [x])
 
 
+def rows_of_all_lengths(w):
+    """Rows that grow, shrink or are of any length, gone through number by number, and added up in several ways."""
+    count = w.pick(1, 24)
+    lengths = w.one_of(
+        [i + 1 for i in range(count)],
+        [count - i for i in range(count)],
+        [1 + (5 * i) % 17 for i in range(count)],
+        [3 * (i // 3) + 2 for i in range(count)],
+        [min(count, i + 4) - max(0, i - 4) for i in range(count)],
+    )
+    longest, step, scale = max(lengths), w.pick(0, 1), far(w)
+    x, y = w.many(w.parameter, count), w.some(longest + step * count)
+    weights = w.one_of([1.0] * longest, w.many(w.number, longest))
+    links, shares, columns, rows = w.pick(0, 2), w.pick(0, 1), w.pick(0, 1), []
+    for i, length in enumerate(lengths):
+        row = [x[i] * y[step * i + j] + weights[j] for j in range(length)]
+        for each in range(links):
+            row = [w.tanh(v) if each else w.sqrt(v * v + 0.1) for v in row]
+        if shares:
+            norm = w.logsumexp([scale * v for v in row])
+            row = [w.exp(scale * v - norm) * y[j] for j, v in enumerate(row)]
+        rows.append(row)
+    if columns:
+        return sum_of([w.tanh(sum_of([row[j] for row in rows if j < len(row)])) for j in range(longest)])
+    return readout(w, [sum_of(row) for row in rows], rows)
+
+
 def on_a_graph(w):
     """Steps on a graph: neighbours are whoever they are, some nodes never change, and a step may pick one node out."""
     nodes, steps, most = w.pick(2, 24), w.pick(1, 9), w.pick(1, 6)
@@ -1038,6 +1065,7 @@ FAMILIES = {
         scan,
         triangular,
         largest_of_many,
+        rows_of_all_lengths,
         on_a_graph,
         levels,
         batches,

@@ -12,8 +12,7 @@ import numpy as np
 from chainrule import ops
 from chainrule.compiler.backends.array_ops import Numbers, bare, functions
 from chainrule.compiler.backends.protocol import Results, Rows
-from chainrule.compiler.passes.differentiate import is_injective
-from chainrule.compiler.passes.program import NOTHING, Access, Array, ArrayProgram, Shape, Statement
+from chainrule.compiler.passes.program import NOTHING, Access, Array, ArrayProgram, Shape, Statement, is_injective
 
 
 def _power(base: Any, exponent: Any) -> Any:

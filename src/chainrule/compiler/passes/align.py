@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from chainrule import ops
-from chainrule.compiler.passes.differentiate import unmasked
 from chainrule.compiler.passes.layout import joined, split_loop
 from chainrule.compiler.passes.loop_nests import joint_nest
 from chainrule.compiler.passes.margins import Margins
@@ -32,6 +31,7 @@ from chainrule.compiler.passes.program import (
     Statement,
     Term,
     row_major,
+    unmasked,
 )
 from chainrule.compiler.passes.regular import dense
 

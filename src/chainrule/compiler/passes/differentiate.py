@@ -27,19 +27,30 @@ from chainrule.compiler.passes.program import (
     Term,
     counterparts,
     dependents,
+    is_injective,
+    unmasked,
 )
+from chainrule.compiler.passes.reach import only_where_reached
 
+DERIVATIVES = ("adjoint", "tangent")  # kinds of arrays
 LEAST_REAL = 0.25  # of the terms of ragged sums: fewer are gathered, which takes tables
 
 
 def differentiate(program: ArrayProgram, seed: float = 1.0) -> ArrayProgram:
-    """`program`, followed by statements for the derivative of `seed` times its output by every parameter."""
+    """`program`, followed by statements for the derivative of `seed` times its output by every parameter.
+
+    Of derivatives that the program itself computes, some elements may lead nowhere, because nobody asked for them. All
+    other arrays have only what leads on.
+    """
     parameters = program.leaves.get("parameter")
     backward, adjoints = pulled_back(program.steps, [parameters] if parameters else [], [program.output])
+    begun: list[Statement | Repeat] = []
     if program.output in adjoints:
         first = Access(adjoints[program.output], 0, ())
-        backward.insert(0, Statement(first, (), [Term(Number(seed))]))
-    result = ArrayProgram([*program.steps, *backward], program.leaves, program.output)
+        begun.append(Statement(first, (), [Term(Number(seed))]))
+        if any(statement.target.array.kind in DERIVATIVES for statement in program.statements):
+            backward = only_where_reached([first], backward, adjoints.values())
+    result = ArrayProgram([*program.steps, *begun, *backward], program.leaves, program.output)
     result.gradient = adjoints.get(parameters) if parameters else None
     return result
 
@@ -163,15 +174,6 @@ def slopes(expression: Expression, out: Access | None, arrays: Container[Array])
                 yield from ((access, times(partial, slope)) for access, slope in inside)
 
 
-def unmasked(expression: Expression) -> tuple[Access | None, Expression]:
-    """The mask of a term in a ragged sum, and the expression that it masks."""
-    if isinstance(expression, Apply) and expression.op is ops.where:
-        mask, term, _ = expression.operands
-        if isinstance(mask, Access) and mask.array.kind == "mask":
-            return mask, term
-    return None, expression
-
-
 def _masked(value: Expression, operand: Access, mask: Access, loops: Shape) -> tuple[Expression, Access, Shape]:
     """The same for a ragged sum: over its real terms, or masked if enough are real and none is found by a table."""
     real = np.count_nonzero(mask.array.numbers[mask.positions(loops)])
@@ -232,19 +234,6 @@ def _begin(contribution: Statement, started: set[Array]) -> list[Statement]:
         contribution.accumulate = False
         return []
     return [zero(array)]
-
-
-def is_injective(statement: Statement) -> bool:
-    """Whether every turn of the loops writes a different element."""
-    table = statement.target.table
-    if table is not None and len(set(table.tolist())) < len(table):
-        return False
-    reach = 0
-    for stride, extent in sorted(zip(map(abs, statement.target.strides), statement.loops, strict=True)):
-        if extent > 1 and stride <= reach:
-            return False
-        reach += stride * (extent - 1)
-    return True
 
 
 def zero(array: Array) -> Statement:

@@ -17,7 +17,6 @@ from math import prod
 
 import numpy as np
 
-from chainrule.compiler.passes.differentiate import is_injective
 from chainrule.compiler.passes.program import (
     Access,
     Array,
@@ -26,6 +25,7 @@ from chainrule.compiler.passes.program import (
     Shape,
     Statement,
     Term,
+    is_injective,
     row_major,
 )
 from chainrule.compiler.passes.regular import regular, tables

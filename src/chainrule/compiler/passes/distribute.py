@@ -18,8 +18,17 @@ from math import prod
 import numpy as np
 
 from chainrule import ops
-from chainrule.compiler.passes.differentiate import is_injective
-from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Shape, Statement, Term, span
+from chainrule.compiler.passes.program import (
+    Access,
+    Array,
+    ArrayProgram,
+    Repeat,
+    Shape,
+    Statement,
+    Term,
+    is_injective,
+    span,
+)
 
 MOST_POSITIONS = 2**20  # in a table for all times
 STORE = 8  # numbers to compute that cost as much as storing a row of one more array at each time

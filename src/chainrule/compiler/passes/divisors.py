@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from math import prod
 
 from chainrule import ops
-from chainrule.compiler.passes.differentiate import is_injective
 from chainrule.compiler.passes.program import (
     Access,
     Apply,
@@ -22,6 +21,7 @@ from chainrule.compiler.passes.program import (
     Repeat,
     Statement,
     Term,
+    is_injective,
     unused_name,
 )
 

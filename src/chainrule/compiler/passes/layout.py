@@ -37,8 +37,16 @@ def lay_out(program: ArrayProgram) -> tuple[ArrayProgram, dict[Array, np.ndarray
         return layout.access(access, moved[access.array]) if layout else access
 
     result = program.rewritten(lambda statement: joined(refined[statement].map(change)), moved)
+    result = result.with_arrays(_equal(result))
     leaves = program.leaves.values()
     return result, {moved[array]: layout.places() for array, layout in layouts.items() if array in leaves}
+
+
+def _equal(program: ArrayProgram) -> dict[Array, Array]:
+    """For each array of known numbers the first that has the same, such as the mask of several statements."""
+    found: dict[tuple[str, bytes], Array] = {}
+    known = [array for array in program.arrays() if array.numbers is not None]
+    return {array: found.setdefault((array.kind, np.asarray(array.numbers).tobytes()), array) for array in known}
 
 
 def _refine(program: ArrayProgram) -> tuple[list[Statement], dict[Array, Shape]]:

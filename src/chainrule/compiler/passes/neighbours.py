@@ -12,8 +12,7 @@ from math import prod
 
 import numpy as np
 
-from chainrule.compiler.passes.differentiate import unmasked
-from chainrule.compiler.passes.program import Access, ArrayProgram, Shape, Statement, Term
+from chainrule.compiler.passes.program import Access, ArrayProgram, Shape, Statement, Term, unmasked
 
 MOST = 9  # terms: a cell and the eight around it
 FEW = 8  # cells that such a sum is formed for: fewer are no work for vectors

@@ -439,3 +439,25 @@ def dependents(
             if any(access.array in found for access in reads(statement)):
                 found[statement.target.array] = None
     return found
+
+
+def is_injective(statement: Statement) -> bool:
+    """Whether every turn of the loops writes a different element."""
+    table = statement.target.table
+    if table is not None and len(set(table.tolist())) < len(table):
+        return False
+    reach = 0
+    for stride, extent in sorted(zip(map(abs, statement.target.strides), statement.loops, strict=True)):
+        if extent > 1 and stride <= reach:
+            return False
+        reach += stride * (extent - 1)
+    return True
+
+
+def unmasked(expression: Expression) -> tuple[Access | None, Expression]:
+    """The mask of a term in a ragged sum, and the expression that it masks."""
+    if isinstance(expression, Apply) and expression.op is ops.where:
+        mask, term, _ = expression.operands
+        if isinstance(mask, Access) and mask.array.kind == "mask":
+            return mask, term
+    return None, expression

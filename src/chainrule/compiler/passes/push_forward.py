@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from chainrule import ops
-from chainrule.compiler.passes.differentiate import differentiable, result_of, slopes, times, unmasked
+from chainrule.compiler.passes.differentiate import differentiable, result_of, slopes, times
 from chainrule.compiler.passes.program import (
     NOTHING,
     Access,
@@ -22,6 +22,7 @@ from chainrule.compiler.passes.program import (
     Term,
     counterparts,
     dependents,
+    unmasked,
 )
 
 Tangents = dict[Array, Array]

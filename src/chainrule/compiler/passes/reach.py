@@ -8,7 +8,7 @@ infinite is chosen by it: `where(reached, derivative · slope, 0)`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from math import isfinite, prod
 from operator import and_
@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from chainrule import ops
-from chainrule.compiler.passes.differentiate import is_injective, unmasked
 from chainrule.compiler.passes.program import (
     Access,
     Apply,
@@ -29,29 +28,36 @@ from chainrule.compiler.passes.program import (
     Statement,
     Term,
     changed,
+    is_injective,
+    unmasked,
 )
 
-MOST_WORK = 2**24  # elements, to follow paths through
-MOST_TURNS = 2**14  # statements, at all times
+MOST_WORK = 2**26  # elements, to follow paths through
+MOST_TURNS = 2**17  # statements, at all times
 CONDITIONS = (ops.lt, ops.le, ops.gt, ops.ge, ops.eq, ops.ne)
 FINITE = (ops.add, ops.sub, ops.mul, ops.neg, ops.where, *CONDITIONS)  # for operands that are finite
 
 Reached = dict[Array, np.ndarray]
+Step = Statement | Repeat
 
 
-def only_where_reached(
-    begun: Sequence[Statement], steps: Sequence[Statement | Repeat], derivatives: Collection[Array]
-) -> list[Statement | Repeat]:
-    """The steps that compute derivatives, which begin with some statements, with the products that need it chosen."""
+def only_where_reached(seeds: Iterable[Access], steps: Sequence[Step], derivatives: Collection[Array]) -> list[Step]:
+    """The steps that compute derivatives from these seeds, with the products that need it chosen.
+
+    A seed counts as one whatever its number is: 0 times an infinite slope is NaN if somebody asked for 0.
+    """
     every = [(step, statement) for step in steps for statement in step.body]
     work = sum([prod(each.loops + term.loops) * step.count for step, each in every for term in each.terms])
     if work > MOST_WORK or sum([step.count for step, _ in every]) > MOST_TURNS:
         return list(steps)
     reached = {array: np.zeros(array.size, dtype=bool) for array in derivatives}
-    for step in (*begun, *steps):
+    for seed in seeds:
+        reached[seed.array][seed.base] = True
+    for step in steps:
+        body = [_Path(statement, reached) for statement in step.body]
         for time in step.times:
-            for statement in step.body:
-                _follow(statement, reached, time)
+            for path in body:
+                path.follow(time)
     masks = {
         array: Array(f"{array.name}_is", array.size, "constant", found.astype(np.float64))
         for array, found in reached.items()
@@ -60,31 +66,45 @@ def only_where_reached(
     return changed(steps, lambda statement: _chosen(statement, masks))
 
 
-def _follow(statement: Statement, reached: Reached, time: int) -> None:
-    """Note what a statement reaches."""
-    target, loops = statement.target, statement.loops
-    found = np.zeros(loops, dtype=bool)
-    for term in statement.terms:
-        leads = np.broadcast_to(_leads(term.expression, reached, loops + term.loops, time), loops + term.loops)
-        found |= leads.any(axis=tuple(range(len(loops), leads.ndim)))
-    where = target.positions(loops, time)
-    if not statement.accumulate:
-        reached[target.array][where] = found
-    elif is_injective(statement):
-        reached[target.array][where] |= found
-    else:
-        np.logical_or.at(reached[target.array], where, found)
+class _Path:
+    """What a statement reaches. Where it reads and writes at later times is seen from the first."""
+
+    def __init__(self, statement: Statement, reached: Reached) -> None:
+        self.statement, self.reached = statement, reached
+        self.target = statement.target.positions(statement.loops)
+        self.is_injective = is_injective(statement)
+        self.terms = [_Leads(term, statement.loops, reached) for term in statement.terms]
+
+    def follow(self, time: int) -> None:
+        """Note what it reaches at a time."""
+        statement, loops = self.statement, self.statement.loops
+        found = np.zeros(loops, dtype=bool)
+        for term in self.terms:
+            leads = np.broadcast_to(term.at(time), loops + term.loops)
+            found |= leads.any(axis=tuple(range(len(loops), leads.ndim)))
+        array, where = self.reached[statement.target.array], self.target + statement.target.repeat * time
+        if not statement.accumulate:
+            array[where] = found
+        elif self.is_injective:
+            array[where] |= found
+        else:
+            np.logical_or.at(array, where, found)
 
 
-def _leads(expression: Expression, reached: Reached, loops: Shape, time: int) -> Any:
-    """Whether a path leads through an expression: a derivative times a slope, masked if it is part of a ragged sum."""
-    if isinstance(expression, Number):
-        return expression.value != 0.0
-    mask, product = unmasked(expression)
-    sources = [each for each in product.accesses() if each.array in reached]
-    found = [reached[each.array][each.positions(loops, time)] for each in sources]
-    real = [] if mask is None else [mask.array.numbers[mask.positions(loops, time)] != 0.0]
-    return reduce(and_, [*found, *real], True)
+class _Leads:
+    """Whether a path leads through a term: a derivative times a slope, masked if it is part of a ragged sum."""
+
+    def __init__(self, term: Term, outer: Shape, reached: Reached) -> None:
+        self.loops, around = term.loops, outer + term.loops
+        mask, product = unmasked(term.expression)
+        self.always = not isinstance(product, Number) or product.value != 0.0
+        sources = [access for access in product.accesses() if access.array in reached]
+        self.sources = [(reached[each.array], each.positions(around), each.repeat) for each in sources]
+        if mask is not None:
+            self.sources.append((mask.array.numbers != 0.0, mask.positions(around), mask.repeat))
+
+    def at(self, time: int) -> Any:
+        return reduce(and_, [array[places + repeat * time] for array, places, repeat in self.sources], self.always)
 
 
 def _chosen(statement: Statement, masks: Mapping[Array, Array]) -> Statement:

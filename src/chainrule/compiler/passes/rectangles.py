@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 
 from chainrule import ops
-from chainrule.compiler.passes.differentiate import unmasked
 from chainrule.compiler.passes.layout import split_loop
 from chainrule.compiler.passes.lift import MUCH_FASTER, duration
 from chainrule.compiler.passes.program import (
@@ -35,6 +34,7 @@ from chainrule.compiler.passes.program import (
     Statement,
     Term,
     row_major,
+    unmasked,
 )
 from chainrule.compiler.passes.regular import dense, regular, tables
 
@@ -188,34 +188,31 @@ class _Rectangles:
         if isinstance(expression, Number):
             return term
         chosen = _constant(mask.array if mask else Array("m", 0, "mask"), real, inside)
-        return Term(_masked(chosen, expression.map(change), NOTHING), term.loops, term.sign)
+        return Term(_where(chosen, expression.map(change), NOTHING), term.loops, term.sign)
 
     def _reading(self, statement: Statement) -> Statement:
         """The statement with positions in rectangles, where it reads them."""
-        largest = statement.join is not ops.add
-        terms = [
-            self._added_up(statement, term)
-            if not statement.loops and len(term.loops) == 1 and not largest
-            else self._read(term, statement.loops, largest)
-            for term in statement.terms
-        ]
+        terms = [self._read(statement, term) for term in statement.terms]
         return _with_dense_numbers(regular(statement.with_terms(terms)))
 
-    def _added_up(self, statement: Statement, term: Term) -> Term:
-        """The sum of a term over a whole rectangle, if it is one over elements in rows."""
-        either = []
-        for rows in self._rows([Term(term.expression)], term.loops):
-            filled = self._filled(Term(term.expression, (), term.sign), term.loops, rows)
-            whole = Term(filled.expression, (rows.size,), term.sign)
-            either.append(regular(statement.with_terms([whole])))
-        return min(either, key=tables).terms[0] if either else self._read(term, (), False)
+    def _read(self, statement: Statement, term: Term) -> Term:
+        """A term in whichever way needs the fewest tables."""
+        is_as_before = all(access.array not in self.layouts for access in term.expression.accesses())
+        ways = [*self._added_up(statement, term), *([term] if is_as_before else self._masked(statement, term))]
+        best: Term = min(ways, key=lambda way: tables(regular(statement.with_terms([way]))))
+        return best
 
-    def _read(self, term: Term, loops: Shape, largest: bool) -> Term:
+    def _added_up(self, statement: Statement, term: Term) -> Iterator[Term]:
+        """The sum of a term over a whole rectangle, if it is one over elements in rows."""
+        if not statement.loops and len(term.loops) == 1 and statement.join is ops.add:
+            alone = Term(term.expression, (), term.sign)
+            for rows in self._rows([alone], term.loops):
+                yield Term(self._filled(alone, term.loops, rows).expression, (rows.size,), term.sign)
+
+    def _masked(self, statement: Statement, term: Term) -> Iterator[Term]:
         """A term; where its rows are filled up, what is read there is masked, and has the pattern of the others."""
         mask, expression = unmasked(term.expression)
-        if all(access.array not in self.layouts for access in expression.accesses()):
-            return term
-        around, count = loops + term.loops, prod(loops)
+        around, count, largest = statement.loops + term.loops, prod(statement.loops), statement.join is not ops.add
         real = np.ones((count, prod(term.loops)), dtype=bool)
         if mask is not None:
             real = _numbers(mask, around).reshape(count, -1) != 0.0
@@ -223,13 +220,13 @@ class _Rectangles:
             places = self._places(expression, count, around)
             real[:, 1:] = places[:, 1:] != places[:, :1]
         if real.all():
-            return Term(self._in_order(expression, real, around, None), term.loops, term.sign)
-        orders = self._orders(expression, real, around)
-        either = [(order, self._in_order(expression, real, around, order)) for order in orders]
-        order, changed = min(either, key=lambda pair: sum([a.table is not None for a in pair[1].accesses()]))
-        numbers = np.take_along_axis(real, order, axis=1).astype(np.float64)
-        chosen = _constant(mask.array if mask else Array("m", 0, "mask"), numbers, around)
-        return Term(_masked(chosen, changed, -inf if largest else NOTHING), term.loops, term.sign)
+            yield Term(self._in_order(expression, real, around, None), term.loops, term.sign)
+            return
+        for order in self._orders(expression, real, around):
+            numbers = np.take_along_axis(real, order, axis=1).astype(np.float64)
+            chosen = _constant(mask.array if mask else Array("m", 0, "mask"), numbers, around)
+            changed = self._in_order(expression, real, around, order)
+            yield Term(_where(chosen, changed, -inf if largest else NOTHING), term.loops, term.sign)
 
     def _orders(self, expression: Expression, real: np.ndarray, loops: Shape) -> Iterator[np.ndarray]:
         """Orders of terms, by row: those that count first, those that do not first, or as a rectangle has them."""
@@ -263,7 +260,7 @@ class _Rectangles:
         return expression.map(change)
 
 
-def _masked(mask: Access, expression: Expression, otherwise: float) -> Expression:
+def _where(mask: Access, expression: Expression, otherwise: float) -> Expression:
     return Apply(ops.where, (mask, expression, Number(otherwise)))
 
 

@@ -14,7 +14,6 @@ from math import prod
 import numpy as np
 
 from chainrule import ops
-from chainrule.compiler.passes.differentiate import is_injective
 from chainrule.compiler.passes.program import (
     Access,
     Apply,
@@ -25,6 +24,7 @@ from chainrule.compiler.passes.program import (
     Shape,
     Statement,
     counterparts,
+    is_injective,
     span,
 )
 

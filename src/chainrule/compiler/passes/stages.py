@@ -39,6 +39,7 @@ from chainrule.compiler.trace.symbols import Constant
 from chainrule.core.deferred import JACOBIAN, PUSH, Derivatives, Part
 
 Place = Access | Number  # where a number lies, or the number itself if it is known
+Seed = tuple[Access, Expression]  # where a derivative lies that a sweep begins with, and which it is
 MOST_SWEEPS = 16  # each goes through all statements; a loop with a derivative in each of its steps has many
 
 
@@ -93,12 +94,11 @@ class _Found:
             return Number(0.0)
         return Access(self.arrays[place.array], direction * place.array.size + place.base, ())
 
-    def begun(self, sweeps: Sequence[_Sweep], arrays: Sequence[Array]) -> Iterator[Statement]:
-        """The derivatives of these arrays, where the sweeps begin: seeds, and zeros in all other elements."""
-        seeds: dict[Array, list[tuple[Access, Expression]]] = {}
-        for sweep in sweeps:
-            for target, seed in self._seeds(sweep):
-                seeds.setdefault(target.array, []).append((target, seed))
+    def begun(self, seeds_of_all: Sequence[Seed], arrays: Sequence[Array]) -> Iterator[Statement]:
+        """The derivatives of these arrays, where sweeps begin: seeds, and zeros in all other elements."""
+        seeds: dict[Array, list[Seed]] = {}
+        for target, seed in seeds_of_all:
+            seeds.setdefault(target.array, []).append((target, seed))
         for array in [self.arrays[array] for array in arrays if array in self.arrays]:
             pairs = seeds.get(array, [])
             covers = sorted([target.base for target, _ in pairs]) == list(range(array.size))
@@ -106,7 +106,8 @@ class _Found:
                 yield zero(array)
             yield from copies(pairs, accumulate=not covers)
 
-    def _seeds(self, sweep: _Sweep) -> Iterator[tuple[Access, Expression]]:
+    def seeds(self, sweep: _Sweep) -> Iterator[Seed]:
+        """Where a sweep begins, and with which derivatives."""
         first, _ = sweep.ends
         for k, place in enumerate(first):
             target = self.at(place, sweep.directions[0 if sweep.seeds else k])
@@ -244,8 +245,9 @@ class _Stages:
             steps = changed(steps, lambda statement: for_all(statement, rows, directions))
             arrays = {array: rows[derivative] for array, derivative in arrays.items()}
         found = _Found(arrays)
-        begun = list(found.begun(sweeps, sources if forward else outputs))
-        self.steps += [*begun, *only_where_reached(begun, steps, arrays.values())]
+        seeds = [seed for sweep in sweeps for seed in found.seeds(sweep)]
+        self.steps += found.begun(seeds, sources if forward else outputs)
+        self.steps += only_where_reached([target for target, _ in seeds], steps, arrays.values())
         self.parts |= {sweep.node: found.parts(sweep) for sweep in sweeps}
 
 

@@ -16,7 +16,6 @@ from math import prod
 import numpy as np
 
 from chainrule import ops
-from chainrule.compiler.passes.differentiate import is_injective
 from chainrule.compiler.passes.program import (
     Access,
     Apply,
@@ -26,6 +25,7 @@ from chainrule.compiler.passes.program import (
     Repeat,
     Shape,
     Statement,
+    is_injective,
     span,
 )
 

@@ -16,8 +16,7 @@ from math import gcd, prod
 import numpy as np
 
 from chainrule.compiler.backends.cuda.costs import cost, cost_of_sum
-from chainrule.compiler.passes.differentiate import is_injective
-from chainrule.compiler.passes.program import Access, Shape, Statement
+from chainrule.compiler.passes.program import Access, Shape, Statement, is_injective
 
 BUSY = 0.7  # share of the threads that should have something to do
 PERMUTED = 3  # loops, at most, of which all orders are tried

@@ -13,9 +13,9 @@ from typing import Any, overload
 import numpy as np
 
 from chainrule.compiler.backends.llvm.lanes import choose_lanes, side_by_side
-from chainrule.compiler.passes.differentiate import is_injective, is_zero
+from chainrule.compiler.passes.differentiate import is_zero
 from chainrule.compiler.passes.layout import split_loop
-from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Shape, Statement
+from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Shape, Statement, is_injective
 
 Group = tuple[Statement, ...]
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from math import prod
 
 from chainrule.compiler.backends.llvm.target import CACHE, Target
-from chainrule.compiler.passes.differentiate import is_injective
 from chainrule.compiler.passes.layout import split_loop
-from chainrule.compiler.passes.program import Access, Statement, Term
+from chainrule.compiler.passes.program import Access, Statement, Term, is_injective
 from chainrule.compiler.passes.rematerialize import is_long
 
 COLUMNS = 4  # sums across lanes that are finished at once, and stored side by side

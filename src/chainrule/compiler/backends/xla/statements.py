@@ -22,8 +22,7 @@ from chainrule.compiler.backends.array_ops import Numbers, bare, functions
 from chainrule.compiler.backends.xla.paths import Path, in_boxes
 from chainrule.compiler.backends.xla.pieces import Pieces
 from chainrule.compiler.backends.xla.tables import gathered, sources
-from chainrule.compiler.passes.differentiate import is_injective
-from chainrule.compiler.passes.program import Access, Apply, Array, Expression, Shape, Statement
+from chainrule.compiler.passes.program import Access, Apply, Array, Expression, Shape, Statement, is_injective
 from chainrule.core.powers import power
 
 JAX = functions(jnp, where=lambda c, a, b: jnp.where(c != 0.0, a, b), erf=special.erf, erfc=special.erfc)
