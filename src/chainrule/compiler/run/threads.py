@@ -18,7 +18,7 @@ Pieces = TypeVar("Pieces", list[range], range)
 
 WORTH_A_THREAD = 4e-4  # seconds of work: several times what it takes to wake one
 GUESS = 2e-5  # seconds per run, until one has been timed
-AT_ONCE = 256  # approximate runs per call of compiled code: at each call, threads wait for each other
+AT_ONCE = 512  # approximate runs per call of compiled code: at each call, threads wait for each other
 SECTIONS = 64  # at most, each of at least RUNS runs
 RUNS = 4
 
