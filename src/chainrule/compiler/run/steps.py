@@ -105,7 +105,8 @@ class Steps:
         for slot in optimizer.slots:
             np.asarray(optimizer.buffers[slot])[self.order] = machine.read(slot)
         self.code.give_back(machine)
-        return [float(loss) / self.summands for loss in losses[:, 0]]
+        found: list[float] = (losses[:, 0].astype(np.float64) / self.summands).tolist()
+        return found
 
     def _scalars(self, count: int) -> np.ndarray:
         """The optimizer's scalars for each of the next `count` steps, which are counted as taken."""
