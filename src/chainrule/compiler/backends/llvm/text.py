@@ -75,7 +75,7 @@ class Table:
 
     def definition(self) -> str:
         kind = f"[{len(self.rows)} x {next(iter(self.rows)).partition('> ')[0]}>]"
-        return f"{self.name} = hidden externally_initialized constant {kind} [{', '.join(self.rows)}], align {LINE}"
+        return f"{self.name} = externally_initialized constant {kind} [{', '.join(self.rows)}], align {LINE}"
 
 
 Functions: TypeAlias = "Callable[[str, int], tuple[str, frozenset[str]]]"
