@@ -80,7 +80,10 @@ class Optimizer:
         >>> SGD([Value(1.0)], lr=linear(0.1, 0.0, steps=10)).rate()
         0.1
         """
-        return setting(self.lr(self.steps) if callable(self.lr) else self.lr, "lr", "0.01, or a schedule of such")
+        rate = self.lr(self.steps) if callable(self.lr) else self.lr
+        if type(rate) is float and 0.0 <= rate < math.inf:  # a compiled step takes microseconds, and most are so
+            return rate
+        return setting(rate, "lr", "0.01, or a schedule of such")
 
     def step(self) -> None:
         """Update every parameter from its gradient; those whose `requires_grad` is False stay as they are."""

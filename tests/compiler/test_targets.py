@@ -92,6 +92,28 @@ def test_sums_across_lanes_permute_no_whole_registers(name):
     assert "vpermpd" not in text
 
 
+@pytest.mark.parametrize("target", ["AVX-512", "AVX2"])
+def test_short_sums_across_lanes_stay_in_registers(target):
+    """`c[i,j] = Σk<16 a[i,k]·b[j,k]`: LLVM would reorder a few turns that are written out, and load more often."""
+    a, b, c = Array("a", 48 * 16, "captured"), Array("b", 48 * 16, "captured"), Array("c", 48 * 48, "value")
+    term = Term(ops.mul(Access(a, 0, (16, 0, 1)), Access(b, 0, (0, 16, 1))), (16,))
+    program = ArrayProgram([Statement(Access(c, 0, (48, 1)), (48, 48), [term])], {"a": a, "b": b}, c)
+    loops = inner_loops(assembly(program, "float64", TARGETS[target]))
+    loop = max(loops, key=lambda loop: loop.fmas)
+    assert (loop.stack, loop.fmas) == (0, 24 if target == "AVX-512" else 12)
+    assert loop.loads <= MOST_LOADS[target] * loop.fmas
+
+
+def test_kernels_read_their_coefficients_where_registers_are_few():
+    a, c = Array("a", 64, "captured"), Array("c", 64, "value")
+    program = ArrayProgram([Statement(Access(c, 0, (1,)), (64,), [Term(ops.exp(Access(a, 0, (1,))))])], {"a": a}, c)
+    texts = {name: assembly(program, "float64", target) for name, target in TARGETS.items()}
+    assert [name for name, text in texts.items() if "kernel.exp.v8f64.numbers" in text] == ["AVX2"]
+    kernel = texts["AVX2"].partition("\nkernel.exp.v8f64:")[2].partition("jne")[0].splitlines()
+    assert sum("vfmadd" in line and "(%r" in line for line in kernel) >= 10
+    assert not any("(%rsp)" in line for line in kernel)
+
+
 def test_registers_follow_from_features():
     assert [(t.bits, t.registers) for t in TARGETS.values()] == [(512, 32), (256, 16), (128, 32)]
     assert Target.of(LINUX) == Target(LINUX, "", "", 128, 16, fma=False)

@@ -18,7 +18,7 @@ from chainrule.compiler.run import on_device
 from chainrule.compiler.run.arguments import Examples, Traces
 from chainrule.compiler.run.machine import Machine
 from chainrule.compiler.run.paths import Paths
-from chainrule.compiler.run.threads import joined, spread, threads_for
+from chainrule.compiler.run.threads import spread, threads_for
 from chainrule.compiler.run.traced import Traced
 from chainrule.core.bulk import replaced
 from chainrule.core.structure import batch_of, difference
@@ -138,9 +138,8 @@ def run_plan(
     if not masked and sum(len(firsts) for firsts, _ in plan) == 1:
         return _run_once(traced, *plan[0], examples, divisor, moment)
 
-    def add_up(machine: Machine, sections: list[range]) -> list[tuple[np.ndarray, np.ndarray]]:
+    def add_up(machine: Machine, firsts: range, section: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """The sums over the runs of each section."""
-        firsts, section = joined(sections), len(sections[0])
         rows: dict[str, Any] = {"input": examples.inputs(firsts, machine)}
         if masked:
             rows["mask"] = np.arange(firsts.start, firsts.stop).reshape(len(firsts), -1) < given.count
@@ -205,8 +204,7 @@ def _rows(
     examples = given.filled(plan[-1][0].stop)
     found = np.empty((examples.count, traced.outputs))
 
-    def keep(machine: Machine, sections: list[range]) -> list[None]:
-        firsts = joined(sections)
+    def keep(machine: Machine, firsts: range, _section: int) -> list[None]:
         values, _ = machine.run_many({"input": examples.inputs(firsts, machine)})
         by_run = found[firsts.start : firsts.stop].reshape(len(firsts), firsts.step, -1)
         by_run[:] = values.reshape(len(firsts), -1, traced.outputs)  # one row, if all examples have the same
@@ -288,11 +286,11 @@ def _run(
     plan: Plan,
     threads: int | None,
     moment: Moment,
-    read: Callable[[Machine, list[range]], list[T]],
+    read: Callable[[Machine, range, int], list[T]],
 ) -> list[T]:
-    """What `read` returns for the sections of the batch, in order; it is given some of them and a machine to run.
+    """What `read` returns for the runs of the batch, in order; it is given a machine, and some of them (see `spread`).
 
-    A section is given as the first examples of its runs. What `read` returns must not lie in the machine's memory.
+    What `read` returns must not lie in the machine's memory.
     """
     results = []
     teams = [[code.take() for _ in range(threads_for(part, threads, code.seconds_per_run))] for part, code in plan]

@@ -14,11 +14,10 @@ from typing import Any, TypeVar
 
 A = TypeVar("A")
 T = TypeVar("T")
-Pieces = TypeVar("Pieces", list[range], range)
 
 WORTH_A_THREAD = 4e-4  # seconds of work: several times what it takes to wake one
 GUESS = 2e-5  # seconds per run, until one has been timed
-AT_ONCE = 256  # approximate runs per call of compiled code: at each call, threads wait for each other
+AT_ONCE = 512  # approximate runs per call of compiled code: at each call, threads wait for each other
 SECTIONS = 64  # at most, each of at least RUNS runs
 RUNS = 4
 
@@ -70,15 +69,19 @@ def in_shares(shares: Sequence[list[int]], work: Callable[[int], T]) -> dict[int
         wait(waiting)
 
 
-def spread(firsts: range, team: Sequence[A], read: Callable[[A, list[range]], list[T]]) -> list[T]:
-    """What `read(member, sections)` returns for all sections, in order; each member of the team has its own thread."""
-    sections = pieces(firsts, _runs_of_a_section(len(firsts)))
-    at_once = max(1, AT_ONCE // len(sections[0]))
+def spread(firsts: range, team: Sequence[A], read: Callable[[A, range, int], list[T]]) -> list[T]:
+    """What `read(member, runs, section)` returns for all runs, in order; each member of the team has its own thread.
 
-    def work(member: A, share: list[range]) -> list[T]:
-        return [found for part in pieces(share, at_once) for found in read(member, part)]
+    It is given some sections together, by the first examples of their runs, and how many runs a section has.
+    """
+    section = _runs_of_a_section(len(firsts))
+    at_once = section * max(1, AT_ONCE // section)
+    share = section * _divided(_divided(len(firsts), section), len(team))
 
-    mine, *others = zip(team, pieces(sections, _divided(len(sections), len(team))), strict=True)
+    def work(member: A, runs: range) -> list[T]:
+        return [found for part in pieces(runs, at_once) for found in read(member, part, section)]
+
+    mine, *others = zip(team, pieces(firsts, share), strict=True)
     if not others:
         return work(*mine)
     waiting = [_workers.submit(work, *pair) for pair in others]  # compiled code runs without the GIL
@@ -86,11 +89,6 @@ def spread(firsts: range, team: Sequence[A], read: Callable[[A, list[range]], li
         return [*work(*mine), *(found for part in waiting for found in part.result())]
     finally:
         wait(waiting)
-
-
-def joined(sections: list[range]) -> range:
-    """Neighbouring sections as one."""
-    return range(sections[0].start, sections[-1].stop, sections[0].step)
 
 
 def check_threads(threads: Any) -> None:
@@ -109,9 +107,9 @@ def _runs_of_a_section(runs: int) -> int:
     return _divided(runs, min(count, SECTIONS))
 
 
-def pieces(items: Pieces, length: int) -> list[Pieces]:
-    """`items` in pieces of that length; the last may be shorter."""
-    return [items[start : start + length] for start in range(0, len(items), length)]
+def pieces(firsts: range, length: int) -> list[range]:
+    """Runs in pieces of that many; the last may be shorter."""
+    return [firsts[start : start + length] for start in range(0, len(firsts), length)]
 
 
 def _divided(count: int, parts: int) -> int:

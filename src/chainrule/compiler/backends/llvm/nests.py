@@ -20,7 +20,7 @@ from chainrule.compiler.backends.llvm.lanes import (
     in_blocks,
     is_scattered,
 )
-from chainrule.compiler.backends.llvm.registers import ANY_ORDER, Register, Registers
+from chainrule.compiler.backends.llvm.registers import ANY_ORDER, SHORT, Register, Registers
 from chainrule.compiler.passes.program import NOTHING, Access, Expression, Statement, Term
 
 Tile = list[list[str]]
@@ -193,7 +193,16 @@ class Nest:
 
         if len(turns) == 1:
             return once("0", totals)
-        return self.registers.loop(turns.stop - turns.start, turns.step, totals, once)
+        short = 1 if self.axis is None and self.is_full(totals) else SHORT
+        return self.registers.loop(turns.stop - turns.start, turns.step, totals, once, short)
+
+    def is_full(self, totals: list[Register]) -> bool:
+        """Whether sums across lanes leave few registers.
+
+        LLVM takes turns that are written out one after another in another order, and then loads more often.
+        """
+        taken = len(totals) * -(-totals[0].lanes // self.width)
+        return 3 * taken > 2 * self.registers.target.registers
 
     def reduce_across_lanes(self, term: Term, tile: Tile) -> list[Register]:
         """Reductions with the lanes along their last loop, joined across lanes at the end: a vector for each row."""

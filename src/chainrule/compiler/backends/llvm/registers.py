@@ -136,7 +136,7 @@ class Registers:
             half = lanes // 2
             parts = [[self.lanes_of(x, start, half) for x in operands] for start in (0, half)]
             return self.joined(*[self._kernel(name, part) for part in parts])
-        self.text.declarations |= kernels.define(name, lanes, element, self.text.functions)
+        self.text.declarations |= kernels.define(name, lanes, element, self.text.functions, self.target.reads_constants)
         given = ", ".join(f"{element.lanes(lanes)} {x.name}" for x in operands)
         return self.emit(f"call {element.lanes(lanes)} {kernels.symbol(name, lanes, element)}({given})", lanes)
 

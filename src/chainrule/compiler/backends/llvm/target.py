@@ -47,6 +47,11 @@ class Target:
         return self.bits == 512
 
     @property
+    def reads_constants(self) -> bool:
+        """Whether kernels read their coefficients from memory, because there are more of them than registers."""
+        return self.bits == 256
+
+    @property
     def vectors(self) -> int:
         """Registers that a value takes."""
         return self.registers // 8

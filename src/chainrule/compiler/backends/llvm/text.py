@@ -58,6 +58,26 @@ DOUBLE = Element("float64", "double", "f64")
 ELEMENTS = {"float64": DOUBLE, "float32": Element("float32", "float", "f32")}
 
 
+class Table:
+    """Numbers that a function reads from memory, each as a vector that has it in all lanes.
+
+    A function with more constants than registers loads them again and again, by instructions of their own. But an
+    instruction can take one operand from memory, if that is a whole vector. LLVM would make a single number of a vector
+    that it knows; that these are `externally_initialized` keeps it from looking.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.rows: dict[str, int] = {}  # vectors in LLVM's language -> their places
+
+    def place(self, row: str) -> int:
+        return self.rows.setdefault(row, len(self.rows))
+
+    def definition(self) -> str:
+        kind = f"[{len(self.rows)} x {next(iter(self.rows)).partition('> ')[0]}>]"
+        return f"{self.name} = externally_initialized constant {kind} [{', '.join(self.rows)}], align {LINE}"
+
+
 Functions: TypeAlias = "Callable[[str, int], tuple[str, frozenset[str]]]"
 
 
@@ -69,15 +89,21 @@ def libm(name: str, count: int) -> tuple[str, frozenset[str]]:
 class Text:
     """The body of a function on numbers of type `element`, and the declarations that it needs.
 
-    `functions` says where elementary functions are found: C's library, or `library.functions` where there is none.
+    `functions` says where elementary functions are found: C's library, or `library.functions` where there is none. If
+    there is a `table`, the coefficients of polynomials are in it.
     """
 
     def __init__(
-        self, element: Element = DOUBLE, declarations: set[str] | None = None, functions: Functions = libm
+        self,
+        element: Element = DOUBLE,
+        declarations: set[str] | None = None,
+        functions: Functions = libm,
+        table: Table | None = None,
     ) -> None:
         self.element = element
         self.declarations: set[str] = set() if declarations is None else declarations
         self.functions = functions
+        self.table = table
         self.lines: list[str] = []
         self.label = "entry"  # of the block under way
         self.count = 0  # of the names so far
@@ -96,6 +122,15 @@ class Text:
     def function(self, head: str, result: str = "void") -> str:
         """The whole function; `head` is what comes before its body."""
         return "\n".join([f"{head} {{", "entry:", *self.lines, f"  ret {result}", "}\n"])
+
+    def tabled(self, literal: str, lanes: int) -> str:
+        """The same number in every lane, from the table."""
+        assert self.table is not None
+        kind = self.element.lanes(lanes)
+        place = self.table.place(f"{kind} {constant(self.element.name, literal, lanes)}")
+        pointer = self.emit(f"getelementptr inbounds {kind}, ptr {self.table.name}, i64 {place}")
+        self.declarations.add("!0 = !{}")
+        return self.emit(f"load {kind}, ptr {pointer}, align {LINE}, !invariant.load !0")
 
     def intrinsic(self, name: str, operands: Sequence[str], lanes: int) -> str:
         """A function of LLVM's own, on all lanes."""

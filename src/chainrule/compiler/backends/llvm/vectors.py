@@ -51,6 +51,13 @@ class Vector:
         number = str(value) if self.is_whole else self.format.element.literal(value)
         return Vector(self.text, constant(self.element, number, self.lanes), self.lanes, self.element)
 
+    def coefficient(self, value: float) -> Vector:
+        """The same, for one of many numbers: where registers are few, in memory."""
+        if self.text.table is None or self.lanes == 1:
+            return self.constant(value)
+        literal = self.format.element.literal(value)
+        return Vector(self.text, self.text.tabled(literal, self.lanes), self.lanes)
+
     def __rsub__(self, other: Operand) -> Vector:  # other - self
         return self.constant(other) - self
 

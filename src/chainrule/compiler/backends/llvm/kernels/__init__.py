@@ -21,7 +21,7 @@ from chainrule.compiler.backends.llvm.kernels.exponential import cosh, exp, exp2
 from chainrule.compiler.backends.llvm.kernels.logarithm import acosh, asinh, atanh, log, log1p, log2, log10
 from chainrule.compiler.backends.llvm.kernels.steps import Kernel, function
 from chainrule.compiler.backends.llvm.kernels.trigonometric import acos, asin, atan, atan2, cos, sin, tan
-from chainrule.compiler.backends.llvm.text import DOUBLE, Element, Functions, Text, libm
+from chainrule.compiler.backends.llvm.text import DOUBLE, Element, Functions, Table, Text, libm
 
 KERNELS: dict[str, Kernel] = {f.__name__: f for f in (exp, expm1, tanh, log, log1p, sin, cos)}
 SINGLE: dict[str, Kernel] = KERNELS | {
@@ -55,11 +55,14 @@ def pays(name: str, lanes: int, element: Element = DOUBLE, functions: Functions 
 
 
 @cache
-def define(name: str, lanes: int, element: Element = DOUBLE, functions: Functions = libm) -> frozenset[str]:
+def define(
+    name: str, lanes: int, element: Element = DOUBLE, functions: Functions = libm, tabled: bool = False
+) -> frozenset[str]:
     """The kernel as an LLVM function called `symbol(name, lanes, element)`, and the declarations it needs.
 
     It is called, not inlined: that costs next to nothing, and the time to compile does not grow with its uses.
-    `functions` are those that the kernel itself may call, as in `Text`.
+    `functions` are those that the kernel itself may call, as in `Text`; if `tabled`, its coefficients are in memory.
     """
-    text, count = Text(element, functions=functions), 2 if name in OF_TWO else 1
-    return function(symbol(name, lanes, element), "#0", kernels_for(element)[name], count, text, lanes)
+    own, count = symbol(name, lanes, element), 2 if name in OF_TWO else 1
+    text = Text(element, functions=functions, table=Table(f"{own}.numbers") if tabled else None)
+    return function(own, "#0", kernels_for(element)[name], count, text, lanes)

@@ -13,7 +13,7 @@ ARGUMENTS = ("%x", "%y")
 
 def polynomial(x: Vector, coefficients: Sequence[float]) -> Vector:
     """Σ coefficients[i]·xⁱ, in pairs for a short chain: (a + b·x) + (c + d·x)·x² + … (Estrin)."""
-    terms: list[Vector] = [x.constant(c) for c in coefficients]
+    terms = [x.coefficient(c) for c in coefficients]
     while len(terms) > 1:
         pairs = [fma(x, b, a) for a, b in zip(terms[::2], terms[1::2], strict=False)]
         terms = pairs + terms[2 * len(pairs) :]
@@ -98,4 +98,5 @@ def function(symbol: str, attributes: str, kernel: Kernel, count: int, text: Tex
     result = kernel(*[Vector(text, name, lanes) for name in ARGUMENTS[:count]])
     arguments = ", ".join(f"{result.kind} {name}" for name in ARGUMENTS[:count])
     head = f"define internal {result.kind} {symbol}({arguments}) {PURE} {attributes}"
-    return frozenset({text.function(head, f"{result.kind} {result.name}"), *text.declarations})
+    table = {text.table.definition()} if text.table and text.table.rows else set()
+    return frozenset({text.function(head, f"{result.kind} {result.name}"), *text.declarations, *table})
