@@ -48,7 +48,8 @@ def aligned(program: ArrayProgram) -> ArrayProgram:
 
 
 def _aligned(statement: Statement, margins: Margins) -> Statement:
-    for k, term in enumerate(statement.terms):
+    for k in range(len(statement.terms) if statement.join is ops.add else 0):
+        term = statement.terms[k]  # the loops may be other ones than before
         mask, expression = unmasked(term.expression)
         if mask is None or statement.affine or any(access.repeat for access in statement.accesses()):
             continue

@@ -18,6 +18,7 @@ import numpy as np
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Shape, Statement, Term, row_major
 
 LINE = 8  # doubles per cache line
+FIGHTING = 8  # lines: where rows are multiples of that apart, their elements are in an eighth of the sets or fewer
 
 
 def padded(extent: int) -> int:
@@ -120,6 +121,12 @@ def split_loop(statement: Statement, loops: Shape, d: int, inner: int) -> Statem
     return statement.with_terms(terms)
 
 
+def _pitch(extent: int) -> int:
+    """How far rows of this many elements are apart: whole cache lines, but rows do not fight for a few cache sets."""
+    lines = -(-extent // LINE)
+    return LINE * (lines + (lines % FIGHTING == 0))
+
+
 class _Layout:
     """The layout of an array of this shape whose axis `inner` is innermost, and padded."""
 
@@ -127,7 +134,7 @@ class _Layout:
         self.shape = shape
         self.row_major = row_major(shape)
         order = [*(k for k in range(len(shape)) if k != inner), inner]
-        extents = [*(shape[k] for k in order[:-1]), padded(shape[inner])]
+        extents = [*(shape[k] for k in order[:-1]), _pitch(shape[inner])]
         steps = dict(zip(order, row_major(tuple(extents)), strict=True))
         self.steps = [steps[k] for k in range(len(shape))]
         self.size = prod(extents)

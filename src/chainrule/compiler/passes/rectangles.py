@@ -7,7 +7,7 @@ i<4656: v1[i] = Σj<4 v0[table[4i+j]]·v0[table[4i+j]]
 i<96,j<96: v1[96i+j] = Σk<4 where(m1[96i+j], v0[4i+k]·v0[384+4j+k], -0)
 
 The ends of short rows are masked, as those of ragged sums are. So nothing that is not finite comes from there, and no
-gradient flows there. That is more arithmetic, but many elements at once; it is done where it takes clearly less time.
+gradient flows there. That is more arithmetic, but on many elements at once: `few_tables` decides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.passes.layout import split_loop
-from chainrule.compiler.passes.lift import MUCH_FASTER, duration
 from chainrule.compiler.passes.program import (
     NOTHING,
     Access,
@@ -44,14 +43,14 @@ LARGEST_BLOCK = 4  # numbers of an element, such as coordinates, that may be sid
 
 
 def rectangular(program: ArrayProgram) -> ArrayProgram:
-    """The same program with such arrays as rectangles, if it takes much less time then."""
+    """The same program with such arrays as rectangles."""
     if all(statement.affine for statement in program.statements) or any(a.examples for a in program.arrays()):
         return program
     rectangles = _Rectangles(program)
     steps = [step if isinstance(step, Repeat) else rectangles.changed(step) for step in program.steps]
     found = ArrayProgram(steps, program.leaves, program.output)
     found.gradient = program.gradient
-    return found if rectangles.layouts and duration(found) < MUCH_FASTER * duration(program) else program
+    return found if rectangles.layouts else program
 
 
 class _Rows(NamedTuple):
@@ -185,7 +184,7 @@ class _Rectangles:
             array = self._array(access)
             return _at(array, _continued(self._places(access, loops[0], around), rows, array.size), inside)
 
-        if isinstance(expression, Number):
+        if isinstance(expression, Number) and mask is None:
             return term
         chosen = _constant(mask.array if mask else Array("m", 0, "mask"), real, inside)
         return Term(_where(chosen, expression.map(change), NOTHING), term.loops, term.sign)
