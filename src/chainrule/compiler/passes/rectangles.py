@@ -114,17 +114,23 @@ class _Rectangles:
 
     def changed(self, statement: Statement) -> Statement:
         """A statement that fills a rectangle if its elements are in rows, and reads those that there are."""
-        if self._may_fill(statement):
-            for block in range(1, LARGEST_BLOCK + 1):
-                if statement.loops[0] % block == 0 and (block == 1 or len(statement.loops) == 1):
-                    split = statement if block == 1 else split_loop(statement, statement.loops, 0, block)
-                    if rows := self._rows(split.terms, split.loops):
-                        filled = [self._filling(split, each) for each in rows]
-                        found, self.layouts[statement.target.array] = min(filled, key=lambda pair: tables(pair[0]))
-                        return found
+        for in_blocks in self._in_blocks(statement):
+            if rows := self._rows(in_blocks.terms, in_blocks.loops):
+                filled = [self._filling(in_blocks, each) for each in rows]
+                found, self.layouts[statement.target.array] = min(filled, key=lambda pair: tables(pair[0]))
+                return found
         if any(access.array in self.layouts for access in statement.accesses()):
             return self._reading(statement)
         return statement
+
+    def _in_blocks(self, statement: Statement) -> Iterator[Statement]:
+        """The statement, if it may fill a rectangle, and with several numbers as the block of one element."""
+        if self._may_fill(statement):
+            yield statement
+            (extent, *inner) = loops = statement.loops
+            for block in range(2, LARGEST_BLOCK + 1):
+                if extent % block == 0 and not inner:
+                    yield split_loop(statement, loops, 0, block)
 
     def _places(self, access: Access, count: int, loops: Shape) -> np.ndarray:
         """Where an access reads, by turn of the outer loop and of all others."""
