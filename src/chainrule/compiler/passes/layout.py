@@ -18,7 +18,8 @@ import numpy as np
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Shape, Statement, Term, row_major
 
 LINE = 8  # doubles per cache line
-FIGHTING = 8  # lines: where rows are multiples of that apart, their elements are in an eighth of the sets or fewer
+FIGHTING = 8  # lines: where rows are multiples of that apart, what lies side by side in them shares few cache sets
+MOST_ROWS = 64  # for which those are enough
 
 
 def padded(extent: int) -> int:
@@ -121,10 +122,10 @@ def split_loop(statement: Statement, loops: Shape, d: int, inner: int) -> Statem
     return statement.with_terms(terms)
 
 
-def _pitch(extent: int) -> int:
-    """How far rows of this many elements are apart: whole cache lines, but rows do not fight for a few cache sets."""
+def _pitch(extent: int, rows: int) -> int:
+    """How far so many rows of this extent are apart: whole cache lines, and one more where many rows would fight."""
     lines = -(-extent // LINE)
-    return LINE * (lines + (lines % FIGHTING == 0))
+    return LINE * (lines + (rows > MOST_ROWS and lines % FIGHTING == 0))
 
 
 class _Layout:
@@ -134,7 +135,7 @@ class _Layout:
         self.shape = shape
         self.row_major = row_major(shape)
         order = [*(k for k in range(len(shape)) if k != inner), inner]
-        extents = [*(shape[k] for k in order[:-1]), _pitch(shape[inner])]
+        extents = [*(shape[k] for k in order[:-1]), _pitch(shape[inner], prod(shape) // shape[inner])]
         steps = dict(zip(order, row_major(tuple(extents)), strict=True))
         self.steps = [steps[k] for k in range(len(shape))]
         self.size = prod(extents)
