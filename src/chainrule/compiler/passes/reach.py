@@ -46,9 +46,7 @@ def only_where_reached(seeds: Iterable[Access], steps: Sequence[Step], derivativ
 
     A seed counts as one whatever its number is: 0 times an infinite slope is NaN if somebody asked for 0.
     """
-    every = [(step, statement) for step in steps for statement in step.body]
-    work = sum([prod(each.loops + term.loops) * step.count for step, each in every for term in each.terms])
-    if work > MOST_WORK or sum([step.count for step, _ in every]) > MOST_TURNS:
+    if _takes_long(steps):
         return list(steps)
     reached = {array: np.zeros(array.size, dtype=bool) for array in derivatives}
     for seed in seeds:
@@ -64,6 +62,13 @@ def only_where_reached(seeds: Iterable[Access], steps: Sequence[Step], derivativ
         if not found.all()
     }
     return changed(steps, lambda statement: _chosen(statement, masks))
+
+
+def _takes_long(steps: Sequence[Step]) -> bool:
+    """Whether there are too many elements or statements to follow paths through."""
+    every = [(step.count, statement) for step in steps for statement in step.body]
+    work = sum([prod(each.loops + term.loops) * count for count, each in every for term in each.terms])
+    return work > MOST_WORK or sum([count for count, _ in every]) > MOST_TURNS
 
 
 class _Path:
