@@ -1,4 +1,4 @@
-"""Tapes have their nodes by level, in runs of one op, and still give eager code's bits."""
+"""Tapes have their nodes in runs of one op, or of sums and products, and still give eager code's bits."""
 
 import operator
 import random
@@ -45,9 +45,9 @@ def test_every_node_gets_its_gradients_in_order(seed):
     assert ours == eager
 
 
-def test_levels_alone_would_round_differently(monkeypatch):
-    by_levels = tapes._levels
-    monkeypatch.setattr(tapes, "_levels", lambda graph, kinds, taken: by_levels(graph, kinds, [0] * len(graph)))
+def test_operands_alone_would_round_differently(monkeypatch):
+    ordered = tapes._turns_and_levels
+    monkeypatch.setattr(tapes, "_turns_and_levels", lambda graph, *given: ordered(graph, *given[:2], [0] * len(graph)))
     found = [gradients(*tangle(seed)) for seed in range(20)]
     assert any(ours != eager for ours, eager in found)
     for ours, eager in found:

@@ -839,7 +839,8 @@ def paths_through_the_engine():
     slopes, seeds, few = array("d", [0.0, 0.0]), array("d", [1.0]), array("d", [0.0])
     runs = array("i", [-1, 0, 0, 0, 2, 0, chainrule.ops.mul.code, 2, 3, 2, 3, 0])  # two leaves, and their product
     tape = runs, array("i", [0, 0, 1]), array("i", [0, 1])
-    number, slope = array("d", [2.0, 3.0, 0.0]), array("d", [0.0, 0.0, 1.0])
+    number, slope = array("d", [2.0, 3.0, 0.0, -1.0]), array("d", [0.0, 0.0, 1.0, 0.0])
+    mixed = array("i", [-1, 0, 0, 0, 2, 0, -2, 5, 3, 2, 3, 0]), tape[1], array("i", [0, 1, 0, 3, 2])
 
     two, rows, found = (array("i", [0, 1]),) * 2, array("d", [1.0, 0.0, 2.0, 1.0]), array("i", [7, 7])
     last, far, true = array("i", [2]), array("i", [3]), array("B", [1])
@@ -939,6 +940,11 @@ def paths_through_the_engine():
         "computed again": lambda: native.replay([x, total._operands[1], five]),
         "computed again, no Value": lambda: native.replay([x, other]),
         "a tape": lambda: (native.tape_forward(tape, number, 0, 3), native.tape_backward(tape, number, slope, 0, 3)),
+        "a tape with a product among sums": lambda: (
+            native.tape_forward(mixed, number, 0, 3),
+            native.tape_backward(mixed, number, slope, 0, 3),
+        ),
+        "a tape without room behind it": lambda: native.tape_forward(tape, number[:3], 0, 3),
         "a tape that is too short": lambda: native.tape_forward(tape, number, 0, 4),
         "a tape with too few runs": lambda: native.tape_forward((runs[:6], *tape[1:]), number, 0, 3),
         "a tape with too few numbers": lambda: native.tape_backward(tape, number, few, 0, 3),

@@ -148,6 +148,7 @@ static void tape_forward(const Tape *tape, double *data, Py_ssize_t start, Py_ss
         const Py_ssize_t end = run->stop < stop ? run->stop : stop;
         const int32_t *operand = tape->operands + run->first + (i - run->start) * run->arity;
         switch (run->code) {
+        case ARITHMETIC: arithmetic_forward(operand, data, i, end); i = end; break;
 FORWARD
         default: i = end;
         }
@@ -163,6 +164,7 @@ static void tape_backward(const Tape *tape, const double *restrict data, double 
         const int32_t *operand = tape->operands + run->first + (i - run->start) * run->arity;
         const unsigned taken = (unsigned)run->taken;
         switch (taken ? run->code : BUILTIN_OPS) {
+        case ARITHMETIC: arithmetic_backward(operand, data, grads, i, end); i = end; break;
 BACKWARD
         default: i = end;
         }

@@ -120,9 +120,9 @@ static inline PyObject *unary(int op, double data, PyObject *operand);
 
 /* Nodes of one op that follow each other in a graph given as arrays (see tape.h). */
 typedef struct {
-    int32_t code;        /* of the op; others are leaves, or nodes that Python computes */
-    int32_t arity;       /* of the op */
-    int32_t taken;       /* bit k: the nodes pass a gradient to their operand k */
+    int32_t code;        /* of the op, or ARITHMETIC; others are leaves, or nodes that Python computes */
+    int32_t arity;       /* integers that a node has among the operands: their number, or NODE */
+    int32_t taken;       /* bit k: the nodes pass a gradient to their operand k (in arithmetic: some do) */
     int32_t start, stop; /* the nodes: the first, and the one after the last */
     int32_t first;       /* where their operands start */
 } Run;
@@ -133,6 +133,8 @@ typedef struct {
     const int32_t *operands; /* places of nodes */
 } Tape;
 
+#define ARITHMETIC (-2) /* sums, differences and products in any order */
+#include "arithmetic.h"
 #include "ops.h"
 
 /* Making nodes. */

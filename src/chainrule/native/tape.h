@@ -1,11 +1,14 @@
-/* Tapes: graphs as arrays, which are run again and again with other numbers. */
+/* Tapes: graphs as arrays, which are run again and again with other numbers.
+
+   Behind the numbers of all nodes there is -1.0, by which negative numbers are products. Behind the gradients there is
+   room for those that nobody wants. */
 
 static int read_tape(const Py_buffer *runs, const Py_buffer *run_of, const Py_buffer *operands, const Py_buffer *numbers,
                      Py_ssize_t start, Py_ssize_t stop, Tape *tape)
 {
     const Py_ssize_t count = run_of->len / (Py_ssize_t)sizeof(int32_t);
     const Py_ssize_t last = count ? ((const int32_t *)run_of->buf)[count - 1] : -1;
-    if (start < 0 || stop > count || numbers->len < count * (Py_ssize_t)sizeof(double) ||
+    if (start < 0 || stop > count || numbers->len < (count + 1) * (Py_ssize_t)sizeof(double) ||
         runs->len / (Py_ssize_t)sizeof(Run) <= last) {
         PyErr_SetString(PyExc_ValueError, "the parts of the tape have different lengths, or it is shorter than `stop`");
         return -1;

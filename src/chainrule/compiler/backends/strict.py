@@ -59,7 +59,7 @@ class StrictMachine:
 
     def __init__(self, tape: Tape, gradient: bool) -> None:
         self.tape, self.wants_gradient = tape, gradient
-        self.data, self.grads = tape.numbers.copy(), np.zeros(len(tape.numbers))
+        self.data, self.grads = tape.numbers.copy(), np.zeros_like(tape.numbers)
         self.output = np.empty(len(tape.results))
         self.gradient = np.zeros(len(tape.leaves["parameter"]))
 
@@ -120,16 +120,16 @@ class StrictMachine:
 
     def forward(self) -> float:
         """Compute an example; its first result."""
-        self.tape.forward(self.data, self.tape.surroundings, len(self.data))
-        self.output[:] = self.data[self.tape.results]
+        self.tape.forward(self.data, self.tape.surroundings, self.tape.size)
+        self.data.take(self.tape.results, out=self.output, mode="clip")  # which is faster than to check them
         return float(self.output[0])
 
     def backward(self, seed: float) -> None:
         """Add the gradient of `seed` times the result to the surroundings."""
         self.grads[self.tape.results[0]] += seed
-        self.tape.backward(self.data, self.grads, self.tape.surroundings, len(self.data))
+        self.tape.backward(self.data, self.grads, self.tape.surroundings, self.tape.size)
 
     def _finish(self) -> None:
         """The surroundings' part of the backward pass: the last, because they are older than the function's nodes."""
         self.tape.backward(self.data, self.grads, 0, self.tape.surroundings)
-        self.gradient[:] = self.grads[self.tape.leaves["parameter"]]
+        self.grads.take(self.tape.leaves["parameter"], out=self.gradient, mode="clip")

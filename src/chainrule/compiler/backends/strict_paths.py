@@ -69,9 +69,9 @@ class _Surroundings:
         self.tape = Tape(graph, True, sorted(place_of[node] for node in reached), iter(()), 0)
         place_of = {node: k for k, node in enumerate(self.tape.graph.nodes)}
         self.places = [np.array([place_of[n] for n in t.graph.nodes[: t.surroundings]], np.int64) for t in tapes]
-        self.data, self.grads = np.zeros(len(every)), np.zeros(len(every))
+        self.data, self.grads = self.tape.numbers.copy(), np.zeros_like(self.tape.numbers)
 
     def gradient(self) -> dict[Any, float]:
         """The gradient by parameter, after the backward pass through all that is shared."""
-        self.tape.backward(self.data, self.grads, 0, len(self.grads))
+        self.tape.backward(self.data, self.grads, 0, self.tape.size)
         return {self.tape.graph.nodes[place]: float(self.grads[place]) for place in self.tape.leaves["parameter"]}
