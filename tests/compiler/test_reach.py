@@ -82,6 +82,32 @@ def test_they_are_those_of_eager_code(derivative, point, backend):
     assert found == pytest.approx(expected, rel=1e-12, nan_ok=True)
 
 
+def inverses(v):
+    return sum(1.0 / x for x in v)
+
+
+def rows_of_a_triangle(v):
+    return sum(sqrt(sum(v[j] * v[k] for k in range(j + 1))) for j in range(len(v)))
+
+
+AGAIN = [
+    lambda v: jacobian(hessian(inverses))(v),
+    lambda v: jacobian(hessian(rows_of_a_triangle))(v),
+    lambda v: grad(lambda u: sum(jacobian(roots)(u)[-1]))(v),
+    lambda v: hvp(lambda u: jacobian(of_neighbours)(u)[1][1], (v,), ([1.0] * len(v),)),
+]
+
+
+@pytest.mark.parametrize("backend", ["llvm", "interpreter"])
+@pytest.mark.parametrize("derivative", AGAIN)
+def test_what_is_reached_is_still_so_when_derivatives_are_differentiated(derivative, backend):
+    """The derivative of a choice was a product with 0, and 0 times an infinite slope is NaN."""
+    for point in [1.0, 4.0, 0.25], [0.0, 1.0, 2.0], [1.0, 0.0, 0.5, 0.0]:
+        expected = numbers(derivative([Value(x) for x in point]))
+        found = numbers(chainrule.compile(derivative, backend=backend)(point))
+        assert found == pytest.approx(expected, rel=1e-12, nan_ok=True)
+
+
 CHOICES = [
     lambda v: sum(log(4.0 + atan2(a, b)) for a, b in pairwise(v)),
     lambda v: sum(exp(leaky_relu(a - 1.5, b)) / b for a, b in pairwise(v)),

@@ -30,7 +30,7 @@ from chainrule.compiler.passes.program import (
     is_injective,
     unmasked,
 )
-from chainrule.compiler.passes.reach import only_where_reached
+from chainrule.compiler.passes.reach import choosing, chosen, only_where_reached
 
 DERIVATIVES = ("adjoint", "tangent")  # kinds of arrays
 LEAST_REAL = 0.25  # of the terms of ragged sums: fewer are gathered, which takes tables
@@ -145,8 +145,9 @@ def _contributions(statement: Statement, adjoints: dict[Array, Array]) -> list[S
     for term in statement.terms:
         upstream = grad.widened(len(term.loops))
         mask, expression = unmasked(term.expression)
+        reached, expression = choosing(expression)
         for operand, slope in slopes(expression, result_of(statement, term), adjoints):
-            value, loops = times(upstream, slope), statement.loops + term.loops
+            value, loops = chosen(reached, times(upstream, slope)), statement.loops + term.loops
             if mask is not None:
                 value, operand, loops = _masked(value, operand, mask, loops)
             found.append(_accumulate(operand, adjoints, value, loops, term.sign))

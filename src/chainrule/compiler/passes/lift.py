@@ -50,7 +50,7 @@ FEW_STATEMENTS = 50  # if they leave more, all loops are
 SOME_STATEMENTS = 200  # if loops leave more of them, waists are
 GRADIENT = 3  # times the statements are left with the gradient, or almost
 PER_STATEMENT, PER_TURN, PER_LOOKUP = 3.0, 0.045, 0.4  # nanoseconds, fitted to elimination, Cholesky's factor, a truss
-MOST_NODES = 0.75  # of all, in loops inside of others, to have much fewer statements by them
+LEAST_INSIDE = 0.4  # of all nodes, in loops inside of others, to have much fewer statements by them
 MUCH_LESS = 2  # times fewer statements by loops inside of others: a batch keeps less where the outer ones are found
 FEW_TERMS = 2  # per statement, on average
 SOME_MORE = 1.5  # times the statements, for a program that is much faster
@@ -191,7 +191,7 @@ def _with_loops(found: _Lifter, order: _Order) -> _Lifter:
 def _with_loops_inside(found: _Lifter, order: _Order) -> _Lifter:
     """What is found with loops inside of loops, if that has much fewer statements; loops of few nodes have not."""
     most, loops = found.statements / MUCH_LESS, order.loops_inside
-    if sum([loop.count * int(loop.kept.sum()) for loop in loops]) < MOST_NODES * len(order.graph):
+    if sum([loop.count * int(loop.kept.sum()) for loop in loops]) < LEAST_INSIDE * len(order.graph):
         return found
     inside = _fewer(found, outline(order.graph, loops, lift_body, most))
     return inside if inside.statements <= most else found

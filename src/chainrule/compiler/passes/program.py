@@ -25,8 +25,9 @@ NOTHING = -0.0  # what a sum starts with: unlike 0.0 it leaves every number unch
 
 
 class Array:
-    """A run of numbers. `kind` is a kind of leaf, "value", "adjoint" or "mask"; constants and masks have `numbers`.
+    """A run of numbers. `kind` is a kind of leaf, "value", "adjoint", "mask" or "reached".
 
+    Constants and masks have `numbers`; a "mask" is that of a ragged sum, and what is "reached" is that of derivatives.
     In a program for many `examples`, an array has numbers for each of them; if there are none, the same for all. No
     gradient flows to a `silent` one.
     """
@@ -333,7 +334,7 @@ class ArrayProgram:
 
     def verify(self) -> ArrayProgram:
         """This program, if it is well formed: accesses stay inside their arrays, and reads follow writes."""
-        known = ("parameter", "input", "captured", "constant", "mask")
+        known = ("parameter", "input", "captured", "constant", "mask", "reached")
         written = {array: np.full(array.size, array.kind in known) for array in self.arrays()}
         for step in self.steps:
             for statement in step.body:

@@ -15,7 +15,6 @@ from chainrule.compiler.passes.program import (
     Access,
     Apply,
     Array,
-    Expression,
     Number,
     Repeat,
     Statement,
@@ -24,6 +23,7 @@ from chainrule.compiler.passes.program import (
     dependents,
     unmasked,
 )
+from chainrule.compiler.passes.reach import choosing, chosen
 
 Tangents = dict[Array, Array]
 
@@ -57,9 +57,10 @@ def _pushed(statement: Statement, tangents: Tangents, sources: Sequence[Array]) 
 def _changes(statement: Statement, term: Term, tangents: Tangents) -> Iterator[Term]:
     """The change of a term: a term for each element in it that changes."""
     mask, expression = unmasked(term.expression)
+    reached, expression = choosing(expression)
     for access, slope in slopes(expression, result_of(statement, term), tangents) if statement.join is ops.add else ():
         tangent = Access(tangents[access.array], access.base, access.strides, access.table, access.repeat)
-        change: Expression = times(tangent, slope)
+        change = chosen(reached, times(tangent, slope))
         if mask is not None:
             change = Apply(ops.where, (mask, change, Number(NOTHING)))
         yield Term(change, term.loops, term.sign)

@@ -3,7 +3,8 @@
 Arrays are differentiated whole. But a seed may be 0 but for one element, as in each direction of a Jacobian, and some
 numbers of an array may have nothing to do with the output. There the derivative is 0, because no path leads there; and
 0 times an infinite slope would be NaN. So where paths lead is found beforehand, and a product with a slope that may be
-infinite is chosen by it: `where(reached, derivative · slope, 0)`.
+infinite is chosen by it: `where(reached, derivative · slope, 0)`. When that is differentiated once more, its
+derivatives are chosen by the same mask.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.passes.program import (
+    NOTHING,
     Access,
     Apply,
     Array,
@@ -36,6 +38,8 @@ MOST_WORK = 2**26  # elements, to follow paths through
 MOST_TURNS = 2**17  # statements, at all times
 CONDITIONS = (ops.lt, ops.le, ops.gt, ops.ge, ops.eq, ops.ne)
 FINITE = (ops.add, ops.sub, ops.mul, ops.neg, ops.where, *CONDITIONS)  # for operands that are finite
+
+KIND = "reached"  # of masks
 
 Reached = dict[Array, np.ndarray]
 Step = Statement | Repeat
@@ -57,11 +61,30 @@ def only_where_reached(seeds: Iterable[Access], steps: Sequence[Step], derivativ
             for path in body:
                 path.follow(time)
     masks = {
-        array: Array(f"{array.name}_is", array.size, "constant", found.astype(np.float64))
+        array: Array(f"{array.name}_is", array.size, KIND, found.astype(np.float64))
         for array, found in reached.items()
         if not found.all()
     }
-    return changed(steps, lambda statement: _chosen(statement, masks))
+    return changed(steps, lambda statement: _in_terms(statement, masks))
+
+
+def choosing(expression: Expression) -> tuple[list[Access], Expression]:
+    """The masks that choose a product, and the product."""
+    masks: list[Access] = []
+    while isinstance(expression, Apply) and expression.op is ops.where:
+        mask, product, _ = expression.operands
+        if not isinstance(mask, Access) or mask.array.kind != KIND:
+            break
+        masks.append(mask)
+        expression = product
+    return masks, expression
+
+
+def chosen(masks: Iterable[Access], product: Expression) -> Expression:
+    """The product where all masks say that it is reached, and 0 elsewhere."""
+    for mask in masks:
+        product = Apply(ops.where, (mask, product, Number(0.0)))
+    return product
 
 
 def _takes_long(steps: Sequence[Step]) -> bool:
@@ -101,29 +124,33 @@ class _Leads:
 
     def __init__(self, term: Term, outer: Shape, reached: Reached) -> None:
         self.loops, around = term.loops, outer + term.loops
-        mask, product = unmasked(term.expression)
+        mask, expression = unmasked(term.expression)
+        masks, product = choosing(expression)
         self.always = not isinstance(product, Number) or product.value != 0.0
         sources = [access for access in product.accesses() if access.array in reached]
         self.sources = [(reached[each.array], each.positions(around), each.repeat) for each in sources]
-        if mask is not None:
-            self.sources.append((mask.array.numbers != 0.0, mask.positions(around), mask.repeat))
+        for each in masks if mask is None else (*masks, mask):
+            self.sources.append((each.array.numbers != 0.0, each.positions(around), each.repeat))
 
     def at(self, time: int) -> Any:
         return reduce(and_, [array[places + repeat * time] for array, places, repeat in self.sources], self.always)
 
 
-def _chosen(statement: Statement, masks: Mapping[Array, Array]) -> Statement:
+def _in_terms(statement: Statement, masks: Mapping[Array, Array]) -> Statement:
     """The statement whose terms are 0 where no path leads."""
     return statement.with_terms([_of_reached(term, masks) for term in statement.terms])
 
 
 def _of_reached(term: Term, masks: Mapping[Array, Array]) -> Term:
-    partly = [access for access in term.expression.accesses() if access.array in masks]
-    if not partly or _is_finite(term.expression, masks):
+    ragged, product = unmasked(term.expression)
+    partly = [access for access in product.accesses() if access.array in masks]
+    if not partly or _is_finite(product, masks):
         return term
     where = partly[0]
-    mask = Access(masks[where.array], where.base, where.strides, where.table, where.repeat)
-    return Term(Apply(ops.where, (mask, term.expression, Number(0.0))), term.loops, term.sign)
+    expression = chosen([Access(masks[where.array], where.base, where.strides, where.table, where.repeat)], product)
+    if ragged is not None:
+        expression = Apply(ops.where, (ragged, expression, Number(NOTHING)))
+    return Term(expression, term.loops, term.sign)
 
 
 def _is_finite(expression: Expression, masks: Mapping[Array, Array]) -> bool:
