@@ -35,6 +35,7 @@ class Cost:
     compiling: float
     megabytes: float | None  # None where the system does not say
     with_imports: float | None = None  # seconds, if what is imported late is part of them
+    everything: float | None = None  # seconds, with what only later steps need; None if that is nothing
 
 
 def cost(workload: Workload, contestant: Contestant) -> Cost:
@@ -76,10 +77,12 @@ def measure(workload: Workload, contestant: Contestant, imported: Iterable[str] 
         runner.begin()
         runner.run(contestant.at_once)
         first = perf_counter() - started
+        needs_more = runner.get_ready()
+        everything = perf_counter() - started
         again = min(_step(runner, contestant.at_once) for _ in range(2))
         peak = _memory("VmHWM")
     megabytes = None if before is None or peak is None else (peak - before) / 1e6
-    return Cost(max(0.0, first - again), megabytes)
+    return Cost(max(0.0, first - again), megabytes, everything=everything - again if needs_more else None)
 
 
 def _step(runner: Runner, count: int) -> float:

@@ -31,6 +31,10 @@ SHORT_TURN = 0.0005  # for steps of microseconds: of many turns so short, some m
 class Runner:
     """What a module of `peers` makes of a problem and a file (its `Training`, `Gradient` or `Forward`)."""
 
+    def get_ready(self) -> bool:
+        """Compile what later steps need and the first did not; whether there is any such thing. Not timed."""
+        return False
+
     def begin(self) -> None:
         """Go back to the first parameters. Not timed."""
 
@@ -136,6 +140,7 @@ class Contest:
             runner = contestant.prepare(self.workload, self._problem(size))
             with collector(contestant):
                 off = max(map(_distance, _numbers(runner), expected))
+                runner.get_ready()
         except Exception as error:  # whatever goes wrong in a peer, the others go on
             self.left_out[contestant.name] = _reason(error)
             return None

@@ -6,7 +6,7 @@ from typing import Any
 
 from contest import Contestant
 
-OURS, EAGER = "chainrule", "chainrule (eager)"
+OURS, EAGER, BY_LENGTH = "chainrule", "chainrule (eager)", "chainrule (a program for each length)"
 OURSELVES, SCALARS, TENSORS, BY_HAND = GROUPS = ("chainrule", "scalars", "tensors", "by hand")
 TASKS = ("four_points", "moons", "digits", "greeks")  # folders whose problems are a `Problem`
 
@@ -57,7 +57,7 @@ CONTESTANTS = [
     Contestant("tuned C by hand", BY_HAND, "c_by_hand", "tuned.c"),
     gpt(OURS, mode="compiled"),
     gpt("chainrule (float32)", mode="compiled", dtype="float32"),
-    gpt("chainrule (a program for each length)", mode="ragged"),
+    gpt(BY_LENGTH, mode="ragged"),
     gpt("chainrule (512 names)", mode="batched", threads=1, at_once=512),
     gpt("chainrule (512 names, 2 threads)", mode="batched", threads=2, at_once=512),
     gpt("chainrule (512 names, 2 threads, float32)", mode="batched", threads=2, at_once=512, dtype="float32"),

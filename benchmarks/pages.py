@@ -10,7 +10,7 @@ from pathlib import Path
 
 from alone import Cost
 from contest import Contest
-from contestants import CONTESTANTS, GROUPS, OURS
+from contestants import BY_LENGTH, CONTESTANTS, GROUPS, OURS
 from workloads import GRAPHS, NODES, SIX, WORKLOADS
 
 TIE = 1.5  # shared machines do not tell smaller ratios apart
@@ -21,6 +21,8 @@ PEERS = ("micrograd (managed)", "PyTorch", "JAX", "C by hand")  # its columns, a
 BEGIN, END = "<!-- benchmarks/scoreboard.py writes from here -->", "<!-- to here -->"
 METHOD = "how it is measured"  # a part of results.md, as those for each kind of processor are
 DESCRIBED = "Time per step by contestant and workload, on logarithmic scales; the table below has the same figures"
+
+LENGTHS = "By length: a program for each; like C, it does not fill names up."
 
 HOW = (
     "Contestants take turns in one process, pinned to one core, on one thread unless stated otherwise. The tables"
@@ -33,7 +35,9 @@ HOW = (
     "how much longer the first step takes than the next, in a process of its own, with no cache, and with all "
     "imported that is imported by the end of that step, whoever does it late. Memory is how much that process grows "
     "meanwhile, not counting compilers that it starts.",
-    "A program for each length of a name is compiled before the first step, and that is counted there.",
+    "microgpt's names have up to 15 letters. One program for all fills every name up to 16 positions; C leaves out "
+    "what a name does not fill, and so does a program for each length. These are all compiled before steps are timed, "
+    'and "compiling" has two times for them: until the first step, and until the programs for all lengths are there.',
     "Times with a ~ were measured on fewer examples and scaled up. microgpt's batches have 512 names per step; "
     "the time is per name.",
     "Lines are lines of code: the file in the workload's folder and the loop around it in `peers`, without "
@@ -196,25 +200,34 @@ def summary(boards: Sequence[Board]) -> list[str]:
     for board in others:
         heading += [f"{OURS} {board.kind}", "fastest other"]
         said += item(f"The last two columns: {board.taken()}.")
+    if any(BY_LENGTH in task.times for board in (first, *others) for task in board.tasks):
+        said = item(LENGTHS) + said
     rows = []
     for task in first.tasks[:ROWS]:
-        shown = [_bold(OURS, cell(task, OURS)), *(cell(task, name) for name in PEERS), _fastest_other(task)]
+        shown = [_ours(task), *(cell(task, name) for name in PEERS), _fastest_other(task)]
         for same in (other for board in others for other in board.tasks if other.workload is task.workload):
-            shown += [_bold(OURS, cell(same, OURS)), _fastest_other(same)]
+            shown += [_ours(same), _fastest_other(same)]
         rows.append([f"**{task.workload.name}**: {task.workload.title}", *shown])
-    programs = next((_in_short(board) for board in boards if board.programs), [])
-    return [*table(heading, rows), "", *standing(first.tasks[:ROWS]), *said, *programs]
+    return [*table(heading, rows), "", *standing(first.tasks[:ROWS]), *said, *_programs_in_short(boards, first)]
 
 
-def _in_short(board: Board) -> list[str]:
-    """How the programs stand, in a sentence."""
+def _ours(task: Contest) -> str:
+    """Our best time; where there is one, also that with a program for each length."""
+    by_length = cell(task, BY_LENGTH)
+    return _bold(OURS, cell(task, OURS)) + (f" ({by_length} by length)" if by_length else "")
+
+
+def _programs_in_short(boards: Sequence[Board], first: Board) -> list[str]:
+    """How the programs stand, in a sentence, which says where that is from if not from the first board."""
+    board = next((board for board in boards if board.programs), None)
+    if board is None:
+        return []
     spans = []
     for name in in_order({name for program in board.programs for name in program.times if not name.startswith(OURS)}):
         ratios = [program.ratio(name) for program in board.programs if name in program.times]
         spans.append(f"{name} {figure(min(ratios))} to {figure(max(ratios))}")
-    return item(
-        f"Gradients of six of the fifty programs, as multiples of our time: {', '.join(spans)} ({board.taken()})."
-    )
+    taken = "" if board is first else f" ({board.taken()})"
+    return item(f"Gradients of six of the fifty programs, as multiples of our time: {', '.join(spans)}{taken}.")
 
 
 def _fastest_other(task: Contest) -> str:
@@ -248,7 +261,7 @@ def _details(score: Score) -> list[str]:
                 duration(contest.median(name)),
                 relative(contest.ratio(name)),
                 str(len(contest.times[name])),
-                f"{found.compiling:.2f} s" if found else "",
+                _compiling(found) if found else "",
                 f"{found.megabytes:,.1f} MB" if found and found.megabytes is not None else "",
                 str(score.lines[name]),
             ]
@@ -256,6 +269,11 @@ def _details(score: Score) -> list[str]:
     heading = ["", "best", "median", "× ours", "turns", "compiling", "memory", "lines"]
     left_out = [f"Left out: {name} ({reason})." for name, reason in contest.left_out.items()]
     return [*table(heading, rows), *(line for text in left_out for line in ["", text])]
+
+
+def _compiling(cost: Cost) -> str:
+    """Until the first step; and until all is compiled, if that takes longer."""
+    return f"{cost.compiling:.2f} s" + (f", all {cost.everything:.2f} s" if cost.everything is not None else "")
 
 
 def cell(contest: Contest, name: str) -> str:

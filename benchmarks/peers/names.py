@@ -1,7 +1,7 @@
 """Models that learn from a list of names: `train(names)` takes a step a name, `loss_and_gradient(name)` takes none.
 
 One that compiles something for each length of a name has a `get_ready(names)`, and is given names of all lengths before
-the first step. That counts as compiling.
+its steps are timed. It says whether there was anything to compile, and that counts as compiling.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ class Training(Runner):
 
     def __init__(self, names: list[str], solution: Any, at_once: int = 1, **options: Any) -> None:
         self.names, self.at_once = cycle(names), at_once
+        self.of_each_length = [*{len(name): name for name in names}.values()]
         self.model = solution.Model(**options)
-        if hasattr(self.model, "get_ready"):
-            self.model.get_ready(list({len(name): name for name in names}.values()))
+
+    def get_ready(self) -> bool:
+        return hasattr(self.model, "get_ready") and self.model.get_ready(self.of_each_length)
 
     def run(self, steps: int) -> None:
         names = list(islice(self.names, steps))

@@ -14,6 +14,7 @@ from chainrule.compiler.backends.llvm.columns import Lent, Place, Wires
 from chainrule.compiler.backends.llvm.native import _bring
 from chainrule.compiler.backends.protocol import Columns, Wiring
 from chainrule.compiler.run.arguments import Examples
+from chainrule.compiler.run.traced import FEW
 from chainrule.optim import SGD
 from matrices import LAYOUTS
 
@@ -97,6 +98,21 @@ def test_batches_against_rows(monkeypatch: pytest.MonkeyPatch, layout: str, dtyp
     expected = results()
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_runs_are_longer_where_there_are_more_parameters_to_read() -> None:
+    """With as many numbers for each example; but a run of few examples would not fill the registers."""
+
+    def examples_of_a_run(parameters: int, numbers: int) -> int:
+        w = [Value(0.1) for _ in range(parameters)]
+        program = chainrule.compile(lambda x: sum(w) + sum(chainrule.tanh(w[0] * x + k) for k in range(numbers)), wrt=w)
+        program.batch([0.1] * 200)
+        ((paths,),) = [program._traces.by_structure.values()]
+        return int(paths.only.most_examples)
+
+    assert FEW < examples_of_a_run(2, 10) < 0.7 * examples_of_a_run(300, 10)
+    assert examples_of_a_run(2, 60) == FEW
+    assert 16 <= examples_of_a_run(2, 900) < FEW, "the cache is full"
 
 
 def test_a_batch_of_floats_against_eager_code() -> None:

@@ -275,6 +275,32 @@ def test_lists_tuples_and_arrays(kind):
     assert [part.matrices[1].tolist() for part in parts] == [[[1.0], [3.0]], [[2.0]]]
 
 
+KINDS = {
+    "floats": [[1.0], [2.0, 3.5], [], [4.0]],
+    "ints": ([1], [2, 2**60], [], [4]),
+    "mixed": [[True], [np.float32(0.1), 7], [], [np.int8(-3)]],
+}
+
+
+@pytest.mark.parametrize("given", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("quick", [True, False], ids=["native", "Python"])
+def test_lists_are_read_as_number_by_number(given, quick, monkeypatch):
+    """With the native engine's help, or without; each number is what `float` makes of it."""
+    if not quick:
+        monkeypatch.setattr("chainrule.compiler.run.rows.fill", lambda *_: False)
+    parts = by_structure([given])
+    assert [part.structure for part in parts] == [((list, ("number",) * n),) for n in (1, 2, 0)]
+    assert [part.numbers.tolist() for part in parts] == [[0, 3], [1], [2]]
+    read = {k: row for part in parts for k, row in zip(part.numbers.tolist(), part.matrices[0].tolist(), strict=True)}
+    assert [read[k] for k in range(4)] == [list(map(float, row)) for row in given]
+
+
+@pytest.mark.parametrize(("wrong", "error"), [(10**400, OverflowError), ("1", TypeError), (Value(1.0), TypeError)])
+def test_what_is_no_number_in_a_list_is_refused_with_its_place(wrong, error):
+    with pytest.raises(error, match="example 1, counted from 0"):
+        by_structure([[[1.0], [2.0, wrong]]])
+
+
 def test_structures_of_several_arguments_are_told_apart():
     parts = by_structure([[[1], [1, 2], [3], [4, 5]], [[1, 2], [1], [3], [4]]])
     assert [part.numbers.tolist() for part in parts] == [[0], [1, 3], [2]]

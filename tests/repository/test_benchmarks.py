@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -18,8 +19,9 @@ from project import ROOT
 BENCHMARKS = ROOT / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 try:
+    from alone import Cost
     from contest import Contest, Contestant, Runner, Workload
-    from contestants import CONTESTANTS
+    from contestants import BY_LENGTH, CONTESTANTS
     from lines import count, lines_of
     from machine import KINDS, kind
     from pages import (
@@ -197,11 +199,12 @@ def test_what_is_imported_late_does_not_count_as_compiling(tmp_path, monkeypatch
     del sys.modules["late_package"]
 
 
-def test_steps_for_all_lengths_of_names_are_compiled_before_the_first_one():
+def test_steps_for_all_lengths_of_names_are_compiled_before_steps_are_timed():
     (workload,) = [workload for workload in WORKLOADS if workload.name == "microgpt"]
-    (ragged,) = [c for c in workload.contestants(CONTESTANTS) if c.options.get("mode") == "ragged"]
-    names = ["ann", "bo", "eve", "al"]
+    by_name = {contestant.name: contestant for contestant in workload.contestants(CONTESTANTS)}
+    ragged, names = by_name[BY_LENGTH], ["ann", "bo", "eve", "al"]
     runner, fresh = ragged.prepare(workload, names), ragged.prepare(workload, names[:1])
+    assert runner.get_ready()
     paths = runner.model.trainer.loss._traces.by_structure
     assert len(paths) == 2
     before = {structure: [*kept.known.paths] for structure, kept in paths.items()}
@@ -211,6 +214,30 @@ def test_steps_for_all_lengths_of_names_are_compiled_before_the_first_one():
     assert runner.losses == fresh.losses
     assert runner.model.loss_and_gradient("ann")[0] == pytest.approx(fresh.model.loss_and_gradient("ann")[0], rel=1e-13)
     assert runner.model.trainer.optimizer.steps == 1
+    assert not any(by_name[name].prepare(workload, names[:1]).get_ready() for name in ("chainrule", "C by hand"))
+
+
+def test_what_only_later_steps_need_is_compiled_after_the_first_and_counted_by_itself():
+    alone = importlib.import_module("alone")
+    (workload,) = [workload for workload in WORKLOADS if workload.name == "microgpt"]
+    told = []
+
+    class Late(Fake):
+        def run(self, steps):
+            told.append("step")
+            super().run(steps)
+
+        def get_ready(self):
+            told.append("ready")
+            time.sleep(0.05)
+            return True
+
+    late = SimpleNamespace(load=lambda _: None, prepare=lambda *_: Late(), cores=1, at_once=1, managed=False, few=False)
+    found = alone.measure(workload, late)
+    assert told == ["step", "ready", "step", "step"]
+    assert found.compiling < 0.04 < found.everything
+    late.prepare = lambda *_: Fake()
+    assert alone.measure(workload, late).everything is None
 
 
 def test_lines_of_a_gpt_grow_with_what_is_done_by_hand():
@@ -232,8 +259,8 @@ def board_of(workload, kind=KINDS[0], left_out=(), **seconds):
     contest = Contest(workload, workload.contestants(CONTESTANTS))
     contest.times |= {name.replace("_", " "): list(times) for name, times in seconds.items()}
     contest.left_out |= dict(left_out)
-    cost = SimpleNamespace(compiling=0.5, megabytes=12.0)
-    score = Score(contest, dict.fromkeys(contest.times, 7), {"JAX": cost})
+    costs = {"JAX": Cost(0.5, 12.0), BY_LENGTH: Cost(0.9, 50.0, everything=11.25)}
+    score = Score(contest, dict.fromkeys(contest.times, 7), costs)
     return Board([score], "a processor, 2 cores", kind, "2026-01-01", 0.0, 20.0)
 
 
@@ -250,6 +277,18 @@ def test_pages_say_who_is_ahead_and_who_was_left_out():
     drawn = picture(board)
     assert drawn.count("<circle") == 4
     assert "2.00 µs" in drawn
+
+
+def test_pages_show_a_program_for_all_lengths_and_one_for_each(pages):
+    microgpt = next(workload for workload in WORKLOADS if workload.name == "microgpt")
+    times = {"chainrule": [8e-6], BY_LENGTH: [6e-6], "C by hand": [7e-6]}
+    pages.publish(board_of(microgpt, KINDS[0], **times))
+    pages.publish(board_of(microgpt, KINDS[1], **{name: [2 * best] for name, (best,) in times.items()}))
+    results, text = pages.RESULTS.read_text(), pages.README.read_text()
+    assert f"| {BY_LENGTH} | 6.00 µs | 6.00 µs | 0.75, a tie | 1 | 0.90 s, all 11.25 s | 50.0 MB | 7 |" in results
+    row = "| **8.00 µs** (6.00 µs by length) |  |  |  | 7.00 µs | 7.00 µs, C by hand |"
+    assert f"{row} **16.0 µs** (12.0 µs by length) | 14.0 µs, C by hand |" in text
+    assert "- By length: a program for each" in text
 
 
 def test_programs_have_a_table_of_their_own():

@@ -48,16 +48,17 @@ class Model:
         loss = self.trainer.backward([letters])
         return loss, np.array([parameter.grad for parameter in self.gpt.parameters()])
 
-    def get_ready(self, names: list[str]) -> None:
+    def get_ready(self, names: list[str]) -> bool:
         """Compile steps for these names, if each length has its own; none of the steps that this takes is left."""
         if not isinstance(self.trainer, example.Ragged):
-            return
+            return False
         optimizer, before = self.trainer.optimizer, self.trainer.optimizer.state()
         start = [parameter.data for parameter in optimizer.parameters]
         self.train(names)
         optimizer.load_state(before)
         for parameter, number in zip(optimizer.parameters, start, strict=True):
             parameter.data = number
+        return True
 
     def train(self, names: list[str], at_once: int = 1) -> list[float]:
         return self.trainer.train([names[i : i + at_once] for i in range(0, len(names), at_once)])

@@ -64,6 +64,8 @@ class Group(NamedTuple):
         first, last = np.searchsorted(self.numbers, [start, stop]) if self.numbers is not None else (start, stop)
         if first == last:
             return None
+        if start == 0 and (first, last) == (0, self.examples.count):
+            return self
         numbers = None if self.numbers is None else self.numbers[first:last] - start
         return Group(self.paths, self.examples.chosen(range(first, last)), numbers)
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chainrule.core.arguments import shown
+from chainrule.core.bulk import fill
 from chainrule.core.structure import ARRAY, NUMBER, Keys, Named, Static, Structure, check_plain, difference, flatten
 from chainrule.core.value import Value
 from chainrule.ops import as_float
@@ -46,12 +47,12 @@ class Ragged(NamedTuple):
     places: np.ndarray  # that of each example's structure among these
     flat: np.ndarray
     lengths: np.ndarray  # how many numbers each example has
+    starts: np.ndarray  # where they begin
 
     def part(self, numbers: np.ndarray) -> Even:
         """The examples with these numbers, which all have one structure."""
         first = numbers[0]
-        starts = np.cumsum(self.lengths) - self.lengths
-        matrix = self.flat[starts[numbers][:, None] + np.arange(self.lengths[first])]
+        matrix = self.flat[self.starts[numbers][:, None] + np.arange(self.lengths[first])]
         return Even(self.structures[self.places[first]], matrix)
 
 
@@ -185,26 +186,38 @@ def _refusal(name: str, given: Any) -> str:
 
 def _even_or_ragged(structures: list[Structure], places: np.ndarray, flat: np.ndarray, lengths: np.ndarray) -> Column:
     if len(structures) > 1:
-        return Ragged(structures, places, flat, lengths)
+        return Ragged(structures, places, flat, lengths, np.cumsum(lengths) - lengths)
     if not structures:
         return Even(NUMBER, np.zeros((0, 1)))
     return Even(structures[0], flat.reshape(len(lengths), -1) if flat.size else np.zeros((len(lengths), 0)))
 
 
 def _of_floats(array: Sequence[Any]) -> Column | None:
-    """As `_column`, for floats, or for lists of floats and ints, as large data sets are; None for anything else."""
+    """As `_column`, for floats, or for lists of numbers, as large data sets are; None for anything else."""
     kinds = set(map(type, array))
     if kinds == {float}:
         return Even(NUMBER, np.array(array).reshape(-1, 1))
-    if kinds != {list} or not set(map(type, chain.from_iterable(array))) <= {float, int}:
+    if kinds != {list}:
         return None
-    lengths = np.fromiter(map(len, array), np.int64, len(array))
+    counts = list(map(len, array))
+    lengths = np.array(counts)
+    different, places = np.unique(lengths, return_inverse=True)
+    structures = {n: (list, (NUMBER,) * n) for n in different.tolist()}
+    flat = _flattened((type(array), tuple(map(structures.__getitem__, counts))), array, int(lengths.sum()))
+    return None if flat is None else _even_or_ragged([*structures.values()], places, flat, lengths)
+
+
+def _flattened(structure: Structure, lists: Sequence[list[Any]], count: int) -> np.ndarray | None:
+    """The numbers in lists, of this structure, one after another; None if they are not all of the usual types."""
+    flat = np.empty(count)
+    if fill(structure, lists, flat, np.ndarray, Static):
+        return flat
+    if not set(map(type, chain.from_iterable(lists))) <= {float, int}:
+        return None
     try:
-        flat = np.fromiter(chain.from_iterable(array), np.float64, int(lengths.sum()))
+        return np.fromiter(chain.from_iterable(lists), np.float64, count)
     except OverflowError:  # an int that no float can hold, which is reported one by one
         return None
-    different, places = np.unique(lengths, return_inverse=True)
-    return _even_or_ragged([(list, (NUMBER,) * n) for n in different.tolist()], places, flat, lengths)
 
 
 def _on_device(array: Any, name: str) -> Any:

@@ -46,8 +46,10 @@ from chainrule.core.code_lines import is_ours
 from chainrule.core.structure import Named, Structure, arrangement, build, difference, flatten, is_one_number, places
 from chainrule.core.value import Value
 
-CACHE = 2**18  # bytes of a batch at a time: the fastest of 2**17 to 2**20 where L1 has 48 KiB and L2 2 MiB
+CACHE = 2**18  # bytes of a batch at a time, at most, where L1 has 48 KiB and L2 2 MiB
 LARGE_CACHE = 2**21  # the same where there are many parameters: each run reads them all and writes their gradients
+SMALL_CACHE = 2**16  # where there are next to none; the fastest grows with them, up to three quarters of CACHE
+FEW = 64  # examples: of fewer, registers hold too few vectors to be busy
 MANY_STRUCTURES = 16  # of the examples of one call; more of them draw a warning
 STORM = 8  # programs of one function; more of them draw a warning
 
@@ -341,8 +343,10 @@ class Traced:
             if self.source.backend == "xla":
                 self._most_examples = max(64, int(load_xla().largest_batch()) // bytes_each // 64 * 64)
             else:
-                room = max(CACHE, min(LARGE_CACHE, 4 * itemsize * len(self.captured["parameter"])))
-                self._most_examples = max(16, min(4096, room // bytes_each // 16 * 16))
+                own = itemsize * len(self.captured["parameter"])
+                room = max(min(SMALL_CACHE + 48 * own, 3 * CACHE // 4), min(LARGE_CACHE, 4 * own))
+                fitting, least = room // bytes_each // 16 * 16, CACHE // bytes_each // 16 * 16
+                self._most_examples = max(16, min(FEW, least), min(4096, fitting))
         return self._most_examples
 
     def examples_of_a_block(self, count: int) -> int:
