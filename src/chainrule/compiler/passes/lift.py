@@ -45,6 +45,7 @@ from chainrule.compiler.trace.graph import Graph
 MOST_STATEMENTS = 4000  # LLVM takes about a millisecond for each
 NODES_OF_MANY = 150  # that each statement stands for, if there are more: they take as long to trace and to lift
 MANY_NODES = 300_000  # of a graph, to seek loops before classes, since either takes long where it finds nothing
+SEVERAL_NODES = 100_000  # of a graph, to merge its equal nodes without a look at what is found in all of them
 VERY_FEW_STATEMENTS = 10  # if classes leave more of them, loops are sought by nodes that are surely sequential
 FEW_STATEMENTS = 50  # if they leave more, all loops are
 SOME_STATEMENTS = 200  # if loops leave more of them, waists are
@@ -57,6 +58,7 @@ SOME_MORE = 1.5  # times the statements, for a program that is much faster
 MUCH_FASTER = 0.667  # times as long: what is fitted so roughly must not decide on less
 MOST_MORE = 1.25  # times the statements, to compute things once: sums of growing lengths are better left alone
 MOST_LEVELS = 16, 64  # to cut a graph into: few need fewer copies, many start afresh more often
+LEAST_IN_LEVELS = 0.5  # of all nodes: what is outside of the levels has as many statements as before
 MANY_LEVELS = 256  # if that leaves so many statements that with their gradient there would be too many
 MANY_STATEMENTS = 1000  # for LLVM to take seconds, if it saves microseconds only
 LEAST_NODES = 5  # that each of so many statements replaces
@@ -105,13 +107,16 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     nodes, order = len(graph), _Order(leaves_first(graph))
     if nodes >= MANY_NODES and (sequential := _of_a_large_graph(order)):
         return sequential.program
-    found = _Lifter(graph)
     merged = without_repeats(graph) if merges else graph
+    if merged is not graph and nodes >= SEVERAL_NODES:
+        graph, order = merged, _Order(leaves_first(merged))
+    found = _Lifter(graph)
     if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
         graph, order, found = merged, _Order(leaves_first(merged)), once
+    order.most = most = max(most_statements, most_of(nodes))
     sums = _with_differences(found, graph)
     found = sums if sums is not found else _with_structure(found, graph, order, merges)
-    _check_worth(found.statements, nodes, max(most_statements, most_of(nodes)))
+    _check_worth(found.statements, nodes, most)
     found.program.nodes = nodes
     return found.program
 
@@ -121,7 +126,7 @@ def _with_structure(found: _Lifter, graph: Graph, order: _Order, merges: bool) -
     found = _with_loops(_with_gathered(found, graph), order)
     running = with_running_sums(graph) if merges and found.statements > FEW_STATEMENTS else graph
     if running is not graph:
-        later = _Order(leaves_first(running))
+        later = _Order(leaves_first(running), order.most)
         once = _with_loops(_with_gathered(_Lifter(running), running), later)
         if once.statements <= MOST_MORE * found.statements:
             order, found = later, once
@@ -130,7 +135,9 @@ def _with_structure(found: _Lifter, graph: Graph, order: _Order, merges: bool) -
         for most in (*MOST_LEVELS, MANY_LEVELS):
             if most == MANY_LEVELS and GRADIENT * found.statements < MOST_STATEMENTS:
                 break
-            found = _fewer(found, outline(ordered, find_levels(ordered, most), lift_body, found.statements))
+            levels = find_levels(ordered, most)
+            if sum([level.size for level in levels]) >= LEAST_IN_LEVELS * len(ordered):
+                found = _fewer(found, outline(ordered, levels, lift_body, order.fewer_than(found)))
     return found
 
 
@@ -140,10 +147,17 @@ def most_of(nodes: int) -> int:
 
 
 class _Order:
-    """A graph in an order in which loops are sought, and the loops that are seen in it."""
+    """A graph in an order in which loops are sought, and the loops that are seen in it.
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    Programs of more than `most` statements are of no use.
+    """
+
+    def __init__(self, graph: Graph, most: float = inf) -> None:
+        self.graph, self.most = graph, most
+
+    def fewer_than(self, found: _Lifter) -> float:
+        """The most statements that are worth looking for if so many are found."""
+        return min(found.statements, self.most)
 
     @cached_property
     def loops(self) -> list[Loop]:
@@ -160,9 +174,10 @@ class _Order:
         graph = postponed(self.graph)
         if graph is self.graph:
             return None
-        order = _Order(graph)
+        order = _Order(graph, self.most)
         order.loops, order.later = large(order.loops), None
-        return order
+        is_new = [*map(str, order.loops)] != [*map(str, self.loops)]
+        return order if is_new else None  # as where a whole step is one loop already
 
 
 def _of_a_large_graph(order: _Order) -> _Lifter | None:
@@ -180,9 +195,9 @@ def _with_loops(found: _Lifter, order: _Order) -> _Lifter:
         loops = order.loops
         if found.statements <= FEW_STATEMENTS:  # classes found something good; only such loops are better
             loops = [loop for loop in loops if loop.is_sequential]
-        found = _fewer(found, outline(order.graph, loops, lift_body, found.statements))
+        found = _fewer(found, outline(order.graph, loops, lift_body, order.fewer_than(found)))
     if found.statements > FEW_STATEMENTS and (later := order.later):
-        found = _fewer(found, outline(later.graph, later.loops, lift_body, found.statements))
+        found = _fewer(found, outline(later.graph, later.loops, lift_body, order.fewer_than(found)))
     if found.statements > SOME_STATEMENTS:
         found = _with_loops_inside(found, order)
     return found
@@ -190,7 +205,7 @@ def _with_loops(found: _Lifter, order: _Order) -> _Lifter:
 
 def _with_loops_inside(found: _Lifter, order: _Order) -> _Lifter:
     """What is found with loops inside of loops, if that has much fewer statements; loops of few nodes have not."""
-    most, loops = found.statements / MUCH_LESS, order.loops_inside
+    most, loops = min(found.statements / MUCH_LESS, order.most), order.loops_inside
     if sum([loop.count * int(loop.kept.sum()) for loop in loops]) < MOST_NODES * len(order.graph):
         return found
     inside = _fewer(found, outline(order.graph, loops, lift_body, most))

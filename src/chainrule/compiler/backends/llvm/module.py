@@ -205,11 +205,11 @@ class Module:
         texts = [_function(f"internal void @part{k}", self.given, calls, " #0") for k, calls in enumerate(parts)]
         return [*texts, _function("void @run", BLOCKS, [*slots, *(f"  call {name}" for name in names)])]
 
-    def _call(self, group: Group) -> str:
-        """A call of the function of some statements, with pointers to the arrays and tables of these."""
+    def _call(self, group: Group | Repeat) -> str:
+        """A call of the function of some statements, or a small loop, with pointers to its arrays and tables."""
         text = Text(self.element, self.declarations)
         registers = Movable(text, self.starts, self.tables, self.target, self.blocks)
-        Nest(registers, group)
+        self._write(registers, group)
         name, lines, given = self._function(text, registers.parameters, "#0"), [], ["i64 0"]
         for place in registers.places():
             pointer = place if isinstance(place, str) else f"%p{next(self.pointers)}"
@@ -227,21 +227,24 @@ class Module:
     def _repeat(self, step: Repeat) -> str:
         """A loop that calls the functions of the body in order, once for each time."""
         if step in self.small.flows:
-            return self._call_at(step, "0", False)
+            return self._call(step) if step.count > 1 else self._call_at(step, "0", False)
         k = next(self.repeats)
         inline = len(step.body) <= LONGEST
         calls = [self._call_at(group, f"%r{k}", inline) for group in groups(self.small.parts[step])]
         first, last, to_next = step.times[0], step.times[-1], step.times.step
         return REPEAT.substitute(k=k, first=first, calls="\n".join(calls), to_next=to_next, last=last)
 
-    def _call_at(self, group: Group | Repeat, time: str, inline: bool) -> str:
-        """A call at one time of a loop, of a function that is inlined if it has no loops and `inline` says so."""
-        text = Text(self.element, self.declarations)
-        registers = Registers(text, self.starts, self.tables, self.target, self.blocks)
+    def _write(self, registers: Registers, group: Group | Repeat) -> None:
         if isinstance(group, Repeat):
             Loop(registers, self.small, group, "%time")
         else:
             Nest(registers, group)
+
+    def _call_at(self, group: Group | Repeat, time: str, inline: bool) -> str:
+        """A call at one time of a loop, of a function that is inlined if it has no loops and `inline` says so."""
+        text = Text(self.element, self.declarations)
+        registers = Registers(text, self.starts, self.tables, self.target, self.blocks)
+        self._write(registers, group)
         inlined = inline and text.label == "entry"  # no loop was written
         name = self._function(text, self.given, "#1" if inlined else "#0")
         return f"  call void {name}(i64 {time}{self.given})"
