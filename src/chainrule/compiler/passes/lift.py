@@ -43,7 +43,7 @@ from chainrule.compiler.passes.waists import by_depth, find_levels
 from chainrule.compiler.trace.graph import Graph
 
 MOST_STATEMENTS = 4000  # LLVM takes about a millisecond for each
-NODES_OF_MANY = 150  # that each statement stands for, if there are more: they take as long to trace and to lift
+NODES_OF_MANY = 80  # that each statement stands for, if there are more: they take as long to trace and to lift
 MANY_NODES = 300_000  # of a graph, to seek loops before classes, since either takes long where it finds nothing
 SEVERAL_NODES = 100_000  # of a graph, to merge its equal nodes without a look at what is found in all of them
 VERY_FEW_STATEMENTS = 10  # if classes leave more of them, loops are sought by nodes that are surely sequential
