@@ -354,6 +354,30 @@ def test_many_levels_are_tried_only_where_few_leave_too_much(monkeypatch):
     assert tried[2:] == [16, 64, 256]
 
 
+def test_what_is_handed_to_loops_counts_when_they_are_given_up():
+    graph = leaves_first(graph_of(*bridge(24)))
+    ordered = by_depth(graph)
+    levels = find_levels(ordered, 16)
+    count = lifting._Lifter(lifting.outline(ordered, levels, lifting.lift_body)).statements
+    bodies = sum(
+        [rule.count for rule in lifting.outline(ordered, levels, lifting.lift_body).rules if is_outlined(rule)]
+    )
+    assert bodies < count
+    assert lifting.outline(ordered, levels, lifting.lift_body, count) is not None
+    assert lifting.outline(ordered, levels, lifting.lift_body, bodies) is None
+
+
+def is_outlined(rule):
+    return isinstance(rule, lifting.Outlined)
+
+
+def test_what_can_wait_is_not_lifted_again_where_the_same_loops_come_of_it(monkeypatch):
+    graph = leaves_first(graph_of(*bridge(6)))
+    order = lifting._Order(graph)
+    monkeypatch.setattr(lifting, "postponed", lambda graph: graph.reordered(range(len(graph))))
+    assert order.later is None
+
+
 class TestLoopsInside:
     """Loops inside of loops, of which one reads what another has computed."""
 

@@ -21,8 +21,8 @@ from chainrule.compiler.passes.program import Array, Repeat, Statement
 
 MOST = 640  # elements that a block may compute, with the terms of its sums
 LONGEST = 1400  # operations of a block: LLVM's work on straight-line code is superlinear
-OPERATIONS = 40
 EACH = 12  # of them in any statement, unless it scatters: more are work for vectors
+OPERATIONS = 40  # of any statement, likewise
 SCATTERED = 256  # of them in one that does
 SLOW = {"div", "sqrt", *KERNELS}  # primitives that vectors compute much faster
 ALONE = 4  # elements of which a block computes those

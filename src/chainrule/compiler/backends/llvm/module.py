@@ -1,8 +1,8 @@
 """The text of a whole program: functions of groups of statements, `run` that calls them, and `drive`.
 
 Groups that differ only in where their arrays lie are one function, which is given pointers to these: LLVM takes time
-for each function. In a loop in time it would take time at every turn to hand the pointers over, and functions know
-their places.
+for each function. So are small loops in time. In the body of another loop it would take time at every turn to hand the
+pointers over, and functions know their places; and so do blocks, which have many arrays.
 
 All are given two blocks of memory. What a program writes to its leaves is its *state*, which is there for the next run:
 a training step's parameters and the optimizer's slots. It has a block of its own, so that programs whose states are
@@ -227,7 +227,8 @@ class Module:
     def _repeat(self, step: Repeat) -> str:
         """A loop that calls the functions of the body in order, once for each time."""
         if step in self.small.flows:
-            return self._call(step) if step.count > 1 else self._call_at(step, "0", False)
+            is_block = step.count == 1  # with so many arrays that the pointers would be in memory
+            return self._call_at(step, "0", False) if is_block else self._call(step)
         k = next(self.repeats)
         inline = len(step.body) <= LONGEST
         calls = [self._call_at(group, f"%r{k}", inline) for group in groups(self.small.parts[step])]
@@ -235,6 +236,7 @@ class Module:
         return REPEAT.substitute(k=k, first=first, calls="\n".join(calls), to_next=to_next, last=last)
 
     def _write(self, registers: Registers, group: Group | Repeat) -> None:
+        """The code of some statements, or of a small loop."""
         if isinstance(group, Repeat):
             Loop(registers, self.small, group, "%time")
         else:
