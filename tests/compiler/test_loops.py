@@ -11,6 +11,7 @@ import chainrule
 from chainrule import Value
 from chainrule.compiler import compile
 from chainrule.compiler.passes import lift as lifting
+from chainrule.compiler.passes import order
 from chainrule.compiler.passes.lift import lift
 from chainrule.compiler.passes.loops import _Search, find_loops
 from chainrule.compiler.passes.outline import Outlined, leaves_first
@@ -360,22 +361,18 @@ def test_what_is_handed_to_loops_counts_when_they_are_given_up():
     levels = find_levels(ordered, 16)
     count = lifting._Lifter(lifting.outline(ordered, levels, lifting.lift_body)).statements
     bodies = sum(
-        [rule.count for rule in lifting.outline(ordered, levels, lifting.lift_body).rules if is_outlined(rule)]
+        [rule.count for rule in lifting.outline(ordered, levels, lifting.lift_body).rules if isinstance(rule, Outlined)]
     )
     assert bodies < count
     assert lifting.outline(ordered, levels, lifting.lift_body, count) is not None
     assert lifting.outline(ordered, levels, lifting.lift_body, bodies) is None
 
 
-def is_outlined(rule):
-    return isinstance(rule, lifting.Outlined)
-
-
 def test_what_can_wait_is_not_lifted_again_where_the_same_loops_come_of_it(monkeypatch):
     graph = leaves_first(graph_of(*bridge(6)))
-    order = lifting._Order(graph)
-    monkeypatch.setattr(lifting, "postponed", lambda graph: graph.reordered(range(len(graph))))
-    assert order.later is None
+    found = order.Order(graph)
+    monkeypatch.setattr(order, "postponed", lambda graph: graph.reordered(range(len(graph))))
+    assert found.later is None
 
 
 class TestLoopsInside:
