@@ -23,13 +23,18 @@ MOST = 640  # elements that a block may compute, with the terms of its sums
 LONGEST = 1400  # operations of a block: LLVM's work on straight-line code is superlinear
 EACH = 12  # of them in any statement, unless it scatters: more are work for vectors
 OPERATIONS = 40  # of any statement, likewise
+EVERY = MOST * LONGEST  # operations, more than any statement of a block has
 SCATTERED = 256  # of them in one that does
 SLOW = {"div", "sqrt", *KERNELS}  # primitives that vectors compute much faster
 ALONE = 4  # elements of which a block computes those
 
 
-def in_blocks(steps: Sequence[Statement | Repeat]) -> list[Statement | Repeat]:
-    """The steps with runs of statements on few elements as blocks. Zeros that come between them come before."""
+def in_blocks(steps: Sequence[Statement | Repeat], operated: int = OPERATIONS) -> list[Statement | Repeat]:
+    """The steps with runs of statements on few elements as blocks. Zeros that come between them come before.
+
+    Statements of more than `operated` operations are in none. In the body of a loop in time, where numbers wait for
+    each other, they may have any number.
+    """
     found: list[Statement | Repeat] = []
     run: list[Statement] = []
     size, length, touched = 0, 0, set[Array]()
@@ -37,7 +42,7 @@ def in_blocks(steps: Sequence[Statement | Repeat]) -> list[Statement | Repeat]:
         if isinstance(step, Statement) and is_zero(step) and work(step) > EACH and step.target.array not in touched:
             found.append(step)
             continue
-        more = work(step) if isinstance(step, Statement) and _is_for_block(step) else MOST + 1
+        more = work(step) if isinstance(step, Statement) and _is_for_block(step, operated) else MOST + 1
         longer = operations(step) if isinstance(step, Statement) and more <= MOST else 0
         if size + more > MOST or length + longer > LONGEST:
             found += [Repeat(1, run)] if _is_block(run) else run
@@ -51,12 +56,12 @@ def in_blocks(steps: Sequence[Statement | Repeat]) -> list[Statement | Repeat]:
     return found
 
 
-def _is_for_block(statement: Statement) -> bool:
+def _is_for_block(statement: Statement, operated: int) -> bool:
     """Whether a statement is on few elements, or scatters."""
     elements = prod(statement.loops)
     if work(statement) > EACH:
         return _scatters(statement)
-    if operations(statement) > OPERATIONS:
+    if operations(statement) > operated:
         return False
     return elements <= ALONE or primitives(statement).isdisjoint(SLOW)
 
