@@ -6,7 +6,7 @@ import pytest
 from chainrule import ops
 from chainrule.compiler.backends.interpret import Interpreted
 from chainrule.compiler.backends.llvm import Native
-from chainrule.compiler.backends.llvm.blocks import in_blocks, primitives
+from chainrule.compiler.backends.llvm.blocks import LONGEST, in_blocks, operations, primitives
 from chainrule.compiler.backends.llvm.carried import Small
 from chainrule.compiler.backends.llvm.module import Module
 from chainrule.compiler.backends.llvm.native import host
@@ -52,6 +52,25 @@ def test_slow_functions_of_several_elements_are_work_for_vectors(op):
     assert shape(in_blocks([doubled(b, a, (4,), op), doubled(c, b)])) == [2]
     assert shape(in_blocks([doubled(b, a, (8,), op), doubled(c, b)])) == [0, 0]
     assert {"sqrt": "sqrt", "exp": "exp", "sigmoid": "div"}[op] in primitives(doubled(b, a, (), op))
+
+
+def test_many_operations_on_several_elements_are_work_for_vectors():
+    a, b, c = arrays(3)
+    assert operations(doubled(b, a, (8,))) == 16  # a product and a term of each
+    assert shape(in_blocks([doubled(b, a, (8,)), doubled(c, b)])) == [2]
+    value = Access(a, 0, (1,))
+    many = Statement(Access(b, 0, (1,)), (8,), [Term(value * value * value * value * value * value)])
+    assert operations(many) == 48
+    assert shape(in_blocks([many, doubled(c, b)])) == [0, 0]
+
+
+def test_blocks_are_as_long_as_llvm_is_quick():
+    a, b = arrays(2)
+    value = Access(a, 0, ())
+    each = Statement(Access(b, 0, ()), (), [Term(value * value * value * value * value * value)])
+    found = in_blocks([each] * 500)
+    assert sum(shape(found)) == 500
+    assert all(sum(map(operations, step.body)) <= LONGEST for step in found)
 
 
 def test_an_array_moved_by_two_distances_is_in_no_block():

@@ -14,8 +14,10 @@ from chainrule.compiler.backends.llvm.lanes import (
     is_scattered,
     overlapping,
 )
+from chainrule.compiler.backends.llvm.module import Module
 from chainrule.compiler.backends.llvm.native import host
 from chainrule.compiler.backends.llvm.target import CACHE, Target
+from chainrule.compiler.backends.llvm.text import DOUBLE
 from chainrule.compiler.passes.program import Access, Apply, Array, ArrayProgram, Number, Statement, Term
 
 AVX2 = Target.of("x86_64-unknown-linux-gnu", "x86-64-v3", "+avx2,+fma")
@@ -349,3 +351,25 @@ def test_turns_that_meet_come_after_all_others():
     added = Statement(Access(c, 0, strides), loops, [Term(Access(x, 0, (22, 1, 0, 0)))], accumulate=True)
     assert in_turn(added).loops == (3, 3, 7, 22)
     assert in_turn(added).target.strides == (24, 1, 24, 1)
+
+
+def test_sums_of_very_many_terms_are_not_written_out(monkeypatch):
+    a, b = Array("a", 4096, "captured"), Array("b", 4096, "captured")
+    c = Array("c", 16, "value")
+    terms = [Term(Access(a, 16 * k, (1, 64, 16)) * Access(b, 16 * k, (0, 4, 1)), (4, 4)) for k in range(20)]
+    program = ArrayProgram([Statement(Access(c, 0, (1,)), (16,), terms)], {"a": a, "b": b}, c)
+    lines = str(Module(program, DOUBLE, host())).count("\n")
+    rng = np.random.default_rng(0)
+    numbers = {array: rng.normal(size=array.size) for array in (a, b)}
+    native = Native(program)
+    for array, given in numbers.items():
+        native.views[array][:] = given
+    native.run()
+    places = [(16 * k, i, j) for k in range(20) for i in range(4) for j in range(4)]
+    expected = sum(
+        numbers[a][start + 64 * i + 16 * j : start + 64 * i + 16 * j + 16] * numbers[b][start + 4 * i + j]
+        for start, i, j in places
+    )
+    np.testing.assert_allclose(native.views[c], expected, rtol=1e-12)
+    monkeypatch.setattr(nests, "MOST_TERMS", 1000)
+    assert 2 * lines < str(Module(program, DOUBLE, host())).count("\n")

@@ -11,6 +11,7 @@ import chainrule
 from chainrule import Value
 from chainrule.compiler import compile
 from chainrule.compiler.passes import lift as lifting
+from chainrule.compiler.passes import order
 from chainrule.compiler.passes.lift import lift
 from chainrule.compiler.passes.loops import _Search, find_loops
 from chainrule.compiler.passes.outline import Outlined, leaves_first
@@ -352,6 +353,26 @@ def test_many_levels_are_tried_only_where_few_leave_too_much(monkeypatch):
     monkeypatch.setattr(lifting, "MOST_STATEMENTS", 3 * few)
     assert len(lift(graph, math.inf).verify().statements) <= few
     assert tried[2:] == [16, 64, 256]
+
+
+def test_what_is_handed_to_loops_counts_when_they_are_given_up():
+    graph = leaves_first(graph_of(*bridge(24)))
+    ordered = by_depth(graph)
+    levels = find_levels(ordered, 16)
+    count = lifting._Lifter(lifting.outline(ordered, levels, lifting.lift_body)).statements
+    bodies = sum(
+        [rule.count for rule in lifting.outline(ordered, levels, lifting.lift_body).rules if isinstance(rule, Outlined)]
+    )
+    assert bodies < count
+    assert lifting.outline(ordered, levels, lifting.lift_body, count) is not None
+    assert lifting.outline(ordered, levels, lifting.lift_body, bodies) is None
+
+
+def test_what_can_wait_is_not_lifted_again_where_the_same_loops_come_of_it(monkeypatch):
+    graph = leaves_first(graph_of(*bridge(6)))
+    found = order.Order(graph)
+    monkeypatch.setattr(order, "postponed", lambda graph: graph.reordered(range(len(graph))))
+    assert found.later is None
 
 
 class TestLoopsInside:

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+import chainrule
+from chainrule import Value
+from chainrule.compiler import pipeline
 from chainrule.compiler.pipeline import VERY_MANY, Clock
 
 
@@ -53,3 +56,11 @@ def test_that_what_a_user_has_frozen_stays_frozen() -> None:
     frozen = gc.get_freeze_count()
     Clock()("stage", lambda: [[k] for k in range(2 * VERY_MANY)])
     assert gc.get_freeze_count() > 0.9 * frozen > 0  # some may have been freed
+
+
+def test_that_too_many_statements_are_not_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "MOST_STATEMENTS", 2)
+    monkeypatch.setattr(pipeline, "arranged", lambda program: pytest.fail("it was laid out"))
+    xs = [Value(0.1 * k) for k in range(5)]
+    program = chainrule.compile((xs[0] * xs[1]).tanh() + xs[2] / xs[3] - xs[4].exp())
+    assert "node by node" in program.stats

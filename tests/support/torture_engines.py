@@ -25,7 +25,7 @@ from chainrule.compiler import compile
 from chainrule.compiler.backends import interpret
 from chainrule.compiler.backends.cuda.driver import is_available
 from chainrule.compiler.backends.llvm.fusion import without_zeros
-from chainrule.compiler.passes import families, gather, loops, postpone, repeats
+from chainrule.compiler.passes import families, gather, loops, order, postpone, repeats
 from chainrule.compiler.passes import lift as lifting
 from chainrule.compiler.passes.classes import classify
 from chainrule.compiler.passes.differentiate import differentiate
@@ -339,17 +339,18 @@ def with_loops(contest):
 
 def with_loops_inside(contest):
     """With the loops inside of others, which may read what one another has computed."""
-    with patch.object(lifting, "find_loops", partial(find_loops, inside=True)):
+    with patch.object(order, "find_loops", partial(find_loops, inside=True)):
         return with_loops(contest)
 
 
 def with_waists(contest):
     """With a cut at every waist."""
-    deep = {
-        "find_loops": lambda graph, inside=False: [] if inside else find_levels(graph, most=64),
-        "leaves_first": lambda graph: by_depth(leaves_first(graph)),
-    }
-    with patch.multiple(lifting, **deep):
+
+    def levels(graph, inside=False):
+        return [] if inside else find_levels(graph, most=64)
+
+    deep = {"leaves_first": lambda graph: by_depth(leaves_first(graph))}
+    with patch.object(order, "find_loops", levels), patch.multiple(lifting, **deep):
         return with_loops(contest)
 
 

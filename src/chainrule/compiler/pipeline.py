@@ -77,19 +77,24 @@ class Code(Pool[Machine]):
         self.forward, self.backend = forward, backend
         start = forward if backend in DEVICES else with_few_tables(forward)
         self.whole = whole = then(clock("differentiate", lambda: differentiate(start, seed)) if gradient else start)
+        self._check_count(whole)  # before it is laid out, which takes time and seldom changes it
         self.laid_out: ArrayProgram = whole
         places: dict[Array, Any] = {}
         if backend not in DEVICES:
             self.laid_out, places = clock("lay out", lambda: arranged(whole))
         if backend == "llvm" and wiring and self.laid_out.leaves.get("input") not in places:
             self.laid_out = clock("rows", lambda: with_rows(self.laid_out, wiring))
-        if len(self.laid_out.statements) > max(MOST_STATEMENTS, most_of(forward.nodes)):
-            raise IrregularityError.of_so_many(len(self.laid_out.statements))
+        self._check_count(self.laid_out)
         make = partial(compiled_by, backend, self.laid_out, dtype)
         runner: ArrayBackend = clock("llvm", make) if backend in ("llvm", "jax") else make()
         self.bytes = runner.size * np.dtype(dtype).itemsize
         self.seconds_per_run: float | None = None  # the least so far, in batches
         super().__init__(Machine(self.laid_out, places, runner))
+
+    def _check_count(self, program: ArrayProgram) -> None:
+        """Refuse more statements than LLVM compiles in a reasonable time."""
+        if (count := len(program.statements)) > max(MOST_STATEMENTS, most_of(self.forward.nodes)):
+            raise IrregularityError.of_so_many(count)
 
     def took(self, seconds: float) -> None:
         """Note how long a run of a batch took."""

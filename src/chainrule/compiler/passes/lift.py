@@ -20,9 +20,8 @@ from chainrule.compiler.passes.classes import CHAINS, SUM, classify, has_long_di
 from chainrule.compiler.passes.families import Families
 from chainrule.compiler.passes.gather import Gathered, gathered
 from chainrule.compiler.passes.loop_nests import Factor, inner_loops, outer_loops, rows_together
-from chainrule.compiler.passes.loops import Loop, find_loops
+from chainrule.compiler.passes.order import Order
 from chainrule.compiler.passes.outline import Body, Constants, Outlined, leaves_first, outline
-from chainrule.compiler.passes.postpone import large, postponed
 from chainrule.compiler.passes.program import (
     NOTHING,
     Access,
@@ -43,8 +42,9 @@ from chainrule.compiler.passes.waists import by_depth, find_levels
 from chainrule.compiler.trace.graph import Graph
 
 MOST_STATEMENTS = 4000  # LLVM takes about a millisecond for each
-NODES_OF_MANY = 150  # that each statement stands for, if there are more: they take as long to trace and to lift
+NODES_OF_MANY = 80  # that each statement stands for, if there are more: they take as long to trace and to lift
 MANY_NODES = 300_000  # of a graph, to seek loops before classes, since either takes long where it finds nothing
+SEVERAL_NODES = 100_000  # of a graph, to merge its equal nodes without a look at what is found in all of them
 VERY_FEW_STATEMENTS = 10  # if classes leave more of them, loops are sought by nodes that are surely sequential
 FEW_STATEMENTS = 50  # if they leave more, all loops are
 SOME_STATEMENTS = 200  # if loops leave more of them, waists are
@@ -57,6 +57,7 @@ SOME_MORE = 1.5  # times the statements, for a program that is much faster
 MUCH_FASTER = 0.667  # times as long: what is fitted so roughly must not decide on less
 MOST_MORE = 1.25  # times the statements, to compute things once: sums of growing lengths are better left alone
 MOST_LEVELS = 16, 64  # to cut a graph into: few need fewer copies, many start afresh more often
+LEAST_IN_LEVELS = 0.5  # of all nodes: what is outside of the levels has as many statements as before
 MANY_LEVELS = 256  # if that leaves so many statements that with their gradient there would be too many
 MANY_STATEMENTS = 1000  # for LLVM to take seconds, if it saves microseconds only
 LEAST_NODES = 5  # that each of so many statements replaces
@@ -102,26 +103,29 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     Unless it `merges`, equal nodes stay apart, as they must where a derivative is with respect to one of them.
     """
     _check_rules(graph)
-    nodes, order = len(graph), _Order(leaves_first(graph))
+    nodes, order = len(graph), Order(leaves_first(graph))
     if nodes >= MANY_NODES and (sequential := _of_a_large_graph(order)):
         return sequential.program
-    found = _Lifter(graph)
     merged = without_repeats(graph) if merges else graph
+    if merged is not graph and nodes >= SEVERAL_NODES:
+        graph, order = merged, Order(leaves_first(merged))
+    found = _Lifter(graph)
     if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
-        graph, order, found = merged, _Order(leaves_first(merged)), once
+        graph, order, found = merged, Order(leaves_first(merged)), once
+    order.most = most = max(most_statements, most_of(nodes))
     sums = _with_differences(found, graph)
     found = sums if sums is not found else _with_structure(found, graph, order, merges)
-    _check_worth(found.statements, nodes, max(most_statements, most_of(nodes)))
+    _check_worth(found.statements, nodes, most)
     found.program.nodes = nodes
     return found.program
 
 
-def _with_structure(found: _Lifter, graph: Graph, order: _Order, merges: bool) -> _Lifter:
+def _with_structure(found: _Lifter, graph: Graph, order: Order, merges: bool) -> _Lifter:
     """What is found with ends gathered, loops by nodes, running sums and levels, wherever that has fewer statements."""
     found = _with_loops(_with_gathered(found, graph), order)
     running = with_running_sums(graph) if merges and found.statements > FEW_STATEMENTS else graph
     if running is not graph:
-        later = _Order(leaves_first(running))
+        later = Order(leaves_first(running), order.most)
         once = _with_loops(_with_gathered(_Lifter(running), running), later)
         if once.statements <= MOST_MORE * found.statements:
             order, found = later, once
@@ -130,7 +134,9 @@ def _with_structure(found: _Lifter, graph: Graph, order: _Order, merges: bool) -
         for most in (*MOST_LEVELS, MANY_LEVELS):
             if most == MANY_LEVELS and GRADIENT * found.statements < MOST_STATEMENTS:
                 break
-            found = _fewer(found, outline(ordered, find_levels(ordered, most), lift_body, found.statements))
+            levels = find_levels(ordered, most)
+            if sum([level.size for level in levels]) >= LEAST_IN_LEVELS * len(ordered):
+                found = _fewer(found, outline(ordered, levels, lift_body, order.fewer_than(found.statements)))
     return found
 
 
@@ -139,33 +145,7 @@ def most_of(nodes: int) -> int:
     return nodes // NODES_OF_MANY
 
 
-class _Order:
-    """A graph in an order in which loops are sought, and the loops that are seen in it."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-
-    @cached_property
-    def loops(self) -> list[Loop]:
-        return find_loops(self.graph)
-
-    @cached_property
-    def loops_inside(self) -> list[Loop]:
-        """The loops inside of loops, of which one may read what another has computed."""
-        return find_loops(self.graph, inside=True)
-
-    @cached_property
-    def later(self) -> _Order | None:
-        """The order in which what can wait comes later, with its large loops; None if nothing can."""
-        graph = postponed(self.graph)
-        if graph is self.graph:
-            return None
-        order = _Order(graph)
-        order.loops, order.later = large(order.loops), None
-        return order
-
-
-def _of_a_large_graph(order: _Order) -> _Lifter | None:
+def _of_a_large_graph(order: Order) -> _Lifter | None:
     """With loops of which each time needs much of the one before: classes of so many nodes take seconds to find."""
     outlined = outline(order.graph, [loop for loop in order.loops if loop.is_sequential], lift_body)
     found = _Lifter(outlined) if outlined else None
@@ -174,23 +154,23 @@ def _of_a_large_graph(order: _Order) -> _Lifter | None:
     return _of_a_large_graph(order.later) if order.later else None
 
 
-def _with_loops(found: _Lifter, order: _Order) -> _Lifter:
+def _with_loops(found: _Lifter, order: Order) -> _Lifter:
     """What is found with loops by nodes, if that has fewer statements."""
     if found.statements > VERY_FEW_STATEMENTS:
         loops = order.loops
         if found.statements <= FEW_STATEMENTS:  # classes found something good; only such loops are better
             loops = [loop for loop in loops if loop.is_sequential]
-        found = _fewer(found, outline(order.graph, loops, lift_body, found.statements))
+        found = _fewer(found, outline(order.graph, loops, lift_body, order.fewer_than(found.statements)))
     if found.statements > FEW_STATEMENTS and (later := order.later):
-        found = _fewer(found, outline(later.graph, later.loops, lift_body, found.statements))
+        found = _fewer(found, outline(later.graph, later.loops, lift_body, order.fewer_than(found.statements)))
     if found.statements > SOME_STATEMENTS:
         found = _with_loops_inside(found, order)
     return found
 
 
-def _with_loops_inside(found: _Lifter, order: _Order) -> _Lifter:
+def _with_loops_inside(found: _Lifter, order: Order) -> _Lifter:
     """What is found with loops inside of loops, if that has much fewer statements; loops of few nodes have not."""
-    most, loops = found.statements / MUCH_LESS, order.loops_inside
+    most, loops = min(found.statements / MUCH_LESS, order.most), order.loops_inside
     if sum([loop.count * int(loop.kept.sum()) for loop in loops]) < LEAST_INSIDE * len(order.graph):
         return found
     inside = _fewer(found, outline(order.graph, loops, lift_body, most))

@@ -184,7 +184,7 @@ class _Outlining:
     def __init__(self, graph: Graph, loops: Sequence[Loop], lift_body: LiftBody, most: float) -> None:
         self.graph, self.loops, self.lift_body = graph, loops, lift_body
         self.found = Graph([], [], [])
-        self.statements = 0  # in the loops so far
+        self.statements = 0  # in the loops so far, and to hand them what they read
         self.places: dict[int, int] = {}  # of the graph's nodes in what is found
         inside = np.full(len(graph), -1)
         for k, loop in enumerate(loops):
@@ -220,7 +220,8 @@ class _Outlining:
         loop = self.loops[number]
         wanted = {(node - loop.start) % loop.period for node in results}
         outlined = Outlined(loop, self.graph, wanted, number + 1, self.lift_body)
-        self.statements += outlined.count
+        rules = [self.found.rules[self.places[node]] for node in loop.reads]
+        self.statements += outlined.count + outlined.count_entries([(rule, 0) for rule in rules])
         self.add(outlined, loop.reads, None)
         for node in results:
             array, position = outlined.place(node)

@@ -20,39 +20,49 @@ from chainrule.compiler.passes.differentiate import is_zero
 from chainrule.compiler.passes.program import Array, Repeat, Statement
 
 MOST = 640  # elements that a block may compute, with the terms of its sums
+LONGEST = 1400  # operations of a block: LLVM's work on straight-line code is superlinear
 EACH = 12  # of them in any statement, unless it scatters: more are work for vectors
+OPERATIONS = 40  # of any statement, likewise
+EVERY = MOST * LONGEST  # operations, more than any statement of a block has
 SCATTERED = 256  # of them in one that does
 SLOW = {"div", "sqrt", *KERNELS}  # primitives that vectors compute much faster
 ALONE = 4  # elements of which a block computes those
 
 
-def in_blocks(steps: Sequence[Statement | Repeat]) -> list[Statement | Repeat]:
-    """The steps with runs of statements on few elements as blocks. Zeros that come between them come before."""
+def in_blocks(steps: Sequence[Statement | Repeat], operated: int = OPERATIONS) -> list[Statement | Repeat]:
+    """The steps with runs of statements on few elements as blocks. Zeros that come between them come before.
+
+    Statements of more than `operated` operations are in none. In the body of a loop in time, where numbers wait for
+    each other, they may have any number.
+    """
     found: list[Statement | Repeat] = []
     run: list[Statement] = []
-    size, touched = 0, set[Array]()
+    size, length, touched = 0, 0, set[Array]()
     for step in [*steps, None]:
         if isinstance(step, Statement) and is_zero(step) and work(step) > EACH and step.target.array not in touched:
             found.append(step)
             continue
-        more = work(step) if isinstance(step, Statement) and _is_for_block(step) else MOST + 1
-        if size + more > MOST:
+        more = work(step) if isinstance(step, Statement) and _is_for_block(step, operated) else MOST + 1
+        longer = operations(step) if isinstance(step, Statement) and more <= MOST else 0
+        if size + more > MOST or length + longer > LONGEST:
             found += [Repeat(1, run)] if _is_block(run) else run
-            run, size, touched = [], 0, set()
+            run, size, length, touched = [], 0, 0, set()
         if isinstance(step, Statement) and more <= MOST:
             run.append(step)
-            size += more
+            size, length = size + more, length + longer
             touched |= {access.array for access in (step.target, *step.accesses())}
         elif step is not None:
             found.append(step)
     return found
 
 
-def _is_for_block(statement: Statement) -> bool:
+def _is_for_block(statement: Statement, operated: int) -> bool:
     """Whether a statement is on few elements, or scatters."""
     elements = prod(statement.loops)
     if work(statement) > EACH:
         return _scatters(statement)
+    if operations(statement) > operated:
+        return False
     return elements <= ALONE or primitives(statement).isdisjoint(SLOW)
 
 
@@ -77,6 +87,16 @@ def work(statement: Statement) -> int:
     return prod(statement.loops) * sum(prod(term.loops) for term in statement.terms)
 
 
+def operations(statement: Statement) -> int:
+    """How many operations a statement comes to: the primitives of each element, and its terms."""
+    total, anything = 0, _Anything()
+    for term in statement.terms:
+        before = anything.applied
+        term.expression.evaluate(lambda access: anything, anything._apply)
+        total += prod(term.loops) * (1 + anything.applied - before)
+    return prod(statement.loops) * total
+
+
 def moves_alike(body: Sequence[Statement]) -> bool:
     """Whether each array that is written moves by one distance per time."""
     moves: dict[Array, set[int]] = defaultdict(set)
@@ -87,15 +107,17 @@ def moves_alike(body: Sequence[Statement]) -> bool:
 
 
 class _Anything(ops.Carrier):
-    """Stands for any number, and notes which primitives the rules of ops apply to it."""
+    """Stands for any number, and notes which primitives the rules of ops apply to it, and how often."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
+        self.applied = 0
 
     def _apply(self, op: ops.Op, operands: tuple[Any, ...]) -> Any:
         if not op.c:
             return op.forward(*operands)
         self.names.add(op.name)
+        self.applied += 1
         return self
 
 

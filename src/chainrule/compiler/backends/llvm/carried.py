@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from chainrule import ops
-from chainrule.compiler.backends.llvm.blocks import SLOW, in_blocks, moves_alike, primitives, work
+from chainrule.compiler.backends.llvm.blocks import EVERY, SLOW, in_blocks, moves_alike, primitives, work
 from chainrule.compiler.backends.llvm.kernels import KERNELS
 from chainrule.compiler.backends.llvm.nests import chunks
 from chainrule.compiler.backends.llvm.registers import SHORT, Register, Registers
@@ -142,7 +142,7 @@ class Small:
             self._find_alone(program)
 
     def _in_parts(self, step: Repeat) -> list[Repeat]:
-        self.parts[step] = in_blocks(step.body)
+        self.parts[step] = in_blocks(step.body, EVERY)
         return [step]
 
     def _staggered(self, step: Repeat) -> list[Repeat]:

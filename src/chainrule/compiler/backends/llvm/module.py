@@ -1,8 +1,8 @@
 """The text of a whole program: functions of groups of statements, `run` that calls them, and `drive`.
 
 Groups that differ only in where their arrays lie are one function, which is given pointers to these: LLVM takes time
-for each function. In a loop in time it would take time at every turn to hand the pointers over, and functions know
-their places.
+for each function. So are small loops in time. In the body of another loop it would take time at every turn to hand the
+pointers over, and functions know their places; and so do blocks, which have many arrays.
 
 All are given two blocks of memory. What a program writes to its leaves is its *state*, which is there for the next run:
 a training step's parameters and the optimizer's slots. It has a block of its own, so that programs whose states are
@@ -205,11 +205,11 @@ class Module:
         texts = [_function(f"internal void @part{k}", self.given, calls, " #0") for k, calls in enumerate(parts)]
         return [*texts, _function("void @run", BLOCKS, [*slots, *(f"  call {name}" for name in names)])]
 
-    def _call(self, group: Group) -> str:
-        """A call of the function of some statements, with pointers to the arrays and tables of these."""
+    def _call(self, group: Group | Repeat) -> str:
+        """A call of the function of some statements, or a small loop, with pointers to its arrays and tables."""
         text = Text(self.element, self.declarations)
         registers = Movable(text, self.starts, self.tables, self.target, self.blocks)
-        Nest(registers, group)
+        self._write(registers, group)
         name, lines, given = self._function(text, registers.parameters, "#0"), [], ["i64 0"]
         for place in registers.places():
             pointer = place if isinstance(place, str) else f"%p{next(self.pointers)}"
@@ -227,21 +227,26 @@ class Module:
     def _repeat(self, step: Repeat) -> str:
         """A loop that calls the functions of the body in order, once for each time."""
         if step in self.small.flows:
-            return self._call_at(step, "0", False)
+            is_block = step.count == 1  # with so many arrays that the pointers would be in memory
+            return self._call_at(step, "0", False) if is_block else self._call(step)
         k = next(self.repeats)
         inline = len(step.body) <= LONGEST
         calls = [self._call_at(group, f"%r{k}", inline) for group in groups(self.small.parts[step])]
         first, last, to_next = step.times[0], step.times[-1], step.times.step
         return REPEAT.substitute(k=k, first=first, calls="\n".join(calls), to_next=to_next, last=last)
 
-    def _call_at(self, group: Group | Repeat, time: str, inline: bool) -> str:
-        """A call at one time of a loop, of a function that is inlined if it has no loops and `inline` says so."""
-        text = Text(self.element, self.declarations)
-        registers = Registers(text, self.starts, self.tables, self.target, self.blocks)
+    def _write(self, registers: Registers, group: Group | Repeat) -> None:
+        """The code of some statements, or of a small loop."""
         if isinstance(group, Repeat):
             Loop(registers, self.small, group, "%time")
         else:
             Nest(registers, group)
+
+    def _call_at(self, group: Group | Repeat, time: str, inline: bool) -> str:
+        """A call at one time of a loop, of a function that is inlined if it has no loops and `inline` says so."""
+        text = Text(self.element, self.declarations)
+        registers = Registers(text, self.starts, self.tables, self.target, self.blocks)
+        self._write(registers, group)
         inlined = inline and text.label == "entry"  # no loop was written
         name = self._function(text, self.given, "#1" if inlined else "#0")
         return f"  call void {name}(i64 {time}{self.given})"

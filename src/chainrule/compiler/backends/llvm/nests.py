@@ -8,6 +8,7 @@ goes column by column, so that one operand of the columns is in a register at a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from chainrule import ops
@@ -24,6 +25,7 @@ from chainrule.compiler.backends.llvm.registers import ANY_ORDER, SHORT, Registe
 from chainrule.compiler.passes.program import NOTHING, Access, Expression, Statement, Term
 
 Tile = list[list[str]]
+MOST_TERMS = 64  # of an element, for all of them to be written out
 BUSY = 12  # sums side by side: a processor adds to two of them in each cycle, and has a result after four or five
 
 
@@ -193,8 +195,14 @@ class Nest:
 
         if len(turns) == 1:
             return once("0", totals)
-        short = 1 if self.axis is None and self.is_full(totals) else SHORT
+        is_outer = depth < len(term.loops) - 1
+        is_loop = (self.axis is None and self.is_full(totals)) or (is_outer and self.has_many_terms())
+        short = 1 if is_loop else SHORT
         return self.registers.loop(turns.stop - turns.start, turns.step, totals, once, short)
+
+    def has_many_terms(self) -> bool:
+        """Whether so many terms are added up that, of a sum over several loops, only the innermost is written out."""
+        return sum([prod(term.loops) for term in self.statement.terms]) > MOST_TERMS
 
     def is_full(self, totals: list[Register]) -> bool:
         """Whether sums across lanes leave few registers.

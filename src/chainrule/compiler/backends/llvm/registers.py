@@ -53,6 +53,7 @@ class Registers:
     """
 
     knows_tables = True  # the tables are those of this code alone
+    picks = False  # every second element from whole vectors: in a loop in time, it would wait until those are stored
 
     def __init__(
         self,
@@ -188,6 +189,10 @@ class Registers:
         if stride == 0:
             return self.load_from(self.address(access, indices), 1)
         own = self.active or lanes
+        if access.table is None and stride == 2 and self.picks:
+            pair = [self.load_from(self.address(access, indices, start), lanes) for start in (0, own - 1)]
+            chosen = [k if k < own else k + lanes - own + 1 for k in range(0, 2 * own, 2)]
+            return self.shuffled(pair[0], pair[1].name, [*chosen, *[0] * (lanes - own)])
         numbers = [self.load_from(self.address(access, indices, lane * stride), 1) for lane in range(own)]
         return self.side_by_side([*numbers, *numbers[:1] * (lanes - own)], lanes)
 
@@ -343,6 +348,7 @@ class Movable(Registers):
     """
 
     knows_tables = False
+    picks = True
 
     def __init__(
         self,
