@@ -178,7 +178,7 @@ def _masked(value: Expression, operand: Access, mask: Access, loops: Shape) -> t
     """The same for a ragged sum: over its real terms, or masked if enough are real and none is found by a table."""
     real = np.count_nonzero(mask.array.numbers[mask.positions(loops)])
     affine = all(access.table is None for access in (operand, *value.accesses()))
-    if affine and real >= LEAST_REAL * prod(loops):
+    if mask.repeat or (affine and real >= LEAST_REAL * prod(loops)):
         return Apply(ops.where, (mask, value, Number(NOTHING))), operand, loops
     return _unfilled(value, operand, mask, loops)
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.passes.classes import CHAINS, SUM, classify, has_long_differences
+from chainrule.compiler.passes.cones import find_cone
 from chainrule.compiler.passes.families import Families
 from chainrule.compiler.passes.gather import Gathered, gathered
 from chainrule.compiler.passes.loop_nests import Factor, inner_loops, outer_loops, rows_together
@@ -109,11 +110,24 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     merged = without_repeats(graph) if merges else graph
     if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
         graph, order, found = merged, _Order(leaves_first(merged)), once
+    if cone := _with_cone(found, order):
+        return cone.program
     sums = _with_differences(found, graph)
     found = sums if sums is not found else _with_structure(found, graph, order, merges)
     _check_worth(found.statements, nodes, max(most_statements, most_of(nodes)))
     found.program.nodes = nodes
     return found.program
+
+
+def _with_cone(found: _Lifter, order: _Order) -> _Lifter | None:
+    if found.statements <= FEW_STATEMENTS or not (cone := find_cone(order.graph)):
+        return None
+    graph, loop = cone
+    outlined = outline(graph, [loop], lift_body, found.statements)
+    rolled = _Lifter(outlined) if outlined else None
+    if rolled and MUCH_LESS * rolled.statements <= found.statements:
+        return rolled
+    return None
 
 
 def _with_structure(found: _Lifter, graph: Graph, order: _Order, merges: bool) -> _Lifter:
@@ -261,7 +275,15 @@ def lift_body(body: Graph, exports: Sequence[int], names: str) -> Body:
     rows = [(*lifter.place(int(classes.of[node])), int(classes.position[node])) for node in exports]
     places = [(array, offset + position) for array, offset, position in rows]
     count = sum([len(lifter.families.parts.get(k, [0])) for k in stored])
-    return Body(count, places, lambda: [statement for k in stored for statement in lifter.stores(k)])
+
+    def place(node: int) -> tuple[Array, int] | None:
+        k = int(classes.of[node])
+        if k < 0 or not classes.slots[k] or lifter.is_inlined(k):
+            return None
+        array, offset = lifter.place(k)
+        return array, offset + int(classes.position[node])
+
+    return Body(count, places, lambda: [statement for k in stored for statement in lifter.stores(k)], place)
 
 
 class _Lifter:

@@ -53,6 +53,7 @@ class Loop:
         self.statics: list[int] = []  # nodes from before the loop
         self.moving: list[tuple[int, ...]] = []  # the same, one for each time
         self.is_sum = False  # whether times only add up: then they can be done at once, and are left to classes
+        self.alive: np.ndarray | None = None  # for how many times each node of the body is needed, if not for all
 
     @property
     def stop(self) -> int:
