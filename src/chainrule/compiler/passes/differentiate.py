@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 
 from chainrule import ops
+from chainrule.compiler.passes.lifetimes import without_lifetimes
 from chainrule.compiler.passes.program import (
     NOTHING,
     Access,
@@ -25,6 +26,7 @@ from chainrule.compiler.passes.program import (
     Shape,
     Statement,
     Term,
+    changed,
     counterparts,
     dependents,
     is_injective,
@@ -50,7 +52,8 @@ def differentiate(program: ArrayProgram, seed: float = 1.0) -> ArrayProgram:
         begun.append(Statement(first, (), [Term(Number(seed))]))
         if any(statement.target.array.kind in DERIVATIVES for statement in program.statements):
             backward = only_where_reached([first], backward, adjoints.values())
-    result = ArrayProgram([*program.steps, *begun, *backward], program.leaves, program.output)
+    forward = changed(program.steps, without_lifetimes)
+    result = ArrayProgram([*forward, *begun, *backward], program.leaves, program.output)
     result.gradient = adjoints.get(parameters) if parameters else None
     return result
 

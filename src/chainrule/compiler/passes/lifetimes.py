@@ -83,3 +83,15 @@ def has_constant_slopes(expression: Expression) -> bool:
     if expression.op in (ops.add, ops.sub, ops.neg):
         return True
     return expression.op is ops.mul and len(numbers) == 1 and isfinite(numbers[0])
+
+
+def without_lifetimes(statement: Statement) -> Statement:
+    """The statement without such masks, if it computes no derivative: nobody needs the numbers that they leave out."""
+    if statement.target.array.kind != "value":
+        return statement
+    return statement.with_terms([_without(term) for term in statement.terms])
+
+
+def _without(term: Term) -> Term:
+    mask, expression = unmasked(term.expression)
+    return Term(expression, term.loops, term.sign) if mask is not None and mask.repeat else term

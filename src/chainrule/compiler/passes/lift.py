@@ -110,7 +110,7 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     merged = without_repeats(graph) if merges else graph
     if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
         graph, order, found = merged, _Order(leaves_first(merged)), once
-    if cone := _with_cone(found, order):
+    if cone := _with_cone(found, order, merges):
         return cone.program
     sums = _with_differences(found, graph)
     found = sums if sums is not found else _with_structure(found, graph, order, merges)
@@ -119,11 +119,11 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     return found.program
 
 
-def _with_cone(found: _Lifter, order: _Order) -> _Lifter | None:
-    if found.statements <= FEW_STATEMENTS or not (cone := find_cone(order.graph)):
+def _with_cone(found: _Lifter, order: _Order, merges: bool) -> _Lifter | None:
+    if found.statements <= FEW_STATEMENTS or not (cone := find_cone(order.graph, merges)):
         return None
-    graph, loop = cone
-    outlined = outline(graph, [loop], lift_body, found.statements)
+    graph, loops = cone
+    outlined = outline(graph, loops, lift_body, found.statements)
     rolled = _Lifter(outlined) if outlined else None
     if rolled and MUCH_LESS * rolled.statements <= found.statements:
         return rolled

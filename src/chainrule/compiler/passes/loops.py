@@ -267,7 +267,7 @@ class _Columns:
         loop.is_sum = self.only_adds_up(carried)
         beside = self.beside(used, set(carried.tolist()))
         elements = sorted([(first, *key) for key, first in firsts.items()] + [(node, *BESIDE) for node in beside])
-        elements = self.without_holes(elements)
+        elements = self.without_holes(elements) if loop.alive is None else sorted(elements)
         places = {element[1:] if element[1:] != BESIDE else element[0]: k for k, element in enumerate(elements)}
         for k, (first, source, back) in enumerate(elements):
             loop.state.append(Held(first, source if back == 1 else None, places[source, back - 1] if back > 1 else k))
