@@ -25,7 +25,7 @@ from chainrule.compiler import compile
 from chainrule.compiler.backends import interpret
 from chainrule.compiler.backends.cuda.driver import is_available
 from chainrule.compiler.backends.llvm.fusion import without_zeros
-from chainrule.compiler.passes import families, gather, loops, postpone, repeats
+from chainrule.compiler.passes import cones, families, gather, loops, postpone, repeats
 from chainrule.compiler.passes import lift as lifting
 from chainrule.compiler.passes.classes import classify
 from chainrule.compiler.passes.differentiate import differentiate
@@ -343,6 +343,16 @@ def with_loops_inside(contest):
         return with_loops(contest)
 
 
+def with_cones(contest):
+    """With loops for cones of influence wherever one is seen, and several short ones for each."""
+    all_of_them = {"FEWEST": 3, "SHORTEST": 2, "LEAST_COVERED": 0.0, "LEAST_ALIVE": 0.0, "LESS_WORK": 1.0}
+    with (
+        patch.multiple(lifting, FEW_STATEMENTS=0, _is_better_as_cone=lambda cone, found: True),
+        patch.multiple(cones, **all_of_them),
+    ):
+        return contest.compiled(backend="interpreter" if contest.program.seed[-1] in "13579" else "llvm")
+
+
 def with_waists(contest):
     """With a cut at every waist."""
     deep = {
@@ -462,6 +472,7 @@ ENGINES = {
     "interpreter": Engine(lambda contest: contest.compiled(backend="interpreter")),
     "loops": Engine(with_loops),
     "loops inside": Engine(with_loops_inside),
+    "cones": Engine(with_cones),
     "waists": Engine(with_waists),
     "postponed": Engine(with_postponing),
     "in parts": Engine(in_parts, share=0.3),

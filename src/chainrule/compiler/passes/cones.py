@@ -81,7 +81,7 @@ class _Embeddings:
         found = [self.followed(*pair) for pair in self.pairs()]
         found = [each for each in found if len(each.chain) >= FEWEST]
         most = max([each.covered for each in found], default=0)
-        if most < LEAST_COVERED * sum(1 for operands in self.operands if operands):
+        if not most or most < LEAST_COVERED * sum(1 for operands in self.operands if operands):
             return None
         return max([each for each in found if each.covered >= ALMOST * most], key=lambda each: each.rank)
 

@@ -125,9 +125,15 @@ def _with_cone(found: _Lifter, order: _Order, merges: bool) -> _Lifter | None:
     graph, loops = cone
     outlined = outline(graph, loops, lift_body, found.statements)
     rolled = _Lifter(outlined) if outlined else None
-    if rolled and MUCH_LESS * rolled.statements <= found.statements:
-        return rolled
-    return None
+    return rolled if rolled and _is_better_as_cone(rolled, found) else None
+
+
+def _is_better_as_cone(cone: _Lifter, found: _Lifter) -> bool:
+    if MUCH_LESS * cone.statements > found.statements:
+        return False
+    if GRADIENT * found.statements > MANY_STATEMENTS:
+        return True
+    return duration(cone.program) < duration(found.program)
 
 
 def _with_structure(found: _Lifter, graph: Graph, order: _Order, merges: bool) -> _Lifter:
