@@ -25,7 +25,7 @@ from chainrule.compiler import compile
 from chainrule.compiler.backends import interpret
 from chainrule.compiler.backends.cuda.driver import is_available
 from chainrule.compiler.backends.llvm.fusion import without_zeros
-from chainrule.compiler.passes import cones, families, gather, loops, postpone, repeats
+from chainrule.compiler.passes import completion, cones, families, gather, loops, postpone, repeats, threads
 from chainrule.compiler.passes import lift as lifting
 from chainrule.compiler.passes.classes import classify
 from chainrule.compiler.passes.differentiate import differentiate
@@ -345,10 +345,11 @@ def with_loops_inside(contest):
 
 def with_cones(contest):
     """With loops for cones of influence wherever one is seen, and several short ones for each."""
-    all_of_them = {"FEWEST": 3, "SHORTEST": 2, "LEAST_COVERED": 0.0, "LEAST_ALIVE": 0.0, "LESS_WORK": 1.0}
     with (
         patch.multiple(lifting, FEW_STATEMENTS=0, _is_better_as_cone=lambda cone, found: True),
-        patch.multiple(cones, **all_of_them),
+        patch.multiple(cones, FEWEST=3, LEAST_COVERED=0.0),
+        patch.multiple(threads, FEWEST=3, LEAST_ALIVE=0.0),
+        patch.multiple(completion, SHORTEST=2, LESS_WORK=1.0),
     ):
         return contest.compiled(backend="interpreter" if contest.program.seed[-1] in "13579" else "llvm")
 

@@ -51,8 +51,7 @@ class Lifetimes:
             return term
         around = loops + term.loops
         known, expression = unmasked(term.expression)
-        shape = loops + (1,) * len(term.loops)
-        needed = np.arange(self.count).reshape(-1, *[1] * len(around)) < times.reshape(shape)
+        needed = np.arange(self.count).reshape(-1, *[1] * len(around)) < times.reshape((*loops, *[1] * len(term.loops)))
         if known is not None:
             needed = needed & (known.array.numbers[known.positions(around)] != 0.0)
         mask = self._mask(needed)

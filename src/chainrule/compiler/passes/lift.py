@@ -104,36 +104,39 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     """
     _check_rules(graph)
     nodes, order = len(graph), _Order(leaves_first(graph))
-    if nodes >= MANY_NODES and (sequential := _of_a_large_graph(order)):
-        return sequential.program
+    if nodes >= MANY_NODES:
+        few = _of_a_large_graph(order) or _cone(order, merges)
+        if few and few.statements <= FEW_STATEMENTS:
+            return few.program
     found = _Lifter(graph)
     merged = without_repeats(graph) if merges else graph
     if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
         graph, order, found = merged, _Order(leaves_first(merged)), once
-    if cone := _with_cone(found, order, merges):
-        return cone.program
-    sums = _with_differences(found, graph)
+    cone = _with_cone(found, order, merges)
+    sums = cone if cone is not found else _with_differences(found, graph)
     found = sums if sums is not found else _with_structure(found, graph, order, merges)
     _check_worth(found.statements, nodes, max(most_statements, most_of(nodes)))
     found.program.nodes = nodes
     return found.program
 
 
-def _with_cone(found: _Lifter, order: _Order, merges: bool) -> _Lifter | None:
-    if found.statements <= FEW_STATEMENTS or not (cone := find_cone(order.graph, merges)):
-        return None
-    graph, loops = cone
-    outlined = outline(graph, loops, lift_body, found.statements)
-    rolled = _Lifter(outlined) if outlined else None
-    return rolled if rolled and _is_better_as_cone(rolled, found) else None
+def _with_cone(found: _Lifter, order: _Order, merges: bool) -> _Lifter:
+    """What is found with loops whose steps need less and less, if that is better."""
+    cone = _cone(order, merges) if found.statements > FEW_STATEMENTS else None
+    return cone if cone and _is_better_as_cone(cone, found) else found
+
+
+def _cone(order: _Order, merges: bool) -> _Lifter | None:
+    completed = find_cone(order.graph, merges)
+    outlined = outline(*completed, lift_body) if completed else None
+    return _Lifter(outlined) if outlined else None
 
 
 def _is_better_as_cone(cone: _Lifter, found: _Lifter) -> bool:
+    """Whether it has much fewer statements, and takes less time unless LLVM would take seconds over the others."""
     if MUCH_LESS * cone.statements > found.statements:
         return False
-    if GRADIENT * found.statements > MANY_STATEMENTS:
-        return True
-    return duration(cone.program) < duration(found.program)
+    return GRADIENT * found.statements > MANY_STATEMENTS or duration(cone.program) < duration(found.program)
 
 
 def _with_structure(found: _Lifter, graph: Graph, order: _Order, merges: bool) -> _Lifter:

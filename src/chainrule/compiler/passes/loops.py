@@ -8,6 +8,7 @@ the next, with what lies beside it and never changes, is one array: the *state*.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,6 +121,13 @@ def find_loops(graph: Graph, inside: bool = False) -> list[Loop]:
     the steps of an implicit scheme. Very many small ones count as none.
     """
     return _Search(graph, inside).found() if any(graph.operands) else []
+
+
+def with_bodies(graph: Graph, loops: Sequence[Loop]) -> list[Loop]:
+    """Loops of which only it is known where they are, with their bodies; those that hold in all of their nodes."""
+    search = _Search(graph, is_inside=False)
+    found = [_Columns(search, loop).loop() for loop in loops]
+    return [loop for loop in found if loop is not None and loop.kept.all()]
 
 
 class _Search:
