@@ -748,8 +748,10 @@ def pyramid(w):
     older, step = rows, 0
     while len(rows[0]) > 2:
         count, both = len(rows[0]) - 2, w.pick(0, 3) > 0 or step == 0
-        new = [[rule(row[k], row[k + 1], row[k + 2], old[k], step) for k in range(count)]
-               for row, old in zip(rows, older, strict=True)]
+        new = [
+            [rule(row[k], row[k + 1], row[k + 2], old[k], step) for k in range(count)]
+            for row, old in zip(rows, older, strict=True)
+        ]
         if at_once == 2 and both:
             new[0] = [a + 0.1 * b for a, b in zip(*new, strict=True)]
         older, rows, step = [row[1:] for row in rows], new, step + 1

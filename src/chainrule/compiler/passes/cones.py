@@ -1,32 +1,36 @@
-"""Cones of influence: loops in time whose steps need fewer and fewer numbers.
+"""Cones of influence: loops in time of which each step needs fewer numbers than the one before.
 
-A wave runs for as many steps as it has cells, and one cell is recorded at the end. Its last step needs one cell, the one
-before three, then five: whatever nobody needs is no part of the graph. So no two steps are alike, neither by classes
-nor node for node. But each step is a part of the one before. If `u` is the cell that is recorded and `v` the same cell a
-step earlier, what `u` reads corresponds to what `v` reads; and so on down to the first step. That is found from one
-pair of nodes. The nodes that correspond to each other through time are a *thread*, and where a thread ends early, it is
-completed: every step then has all nodes, and is like the others. The loop knows how long each is `alive`.
+A wave runs for as many steps as it has cells, and one cell is recorded at the end. Its last step needs that cell, the
+one before three, and the one before five: what nobody needs is no part of the graph. So no two steps are alike, neither
+by classes nor node for node. But each step is a part of the one before. If `u` is the cell that is recorded, and `v`
+the same cell a step earlier, then what `u` reads corresponds to what `v` reads, and so on down to the first step. All
+of that follows from one pair of nodes.
+
+The nodes that correspond to each other through time are a *thread* (`threads`). Where threads end early they are
+completed, so that all steps are alike and are a loop (`completion`). In its statements, what nobody needs is masked
+where it could do harm (`lifetimes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 from chainrule.compiler.passes.completion import completed
 from chainrule.compiler.passes.loops import Loop
-from chainrule.compiler.passes.threads import find_threads
+from chainrule.compiler.passes.threads import Threads, find_threads
 from chainrule.compiler.trace.graph import Graph
 
 FEWEST = 8  # times
 MOST_ANCHORS = 16  # nodes near the result to start from
 MOST_EARLIER = 6  # nodes that may be one of these, a step earlier
 MOST_VISITED = 64  # nodes below it, to look at for these
-FEW_PAIRS = 300  # to see whether a pair leads anywhere
+FEW_PAIRS = 1000  # to see whether a pair leads anywhere
 MOST_OF_ONE = 2  # pairs that begin with one node
 MOST_FOLLOWED = 4  # pairs that are followed to their ends
 LEAST_ALIKE = 0.9  # of the first pairs, of one op
 LEAST_COVERED = 0.5  # of all nodes
-ALMOST = 0.9  # of the most that any pair covers
+ALMOST = 0.9  # of all nodes: hardly any pair will do better
 
 
 def find_cone(graph: Graph, merges: bool = True) -> tuple[Graph, list[Loop]] | None:
@@ -36,14 +40,15 @@ def find_cone(graph: Graph, merges: bool = True) -> tuple[Graph, list[Loop]] | N
     """
     if len(graph) < 4 * FEWEST:
         return None
-    found = []
+    computed = sum(1 for operands in graph.operands if operands)
+    best: Threads | None = None
     for earlier, clock in _Embeddings(graph).found():
-        if threads := find_threads(graph, earlier, clock, merges):
-            found.append(threads)
-    most = max([threads.size for threads in found], default=0)
-    if not most or most < LEAST_COVERED * sum(1 for operands in graph.operands if operands):
-        return None
-    return completed(max([each for each in found if each.size >= ALMOST * most], key=lambda each: each.stop - each.start))
+        threads = find_threads(graph, earlier, clock, merges)
+        if threads and threads.size > (best.size if best else LEAST_COVERED * computed):
+            best = threads
+            if best.size > ALMOST * computed:
+                break
+    return completed(best) if best else None
 
 
 class _Embeddings:
@@ -51,37 +56,43 @@ class _Embeddings:
 
     def __init__(self, graph: Graph) -> None:
         self.operands = graph.operands
-        numbers = {rule: k for k, rule in enumerate(dict.fromkeys(graph.rules))}
-        self.codes = [numbers[rule] for rule in graph.rules]
-        for node in graph.silent:
-            self.codes[node] += len(numbers)
-        self.constant = numbers.get("constant", -1)
+        self.rules = graph.rules
+        if graph.silent:
+            self.rules = [(rule, "silent") if k in graph.silent else rule for k, rule in enumerate(graph.rules)]
         self.root = len(graph) - 1
 
-    def found(self) -> Iterator[tuple[list[int], list[int]]]:
-        """In several ways: for each node the one a step earlier, or -1; and the node that was begun with, at all times."""
-        found: list[list[int]] = []
+    def found(self) -> Iterator[tuple[dict[int, int], list[int]]]:
+        """In several ways: for each node the one a step earlier, and the node that was begun with, at all times."""
+        found: list[dict[int, int]] = []
         for node, earlier in self.pairs():
-            if len(found) < MOST_FOLLOWED and all(each[node] != earlier for each in found):
+            if len(found) < MOST_FOLLOWED and all(each.get(node) != earlier for each in found):
                 found.append(self.followed(node, earlier))
                 if len(clock := self.thread(node, found[-1])) >= FEWEST:
                     yield found[-1], clock
 
-    def thread(self, node: int, earlier: list[int]) -> list[int]:
+    def thread(self, node: int, earlier: Mapping[int, int]) -> list[int]:
         """A node and those that it corresponds to, the last first."""
         found = [node]
-        while found[-1] > (before := earlier[found[-1]]) >= 0 and self.alike(node, before):
+        while (before := earlier.get(found[-1], -1)) >= 0 and before < found[-1] and self.alike(node, before):
             found.append(before)
         return found
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Nodes near the result, each with one that may be the same a step earlier."""
+        """Nodes near the result, each with some that may be the same a step earlier, and not two steps."""
         found: list[tuple[int, int]] = []
         for node in self.below(self.root, MOST_ANCHORS):
             earlier = [each for each in self.below(node, MOST_VISITED) if each < node and self.alike(node, each)]
-            leading = [(node, each) for each in earlier[:MOST_EARLIER] if self.leads_on(node, each)]
-            found += leading[:MOST_OF_ONE]
+            leading = [(node, each) for each in earlier[:MOST_EARLIER] if self.narrows(node, each)]
+            further = {below for _, each in leading for below in self.below(each, MOST_VISITED)[1:]}
+            found += [pair for pair in leading if pair[1] not in further][:MOST_OF_ONE]
         return found
+
+    def narrows(self, node: int, earlier: int) -> bool:
+        """Whether a pair leads on, to the last of steps of which each has fewer nodes than the one before."""
+        begun = self.begun(node, earlier)
+        thread = self.thread(node, begun) if begun else []
+        steps = [later - earlier for later, earlier in pairwise(thread)]
+        return len(steps) > 1 and all(later < earlier for later, earlier in pairwise(steps))
 
     def below(self, node: int, most: int) -> list[int]:
         """Computed nodes from this one on, those first that are nearest."""
@@ -95,10 +106,10 @@ class _Embeddings:
         return found
 
     def alike(self, node: int, other: int) -> bool:
-        return self.codes[node] == self.codes[other]
+        return bool(self.rules[node] == self.rules[other])
 
-    def leads_on(self, node: int, earlier: int) -> bool:
-        """Whether the first pairs below this one are of equal ops."""
+    def begun(self, node: int, earlier: int) -> dict[int, int] | None:
+        """The first pairs below this one; None if they are not of equal ops."""
         begun = {node: earlier}
         queue, seen, alike = [node], 0, 0
         for each in queue:
@@ -111,51 +122,51 @@ class _Embeddings:
             elif self.alike(each, other):
                 alike += 1
                 for a, b in zip(self.operands[each], self.operands[other], strict=True):
-                    if self.codes[a] == self.constant:
+                    if self.rules[a] == "constant":
                         continue
                     if a not in begun:
                         begun[a] = b
                         queue.append(a)
                     elif begun[a] != b and self.operands[a]:
-                        return False
-        return alike >= LEAST_ALIKE * seen
+                        return None
+        return begun if alike >= LEAST_ALIKE * seen else None
 
-    def followed(self, node: int, earlier: int) -> list[int]:
+    def followed(self, node: int, earlier: int) -> dict[int, int]:
         """All that follows from a pair, and from others beside it in the last step."""
-        found = [-1] * len(self.codes)
+        found: dict[int, int] = {}
         self.follow(node, earlier, found)
         for beside in self.below(self.root, FEW_PAIRS)[1:]:
-            if found[beside] < 0 and beside > earlier:
+            if beside not in found and beside > earlier:
                 self.beside(beside, found)
         return found
 
-    def beside(self, node: int, found: list[int]) -> None:
+    def beside(self, node: int, found: dict[int, int]) -> None:
         """Follow a node of the last step that lies beside one whose pair is known."""
         for near in self.near(node, found):
             earlier = found[near] + node - near
-            if 0 <= earlier < node and self.alike(node, earlier) and self.leads_on(node, earlier):
+            if 0 <= earlier < node and self.alike(node, earlier) and self.begun(node, earlier):
                 self.follow(node, earlier, found)
                 return
 
-    def near(self, node: int, found: list[int]) -> Iterator[int]:
+    def near(self, node: int, found: dict[int, int]) -> Iterator[int]:
+        """The next nodes before and after this one whose pairs are known."""
         for step in (-1, 1):
             near = node + step
-            while 0 <= near < self.root and abs(near - node) < MOST_VISITED and not 0 <= found[near] < near:
+            while 0 <= near < self.root and abs(near - node) < MOST_VISITED and not 0 <= found.get(near, -1) < near:
                 near += step
-            if 0 <= near < self.root and 0 <= found[near] < near:
+            if 0 <= near < self.root and 0 <= found.get(near, -1) < near:
                 yield near
 
-    def follow(self, node: int, earlier: int, found: list[int]) -> None:
+    def follow(self, node: int, earlier: int, found: dict[int, int]) -> None:
         """Set for a node, and for all that it leads to, the nodes a step earlier."""
         found[node] = earlier
-        operands, codes, constant = self.operands, self.codes, self.constant
-        stack = [node]
+        operands, rules, stack = self.operands, self.rules, [node]
         while stack:
             each = stack.pop()
             other = found[each]
-            if other == each or codes[each] != codes[other] or not operands[each]:
+            if other == each or rules[each] != rules[other]:
                 continue
             for a, b in zip(operands[each], operands[other], strict=True):
-                if found[a] < 0 and codes[a] != constant:
+                if a not in found and rules[a] != "constant":
                     found[a] = b
                     stack.append(a)

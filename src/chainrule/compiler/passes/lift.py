@@ -112,31 +112,25 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     merged = without_repeats(graph) if merges else graph
     if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
         graph, order, found = merged, _Order(leaves_first(merged)), once
-    cone = _with_cone(found, order, merges)
-    sums = cone if cone is not found else _with_differences(found, graph)
-    found = sums if sums is not found else _with_structure(found, graph, order, merges)
+    cone = _cone(order, merges) if GRADIENT * found.statements > MANY_STATEMENTS else None
+    if not cone or cone.statements > FEW_STATEMENTS:
+        sums = _with_differences(found, graph)
+        found = sums if sums is not found else _with_structure(found, graph, order, merges)
+    if cone and MUCH_LESS * cone.statements <= found.statements:
+        found = cone
     _check_worth(found.statements, nodes, max(most_statements, most_of(nodes)))
     found.program.nodes = nodes
     return found.program
 
 
-def _with_cone(found: _Lifter, order: _Order, merges: bool) -> _Lifter:
-    """What is found with loops whose steps need less and less, if that is better."""
-    cone = _cone(order, merges) if found.statements > FEW_STATEMENTS else None
-    return cone if cone and _is_better_as_cone(cone, found) else found
-
-
 def _cone(order: _Order, merges: bool) -> _Lifter | None:
+    """What is found with a loop of which each step needs less than the one before, in a few parts.
+
+    It computes things that nobody needs. A statement for each step is faster, if LLVM does not take seconds for them.
+    """
     completed = find_cone(order.graph, merges)
     outlined = outline(*completed, lift_body) if completed else None
     return _Lifter(outlined) if outlined else None
-
-
-def _is_better_as_cone(cone: _Lifter, found: _Lifter) -> bool:
-    """Whether it has much fewer statements, and takes less time unless LLVM would take seconds over the others."""
-    if MUCH_LESS * cone.statements > found.statements:
-        return False
-    return GRADIENT * found.statements > MANY_STATEMENTS or duration(cone.program) < duration(found.program)
 
 
 def _with_structure(found: _Lifter, graph: Graph, order: _Order, merges: bool) -> _Lifter:

@@ -7,7 +7,7 @@ at the same time or up to two times back. A thread for which that does not hold 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -17,9 +17,10 @@ from chainrule.compiler.passes.repeats import firsts
 from chainrule.compiler.trace.graph import Graph
 
 FEWEST = 8  # times
-LEAST_ALIVE = 0.2  # of all nodes of all threads at all times
+LEAST_ALIVE, MOST_ALIVE = 0.2, 0.95  # of all nodes of all threads at all times
 MOST_PASSES = 12  # until all threads that are left hold
-S, T = TypeVar("S"), TypeVar("T")
+S = TypeVar("S")
+T = TypeVar("T")
 OUTSIDE = -1  # in place of a thread
 CONSTANT, STATIC, MOVING, FOLLOWS, ODD = range(5)  # what a slot reads; odd is whatever is none of the others
 
@@ -45,13 +46,11 @@ class Threads:
         self.of = np.full(len(graph), OUTSIDE)  # node -> thread
         self.count = 0
 
-    def link(self, earlier: Sequence[int]) -> None:
+    def link(self, earlier: Mapping[int, int]) -> None:
         """Number the threads of nodes that correspond to each other."""
-        before = np.array(earlier)
-        nodes = np.flatnonzero((before >= 0) & (before < np.arange(len(before))) & self.computed)
-        nodes = nodes[self.codes[nodes] == self.codes[before[nodes]]]
-        before = before[nodes]
-        holds = self.time[nodes] == self.time[before] + 1
+        nodes, before = np.array([*earlier.keys()]), np.array([*earlier.values()])
+        holds = (before < nodes) & self.computed[nodes] & (self.codes[nodes] == self.codes[before])
+        holds &= self.time[nodes] == self.time[before] + 1
         nodes, before = nodes[holds], before[holds]
         link = dict(zip(before.tolist(), nodes.tolist(), strict=True))  # of several nodes, the last counts
         thread = self.of.tolist()
@@ -101,7 +100,7 @@ class Threads:
         self.stop = int(self.end[living].max()) + 1
         self.size = int((self.of >= 0).sum())
         count, alive = self.stop - self.start, (self.end - self.start + 1)[living]
-        return count >= FEWEST and bool(alive.sum() >= LEAST_ALIVE * count * len(alive))
+        return count >= FEWEST and bool(LEAST_ALIVE <= alive.mean() / count <= MOST_ALIVE)
 
     def by_number(self, thread: Callable[..., T], slot: Callable[..., S]) -> dict[int, T]:
         """Each `thread` of its nodes and slots; each `slot` of its kind, source and lag, and of what it reads."""
@@ -212,9 +211,7 @@ def _spread(found: np.ndarray, targets: np.ndarray, sources: np.ndarray, among: 
     return found
 
 
-def find_threads(
-    graph: Graph, earlier: Sequence[int], clock: Sequence[int], merges: bool = True
-) -> Threads | None:
+def find_threads(graph: Graph, earlier: Mapping[int, int], clock: Sequence[int], merges: bool = True) -> Threads | None:
     """The threads of nodes that correspond to `earlier` ones, if some hold; one of them, last first, is the `clock`."""
     threads = Threads(graph, clock, merges)
     threads.link(earlier)
