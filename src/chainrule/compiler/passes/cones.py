@@ -28,9 +28,9 @@ MOST_VISITED = 64  # nodes below it, to look at for these
 FEW_PAIRS = 1000  # to see whether a pair leads anywhere
 MOST_OF_ONE = 2  # pairs that begin with one node
 MOST_FOLLOWED = 4  # pairs that are followed to their ends
-LEAST_ALIKE = 0.9  # of the first pairs, of one op
+LEAST_ALIKE = 0.9  # of the first pairs: of one op, and no node is in two
 LEAST_COVERED = 0.5  # of all nodes
-ALMOST = 0.9  # of all nodes: hardly any pair will do better
+ALMOST = 0.98  # of all nodes: hardly any pair will do better
 
 
 def find_cone(graph: Graph, merges: bool = True) -> tuple[Graph, list[Loop]] | None:
@@ -128,7 +128,7 @@ class _Embeddings:
                         begun[a] = b
                         queue.append(a)
                     elif begun[a] != b and self.operands[a]:
-                        return None
+                        alike -= 1
         return begun if alike >= LEAST_ALIKE * seen else None
 
     def followed(self, node: int, earlier: int) -> dict[int, int]:
@@ -148,14 +148,11 @@ class _Embeddings:
                 self.follow(node, earlier, found)
                 return
 
-    def near(self, node: int, found: dict[int, int]) -> Iterator[int]:
-        """The next nodes before and after this one whose pairs are known."""
-        for step in (-1, 1):
-            near = node + step
-            while 0 <= near < self.root and abs(near - node) < MOST_VISITED and not 0 <= found.get(near, -1) < near:
-                near += step
-            if 0 <= near < self.root and 0 <= found.get(near, -1) < near:
-                yield near
+    def near(self, node: int, found: dict[int, int]) -> list[int]:
+        """The next nodes before and after this one whose pairs are known, the nearer one first."""
+        sides = [range(node - 1, node - MOST_VISITED, -1), range(node + 1, min(node + MOST_VISITED, self.root))]
+        ends = [next((near for near in side if found.get(near, near) < near), None) for side in sides]
+        return sorted([near for near in ends if near is not None], key=lambda near: abs(near - node))
 
     def follow(self, node: int, earlier: int, found: dict[int, int]) -> None:
         """Set for a node, and for all that it leads to, the nodes a step earlier."""

@@ -76,12 +76,12 @@ def has_constant_slopes(expression: Expression) -> bool:
     """Whether derivatives of an expression are finite numbers, whatever it reads."""
     if not isinstance(expression, Apply):
         return True
-    if not all(map(has_constant_slopes, expression.operands)):
-        return False
+    last = expression.operands[-1]
     numbers = [each.value for each in expression.operands if isinstance(each, Number)]
-    if expression.op in (ops.add, ops.sub, ops.neg):
-        return True
-    return expression.op is ops.mul and len(numbers) == 1 and isfinite(numbers[0])
+    is_linear = expression.op in (ops.add, ops.sub, ops.neg)
+    is_linear |= expression.op is ops.mul and any(map(isfinite, numbers))
+    is_linear |= expression.op is ops.div and isinstance(last, Number) and last.value != 0.0
+    return is_linear and all(map(has_constant_slopes, expression.operands))
 
 
 def without_lifetimes(statement: Statement) -> Statement:
