@@ -70,9 +70,11 @@ class Threads:
         window = (self.time == self.time[inside].min()) & self.computed
         kind = self.codes * (int(self.since_tick.max()) + 1) + self.since_tick
         found = np.flatnonzero(window & ~inside & np.isin(kind, np.unique(kind[inside & window])))
-        read = np.zeros(len(self.of), dtype=np.int64)  # at which time at last
-        np.maximum.at(read, self.operands, self.time[self.users])
-        found = found[(read[found] <= self.time[found] + FARTHEST) & (found < len(self.of) - 1)]
+        read = np.zeros(len(self.of), dtype=np.int64)  # at which time a node, or an equal one, is read at last
+        np.maximum.at(read, self.same[self.operands], self.time[self.users])
+        is_static = read[self.same] > self.time + FARTHEST
+        is_static[-1] = True
+        found = found[~is_static[found]]
         self.singles = np.arange(self.count + len(found)) >= self.count
         self.of[found] = np.arange(self.count, self.count + len(found))
         self.count += len(found)
