@@ -42,12 +42,12 @@ def find_cone(graph: Graph, merges: bool = True) -> tuple[Graph, list[Loop]] | N
         return None
     computed = sum(1 for operands in graph.operands if operands)
     best: Threads | None = None
-    for earlier, clock in _Embeddings(graph).found():
+    for tried, (earlier, clock) in enumerate(_Embeddings(graph).found()):
         threads = find_threads(graph, earlier, clock, merges)
         if threads and threads.size > (best.size if best else LEAST_COVERED * computed):
             best = threads
-            if best.size > ALMOST * computed:
-                break
+        if tried and best and best.size > ALMOST * computed:
+            break
     return completed(best) if best else None
 
 

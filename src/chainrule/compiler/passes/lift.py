@@ -53,6 +53,7 @@ GRADIENT = 3  # times the statements are left with the gradient, or almost
 PER_STATEMENT, PER_TURN, PER_LOOKUP = 3.0, 0.045, 0.4  # nanoseconds, fitted to elimination, Cholesky's factor, a truss
 MOST_NODES = 0.75  # of all, in loops inside of others, to have much fewer statements by them
 MUCH_LESS = 2  # times fewer statements by loops inside of others: a batch keeps less where the outer ones are found
+FAR_LESS = 8  # times fewer statements by a loop of which each step needs less, than classes have, to seek no others
 FEW_TERMS = 2  # per statement, on average
 SOME_MORE = 1.5  # times the statements, for a program that is much faster
 MUCH_FASTER = 0.667  # times as long: what is fitted so roughly must not decide on less
@@ -113,7 +114,7 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
         graph, order, found = merged, _Order(leaves_first(merged)), once
     cone = _cone(order, merges) if GRADIENT * found.statements > MANY_STATEMENTS else None
-    if not cone or cone.statements > FEW_STATEMENTS:
+    if not cone or FAR_LESS * cone.statements > found.statements:
         sums = _with_differences(found, graph)
         found = sums if sums is not found else _with_structure(found, graph, order, merges)
     if cone and MUCH_LESS * cone.statements <= found.statements:

@@ -59,8 +59,9 @@ class Threads:
                 thread[later] = self.count
                 self.count += 1
             thread[node] = thread[later]
-        thread[-1] = OUTSIDE  # the root is nobody's part
         self.of = np.array(thread)
+        if self.of[-1] >= 0:  # the root is nobody's part, and what only it reads would be stored for it at all times
+            self.of[self.time == self.time[-1]] = OUTSIDE
         if self.count:
             self.link_singles()
 
