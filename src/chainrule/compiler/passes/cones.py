@@ -22,13 +22,13 @@ from chainrule.compiler.passes.threads import Threads, find_threads
 from chainrule.compiler.trace.graph import Graph
 
 FEWEST = 8  # times
-MOST_ANCHORS = 16  # nodes near the result to start from
+MOST_ANCHORS = 8  # nodes near the result to start from
 MOST_EARLIER = 6  # nodes that may be one of these, a step earlier
 MOST_VISITED = 64  # nodes below it, to look at for these
 FEW_PAIRS = 1000  # to see whether a pair leads anywhere
 MOST_OF_ONE = 2  # pairs that begin with one node
-MOST_FOLLOWED = 4  # pairs that are followed to their ends
-LEAST_ALIKE = 0.9  # of the first pairs: of one op, and no node is in two
+MOST_FOLLOWED = 3  # pairs that are followed to their ends
+MOST_UNLIKE = 8, 0.1  # of the first pairs, so many and a share: of different ops, or with a node that is in two
 LEAST_COVERED = 0.5  # of all nodes
 ALMOST = 0.98  # of all nodes: hardly any pair will do better
 
@@ -111,25 +111,25 @@ class _Embeddings:
     def begun(self, node: int, earlier: int) -> dict[int, int] | None:
         """The first pairs below this one; None if they are not of equal ops."""
         begun = {node: earlier}
-        queue, seen, alike = [node], 0, 0
-        for each in queue:
+        queue, unlike, (few, share) = [node], 0, MOST_UNLIKE
+        for seen, each in enumerate(queue):  # which grows
+            if unlike > few + share * seen:
+                return None
             if seen >= FEW_PAIRS:
                 break
-            seen += 1
             other = begun[each]
             if each == other or not self.operands[each]:
-                alike += 1
-            elif self.alike(each, other):
-                alike += 1
-                for a, b in zip(self.operands[each], self.operands[other], strict=True):
-                    if self.rules[a] == "constant":
-                        continue
-                    if a not in begun:
-                        begun[a] = b
-                        queue.append(a)
-                    elif begun[a] != b and self.operands[a]:
-                        alike -= 1
-        return begun if alike >= LEAST_ALIKE * seen else None
+                continue
+            if not self.alike(each, other):
+                unlike += 1
+                continue
+            for a, b in zip(self.operands[each], self.operands[other], strict=True):
+                if self.rules[a] != "constant" and a not in begun:
+                    begun[a] = b
+                    queue.append(a)
+                elif self.operands[a] and begun[a] != b:
+                    unlike += 1
+        return begun if unlike <= few + share * len(queue) else None
 
     def followed(self, node: int, earlier: int) -> dict[int, int]:
         """All that follows from a pair, and from others beside it in the last step."""
