@@ -108,7 +108,18 @@ def a_gpt(monkeypatch):
     return [program]
 
 
+def a_cone(cells=60):
+    """A rod with ends that are held, of which one cell is recorded after as many steps as it has cells."""
+    row, rate = [Value(0.1 * k) for k in range(cells)], Value(0.2)
+    now = row
+    for _ in range(cells):
+        inner = [now[k] + rate * (now[k - 1] - 2 * now[k] + now[k + 1]) for k in range(1, cells - 1)]
+        now = [now[0], *inner, now[-1]]
+    return now[cells // 2], [*row, rate]
+
+
 def programs(monkeypatch):
+    yield from of_a_loss(*a_cone())
     yield from of_a_loss(*hidden_units(1000))
     yield from of_a_loss(*hidden_states(160))
     yield from of_a_loss(*by_columns(5))

@@ -25,7 +25,7 @@ from chainrule.compiler import compile
 from chainrule.compiler.backends import interpret
 from chainrule.compiler.backends.cuda.driver import is_available
 from chainrule.compiler.backends.llvm.fusion import without_zeros
-from chainrule.compiler.passes import families, gather, loops, order, postpone, repeats
+from chainrule.compiler.passes import completion, cones, families, gather, loops, order, postpone, repeats, threads
 from chainrule.compiler.passes import lift as lifting
 from chainrule.compiler.passes.classes import classify
 from chainrule.compiler.passes.differentiate import differentiate
@@ -343,6 +343,17 @@ def with_loops_inside(contest):
         return with_loops(contest)
 
 
+def with_cones(contest):
+    """With loops for cones of influence wherever one is seen, and several short ones for each."""
+    with (
+        patch.multiple(lifting, GRADIENT=math.inf, FAR_LESS=0.0, MUCH_LESS=0.01),
+        patch.multiple(cones, FEWEST=3, LEAST_COVERED=0.0, FEW_PAIRS=20),
+        patch.multiple(threads, FEWEST=3, LEAST_ALIVE=0.0, MOST_ALIVE=1.0),
+        patch.multiple(completion, SHORTEST=2, LESS_WORK=1.0),
+    ):
+        return contest.compiled(backend="interpreter" if contest.program.seed[-1] in "13579" else "llvm")
+
+
 def with_waists(contest):
     """With a cut at every waist."""
 
@@ -463,6 +474,7 @@ ENGINES = {
     "interpreter": Engine(lambda contest: contest.compiled(backend="interpreter")),
     "loops": Engine(with_loops),
     "loops inside": Engine(with_loops_inside),
+    "cones": Engine(with_cones),
     "waists": Engine(with_waists),
     "postponed": Engine(with_postponing),
     "in parts": Engine(in_parts, share=0.3),

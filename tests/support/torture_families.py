@@ -686,6 +686,137 @@ def binomial_tree(w):
     return row[0]
 
 
+def cones(w):
+    """Loops of which each step needs fewer numbers than the one before, or has more: cones, pyramids and triangles."""
+    return w.one_of(cone_of_a_cell, pyramid, tableau, growing_triangle, plate_of_a_cell)(w)
+
+
+def cell_rule(w):
+    """What a cell becomes, of its neighbours, of itself two steps ago, and of something of its own or of the step."""
+    c, d = w.parameter(0.1, 0.4), w.one_of(w.number, w.parameter)(0.2, 0.6)
+    kind, squash = w.pick(0, 6), w.one_of(lambda v: v, w.tanh, w.sin, w.sigmoid)
+    by_step = w.some(20) if w.pick(0, 1) else None
+
+    def rule(left, own, right, older, step):
+        here = by_step[step] if by_step else d
+        if kind == 0:
+            return squash(own + c * (left - 2.0 * own + right))
+        if kind == 1:
+            return squash(2.0 * own - older + c * (left - 2.0 * own + right) * here)
+        if kind == 2:
+            return squash((left * here + c * right) / (1.5 + own * own))
+        if kind == 3:
+            return w.maximum(c * left + (1 - c) * right, own - here)
+        if kind == 4:
+            return squash(w.sqrt(left * left + c * c + 0.01) * here - 0.3 * right + older * 0.1)
+        if kind == 5:
+            return w.where(w.gt(left, right), own * c, squash(right - here * own))
+        return squash(0.5 * left + 0.5 * right)
+
+    return rule
+
+
+def recorded(w, row):
+    """One cell of a row, a few, or all."""
+    first, count = w.pick(0, len(row) - 1), w.one_of(1, 2, 3, len(row))
+    found = row[first : first + count] or row[:1]
+    return found[0] if len(found) == 1 else sum_of([v * (1.0 + 0.5 * k) for k, v in enumerate(found)])
+
+
+def cone_of_a_cell(w):
+    """A rod or a ring, of which a few cells are recorded at the end, and perhaps one on the way."""
+    cells, steps, ends = w.few(3, 16), w.pick(1, 16), w.pick(0, 2)
+    rule, now = cell_rule(w), w.many(w.one_of(w.parameter, w.datum), cells)
+    older, extra = list(now), 0.0
+    for step in range(steps):
+        new = []
+        for k in range(cells):
+            if ends < 2 and k in (0, cells - 1):
+                new.append(now[k] if ends else now[k] * 0.9)
+            else:
+                new.append(rule(now[k - 1], now[k], now[(k + 1) % cells], older[k], step))
+        older, now = now, new
+        if step == steps // 2 and w.pick(0, 3) == 0:
+            extra = recorded(w, now)
+    return recorded(w, now) + extra
+
+
+def pyramid(w):
+    """Each row is shorter than the last one by one or two, down to a few; or there are two such side by side."""
+    cells, at_once = w.few(3, 20), w.pick(1, 2)
+    rule, rows = cell_rule(w), [w.many(w.parameter, cells) for _ in range(at_once)]
+    older, step = rows, 0
+    while len(rows[0]) > 2:
+        count, both = len(rows[0]) - 2, w.pick(0, 3) > 0 or step == 0
+        new = [
+            [rule(row[k], row[k + 1], row[k + 2], old[k], step) for k in range(count)]
+            for row, old in zip(rows, older, strict=True)
+        ]
+        if at_once == 2 and both:
+            new[0] = [a + 0.1 * b for a, b in zip(*new, strict=True)]
+        older, rows, step = [row[1:] for row in rows], new, step + 1
+    return sum_of([recorded(w, row) for row in rows])
+
+
+def tableau(w):
+    """Neville's, Richardson's or de Casteljau's: each entry from two of the column before, and from where it is."""
+    count, kind, by_row = w.few(2, 16), w.pick(0, 2), w.pick(0, 1)
+    x, y, t = [k + v * 0.3 for k, v in enumerate(w.some(count))], w.many(w.parameter, count), w.parameter(0.2, 0.8)
+
+    def entry(low, high, j, i):
+        if kind == 0:
+            return ((t - x[i + j]) * low + (x[i] - t) * high) / (x[i] - x[i + j])
+        if kind == 1:
+            return high + (high - low) / (2.0**j)
+        return (1 - t) * low + t * high
+
+    if not by_row:
+        for j in range(1, count):
+            y = [entry(y[i], y[i + 1], j, i) for i in range(count - j)]
+        return y[0]
+    rows = [[y[0]]]
+    for i in range(1, count):
+        row = [y[i]]
+        for j in range(1, i + 1):
+            row.append(entry(rows[i - 1][j - 1], row[j - 1], j, i - j))
+        rows.append(row)
+    return rows[-1][-1]
+
+
+def growing_triangle(w):
+    """Each row is longer than the last one by one: Pascal's triangle, a walk, or the tree of a price."""
+    steps, kind, p = w.pick(1, 16), w.pick(0, 2), w.parameter(0.2, 0.6)
+    fed, row = w.some(steps), [w.parameter()]
+    for step in range(steps):
+        inner = [p * row[k] + (1 - p) * row[k + 1] for k in range(len(row) - 1)]
+        if kind == 0:
+            row = [row[0] * (1 - p), *inner, row[-1] * p]
+        elif kind == 1:
+            row = [fed[step], *inner, row[-1] * p]
+        else:
+            row = [w.tanh(row[0]), *[v + 0.1 for v in inner], fed[step]]
+    return recorded(w, row)
+
+
+def plate_of_a_cell(w):
+    """A plate, of which a few cells are recorded at the end."""
+    side, steps, ends = w.few(3, 7), w.pick(1, 6), w.pick(0, 1)
+    rule, now = cell_rule(w), [w.many(w.parameter, side) for _ in range(side)]
+    older = now
+    for step in range(steps):
+        new = [
+            [
+                now[i][j]
+                if ends and (i in (0, side - 1) or j in (0, side - 1))
+                else rule(now[i - 1][j] + now[i][j - 1], now[i][j], now[(i + 1) % side][j] * 0.5, older[i][j], step)
+                for j in range(side)
+            ]
+            for i in range(side)
+        ]
+        older, now = now, new
+    return recorded(w, [v for row in now for v in row])
+
+
 def largest_of_many(w):
     """Softmaxes, log-sum-exps and largest numbers, of few or many, of equal or growing counts, near or far apart."""
     return w.one_of(classification, attention, forward_algorithm, mixture, largest_of_each, softmax_by_hand)(w)
@@ -1064,6 +1195,7 @@ FAMILIES = {
         ragged,
         scan,
         triangular,
+        cones,
         largest_of_many,
         rows_of_all_lengths,
         on_a_graph,

@@ -18,7 +18,8 @@ import numpy as np
 from chainrule.compiler.backends import BACKENDS, DTYPES, check_dtype, load_xla, ready, settled
 from chainrule.compiler.backends.strict import AS_ASKED, StrictCode
 from chainrule.compiler.function import CompiledFunction, P, R
-from chainrule.compiler.passes.lift import IrregularityError, lift
+from chainrule.compiler.passes.irregular import IrregularityError
+from chainrule.compiler.passes.lift import lift
 from chainrule.compiler.passes.naming import names_of_parameters
 from chainrule.compiler.passes.program import ArrayProgram
 from chainrule.compiler.pipeline import Clock, Code, in_words

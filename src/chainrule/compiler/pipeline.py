@@ -16,7 +16,8 @@ from chainrule.compiler.backends.protocol import ArrayBackend, Pool, Wiring
 from chainrule.compiler.passes.arrange import arranged
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.few_tables import with_few_tables
-from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError, check_kernels, most_of
+from chainrule.compiler.passes.irregular import IrregularityError
+from chainrule.compiler.passes.lift import MOST_STATEMENTS, check_kernels, most_of
 from chainrule.compiler.passes.program import Array, ArrayProgram
 from chainrule.compiler.run.machine import Machine
 from chainrule.compiler.trace.graph import Graph

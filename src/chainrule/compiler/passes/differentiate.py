@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 
 from chainrule import ops
+from chainrule.compiler.passes.lifetimes import without_lifetimes
 from chainrule.compiler.passes.program import (
     NOTHING,
     Access,
@@ -25,6 +26,7 @@ from chainrule.compiler.passes.program import (
     Shape,
     Statement,
     Term,
+    changed,
     counterparts,
     dependents,
     is_injective,
@@ -50,7 +52,8 @@ def differentiate(program: ArrayProgram, seed: float = 1.0) -> ArrayProgram:
         begun.append(Statement(first, (), [Term(Number(seed))]))
         if any(statement.target.array.kind in DERIVATIVES for statement in program.statements):
             backward = only_where_reached([first], backward, adjoints.values())
-    result = ArrayProgram([*program.steps, *begun, *backward], program.leaves, program.output)
+    forward = changed(program.steps, without_lifetimes)
+    result = ArrayProgram([*forward, *begun, *backward], program.leaves, program.output)
     result.gradient = adjoints.get(parameters) if parameters else None
     return result
 
@@ -179,7 +182,7 @@ def _masked(value: Expression, operand: Access, mask: Access, loops: Shape) -> t
     """The same for a ragged sum: over its real terms, or masked if enough are real and none is found by a table."""
     real = np.count_nonzero(mask.array.numbers[mask.positions(loops)])
     affine = all(access.table is None for access in (operand, *value.accesses()))
-    if affine and real >= LEAST_REAL * prod(loops):
+    if mask.repeat or (affine and real >= LEAST_REAL * prod(loops)):
         return Apply(ops.where, (mask, value, Number(NOTHING))), operand, loops
     return _unfilled(value, operand, mask, loops)
 

@@ -17,8 +17,10 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.passes.classes import CHAINS, SUM, classify, has_long_differences
+from chainrule.compiler.passes.cones import find_cone
 from chainrule.compiler.passes.families import Families
 from chainrule.compiler.passes.gather import Gathered, gathered
+from chainrule.compiler.passes.irregular import IrregularityError
 from chainrule.compiler.passes.loop_nests import Factor, inner_loops, outer_loops, rows_together
 from chainrule.compiler.passes.order import Order
 from chainrule.compiler.passes.outline import Body, Constants, Outlined, leaves_first, outline
@@ -52,6 +54,7 @@ GRADIENT = 3  # times the statements are left with the gradient, or almost
 PER_STATEMENT, PER_TURN, PER_LOOKUP = 3.0, 0.045, 0.4  # nanoseconds, fitted to elimination, Cholesky's factor, a truss
 LEAST_INSIDE = 0.4  # of all nodes, in loops inside of others, to have much fewer statements by them
 MUCH_LESS = 2  # times fewer statements by loops inside of others: a batch keeps less where the outer ones are found
+FAR_LESS = 8  # times fewer statements by a loop of which each step needs less, than classes have, to seek no others
 FEW_TERMS = 2  # per statement, on average
 SOME_MORE = 1.5  # times the statements, for a program that is much faster
 MUCH_FASTER = 0.667  # times as long: what is fitted so roughly must not decide on less
@@ -61,40 +64,7 @@ LEAST_IN_LEVELS = 0.5  # of all nodes: what is outside of the levels has as many
 MANY_LEVELS = 256  # if that leaves so many statements that with their gradient there would be too many
 MANY_STATEMENTS = 1000  # for LLVM to take seconds, if it saves microseconds only
 LEAST_NODES = 5  # that each of so many statements replaces
-REMEDY = "where an `if` makes steps differ, let them be alike, and a weight of 0 or 1 say which of them counts"
 LEAST_OF_A_KERNEL = 40  # the same where each statement is a kernel that is started: so many nodes take about as long
-
-
-class IrregularityError(ValueError):
-    """So little of the code repeats that it has no arrays worth compiling; or an op is for single floats alone."""
-
-    def __init__(self, reason: str, remedy: str = "") -> None:
-        self.reason, self.remedy = reason, remedy
-        super().__init__(f"{self.reason}: compile a part of it, or run it eagerly")
-
-    @classmethod
-    def of_so_many(cls, statements: int) -> IrregularityError:
-        """That of code with so many statements."""
-        return cls(
-            f"the code repeats so little that {statements:,} array statements are left of it, and LLVM would take too "
-            "long over them",
-            REMEDY,
-        )
-
-    @classmethod
-    def of_small_kernels(cls, statements: int) -> IrregularityError:
-        """That of code for XLA with so many statements."""
-        return cls(
-            f"the code repeats so little that {statements:,} array statements are left of it, and to start a kernel "
-            "for each would take longer than the nodes do",
-            REMEDY,
-        )
-
-    def why(self, dtype: str) -> str:
-        """Why a program runs node by node, which is in double precision."""
-        remedy = f" ({self.remedy})" if self.remedy else ""
-        precision = "" if dtype == "float64" else "; in double precision, as all such code does"
-        return f"because {self.reason}{remedy}{precision}"
 
 
 def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = True) -> ArrayProgram:
@@ -104,8 +74,8 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     """
     _check_rules(graph)
     nodes, order = len(graph), Order(leaves_first(graph))
-    if nodes >= MANY_NODES and (sequential := _of_a_large_graph(order)):
-        return sequential.program
+    if nodes >= MANY_NODES and (few := _at_once(order, merges)):
+        return few.program
     merged = without_repeats(graph) if merges else graph
     if merged is not graph and nodes >= SEVERAL_NODES:
         graph, order = merged, Order(leaves_first(merged))
@@ -113,11 +83,31 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
     if merged is not graph and (once := _Lifter(merged)).statements <= MOST_MORE * found.statements:
         graph, order, found = merged, Order(leaves_first(merged)), once
     order.most = most = max(most_statements, most_of(nodes))
-    sums = _with_differences(found, graph)
-    found = sums if sums is not found else _with_structure(found, graph, order, merges)
+    cone = _cone(order, merges) if GRADIENT * found.statements > MANY_STATEMENTS else None
+    if not cone or FAR_LESS * cone.statements > found.statements:
+        sums = _with_differences(found, graph)
+        found = sums if sums is not found else _with_structure(found, graph, order, merges)
+    if cone and MUCH_LESS * cone.statements <= found.statements:
+        found = cone
     _check_worth(found.statements, nodes, most)
     found.program.nodes = nodes
     return found.program
+
+
+def _at_once(order: Order, merges: bool) -> _Lifter | None:
+    """What is found in a very large graph without a look at all of its classes, if that is few statements."""
+    found = _of_a_large_graph(order) or _cone(order, merges)
+    return found if found and found.statements <= FEW_STATEMENTS else None
+
+
+def _cone(order: Order, merges: bool) -> _Lifter | None:
+    """What is found with a loop of which each step needs less than the one before, in a few parts.
+
+    It computes things that nobody needs. A statement for each step is faster, if LLVM does not take seconds for them.
+    """
+    completed = find_cone(order.graph, merges)
+    outlined = outline(*completed, lift_body) if completed else None
+    return _Lifter(outlined) if outlined else None
 
 
 def _with_structure(found: _Lifter, graph: Graph, order: Order, merges: bool) -> _Lifter:
@@ -241,7 +231,15 @@ def lift_body(body: Graph, exports: Sequence[int], names: str) -> Body:
     rows = [(*lifter.place(int(classes.of[node])), int(classes.position[node])) for node in exports]
     places = [(array, offset + position) for array, offset, position in rows]
     count = sum([len(lifter.families.parts.get(k, [0])) for k in stored])
-    return Body(count, places, lambda: [statement for k in stored for statement in lifter.stores(k)])
+
+    def place(node: int) -> tuple[Array, int] | None:
+        k = int(classes.of[node])
+        if k < 0 or not classes.slots[k] or lifter.is_inlined(k):
+            return None
+        array, offset = lifter.place(k)
+        return array, offset + int(classes.position[node])
+
+    return Body(count, places, lambda: [statement for k in stored for statement in lifter.stores(k)], place)
 
 
 class _Lifter:

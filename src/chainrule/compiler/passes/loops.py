@@ -8,6 +8,7 @@ the next, with what lies beside it and never changes, is one array: the *state*.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,6 +54,7 @@ class Loop:
         self.statics: list[int] = []  # nodes from before the loop
         self.moving: list[tuple[int, ...]] = []  # the same, one for each time
         self.is_sum = False  # whether times only add up: then they can be done at once, and are left to classes
+        self.alive: np.ndarray | None = None  # for how many times each node of the body is needed, if not for all
 
     @property
     def stop(self) -> int:
@@ -119,6 +121,13 @@ def find_loops(graph: Graph, inside: bool = False) -> list[Loop]:
     the steps of an implicit scheme. Very many small ones count as none.
     """
     return _Search(graph, inside).found() if any(graph.operands) else []
+
+
+def with_bodies(graph: Graph, loops: Sequence[Loop]) -> list[Loop]:
+    """Loops of which only it is known where they are, with their bodies; those that hold in all of their nodes."""
+    search = _Search(graph, is_inside=False)
+    found = [_Columns(search, loop).loop() for loop in loops]
+    return [loop for loop in found if loop is not None and loop.kept.all()]
 
 
 class _Search:
@@ -266,7 +275,7 @@ class _Columns:
         loop.is_sum = self.only_adds_up(carried)
         beside = self.beside(used, set(carried.tolist()))
         elements = sorted([(first, *key) for key, first in firsts.items()] + [(node, *BESIDE) for node in beside])
-        elements = self.without_holes(elements)
+        elements = self.without_holes(elements) if loop.alive is None else sorted(elements)
         places = {element[1:] if element[1:] != BESIDE else element[0]: k for k, element in enumerate(elements)}
         for k, (first, source, back) in enumerate(elements):
             loop.state.append(Held(first, source if back == 1 else None, places[source, back - 1] if back > 1 else k))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from chainrule.compiler.passes.lifetimes import Lifetimes
 from chainrule.compiler.passes.loops import Loop, find_leaves
 from chainrule.compiler.passes.program import Access, Apply, Array, Repeat, Shape, Statement, Term, row_major
 from chainrule.compiler.trace.graph import Graph
@@ -26,11 +27,15 @@ Piece = tuple[
 
 
 class Body(NamedTuple):
-    """One time of a loop: how many statements it is, where they leave what it exports, and a way to write them."""
+    """One time of a loop: how many statements it is, where they leave what it exports, and a way to write them.
+
+    And where they leave any of its nodes, which is None for what is computed on the way to another.
+    """
 
     length: int
     places: list[Place]
     statements: Callable[[], list[Statement]]
+    place: Callable[[int], Place | None]
 
 
 LiftBody = Callable[[Graph, Sequence[int], str], Body]  # see `lift_body`
@@ -66,8 +71,9 @@ class Outlined:
         self.moves = {self.arrays[name]: widths[name] * (rows[name] > 1) for name in widths}  # from time to time
         self.widths = widths
         exports = sorted({held.node for held in loop.state if held.node is not None} | wanted)
-        body, offsets = self.body(graph, exports)
-        self.lifted = lift_body(body, [offsets[offset] for offset in exports], f"u{number}_")
+        body, self.offsets = self.body(graph, exports)
+        self.lifted = lift_body(body, [self.offsets[offset] for offset in exports], f"u{number}_")
+        self.masks = Lifetimes(f"u{number}_m", loop.count)
         self.rows: dict[Array, Array] = {}  # an array of the body -> the same with a row for each time
         self.held = {held.node: k for k, held in enumerate(loop.state)} if loop.count > 1 else {}  # in the next row
         self.results = dict(zip(exports, self.lifted.places, strict=True))
@@ -81,11 +87,23 @@ class Outlined:
     @cached_property
     def steps(self) -> list[Statement | Repeat]:
         """What it does: written only if the loop becomes part of a program."""
-        at_each_time = [statement.map(self.timed) for statement in self.lifted.statements()]
+        at_each_time = [statement.map(self.timed) for statement in self.while_alive()]
         if self.loop.count == 1:
             return [*at_each_time]
         handed_over = copies(self.arrays["x"], self.widths["x"], self.next_row)
         return [Repeat(self.loop.count, [*at_each_time, *[statement.map(self.timed) for statement in handed_over]])]
+
+    def while_alive(self) -> list[Statement]:
+        """The statements of one time, which compute what nobody needs only where that does no harm."""
+        statements, alive = self.lifted.statements(), self.loop.alive
+        if alive is None:
+            return statements
+        times: dict[Array, np.ndarray] = {}
+        for offset in np.flatnonzero(self.loop.kept).tolist():
+            if place := self.lifted.place(self.offsets[offset]):
+                array, position = place
+                times.setdefault(array, np.full(array.size, self.loop.count))[position] = alive[offset]
+        return [self.masks.masked(statement, times[statement.target.array]) for statement in statements]
 
     @property
     def next_row(self) -> list[Place]:

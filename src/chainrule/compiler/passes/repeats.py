@@ -25,7 +25,7 @@ LEAST_BEGUN = 0.05  # of all nodes: additions that another sum has done before
 
 def without_repeats(graph: Graph) -> Graph:
     """The graph with equal nodes merged, or the graph itself if that saves little."""
-    same = _firsts(graph)
+    same = firsts(graph)
     computed = [node for node, operands in enumerate(graph.operands) if operands]
     left = [node for node in computed if same[node] == node]
     if len(computed) - len(left) < LEAST_SAVED * len(computed):
@@ -71,7 +71,7 @@ def _merged(graph: Graph, same: list[int], left: list[int]) -> Graph:
     return Graph([graph.rules[node] for node in kept], operands, [graph.nodes[node] for node in kept])
 
 
-def _firsts(graph: Graph) -> list[int]:
+def firsts(graph: Graph) -> list[int]:
     """For each node the first that is equal to it."""
     same, first = list(range(len(graph))), dict[Any, int]()
     names, key = _names(graph), tuple[Any, ...]()

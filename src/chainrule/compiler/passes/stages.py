@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from chainrule.compiler.passes.batch import for_all
 from chainrule.compiler.passes.differentiate import pulled_back, zero
-from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError
+from chainrule.compiler.passes.irregular import IrregularityError
+from chainrule.compiler.passes.lift import MOST_STATEMENTS
 from chainrule.compiler.passes.program import (
     Access,
     Array,

@@ -17,7 +17,8 @@ import numpy as np
 from chainrule.compiler.backends import load_xla, settled
 from chainrule.compiler.backends.strict import AS_ASKED, StrictCode, StrictMachine
 from chainrule.compiler.passes.batch import batched, size_of_an_example, with_class_check
-from chainrule.compiler.passes.lift import MOST_STATEMENTS, IrregularityError
+from chainrule.compiler.passes.irregular import IrregularityError
+from chainrule.compiler.passes.lift import MOST_STATEMENTS
 from chainrule.compiler.passes.program import ArrayProgram
 from chainrule.compiler.passes.results import lift_results, packed
 from chainrule.compiler.passes.stages import lift_in_stages

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.passes.lift import IrregularityError
+from chainrule.compiler.passes.irregular import IrregularityError
 from chainrule.compiler.run.arguments import Group, Traces
 from chainrule.compiler.run.machine import Order
 from chainrule.compiler.run.ragged import sum_and_grad

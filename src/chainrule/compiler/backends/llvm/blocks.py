@@ -36,24 +36,44 @@ def in_blocks(steps: Sequence[Statement | Repeat], operated: int = OPERATIONS) -
     each other, they may have any number.
     """
     found: list[Statement | Repeat] = []
-    run: list[Statement] = []
-    size, length, touched = 0, 0, set[Array]()
-    for step in [*steps, None]:
-        if isinstance(step, Statement) and is_zero(step) and work(step) > EACH and step.target.array not in touched:
+    run = _Run()
+    for step in steps:
+        if isinstance(step, Statement) and run.can_wait_for(step):
             found.append(step)
-            continue
-        more = work(step) if isinstance(step, Statement) and _is_for_block(step, operated) else MOST + 1
-        longer = operations(step) if isinstance(step, Statement) and more <= MOST else 0
-        if size + more > MOST or length + longer > LONGEST:
-            found += [Repeat(1, run)] if _is_block(run) else run
-            run, size, length, touched = [], 0, 0, set()
-        if isinstance(step, Statement) and more <= MOST:
-            run.append(step)
-            size, length = size + more, length + longer
-            touched |= {access.array for access in (step.target, *step.accesses())}
-        elif step is not None:
-            found.append(step)
-    return found
+        elif isinstance(step, Statement) and _is_for_block(step, operated):
+            if not run.has_room_for(step):
+                found += run.as_steps()
+                run = _Run()
+            run.add(step)
+        else:
+            found += [*run.as_steps(), step]
+            run = _Run()
+    return [*found, *run.as_steps()]
+
+
+class _Run:
+    """Statements that follow one another and are for a block, with how much they compute and the arrays they touch."""
+
+    def __init__(self) -> None:
+        self.statements: list[Statement] = []
+        self.work, self.operations, self.touched = 0, 0, set[Array]()
+
+    def can_wait_for(self, step: Statement) -> bool:
+        """Whether a statement writes many zeros that the run neither reads nor writes."""
+        return is_zero(step) and work(step) > EACH and step.target.array not in self.touched
+
+    def has_room_for(self, step: Statement) -> bool:
+        return self.work + work(step) <= MOST and self.operations + operations(step) <= LONGEST
+
+    def add(self, step: Statement) -> None:
+        self.statements.append(step)
+        self.work += work(step)
+        self.operations += operations(step)
+        self.touched |= {access.array for access in (step.target, *step.accesses())}
+
+    def as_steps(self) -> list[Statement | Repeat]:
+        """A block; or the statements, if they are none."""
+        return [Repeat(1, self.statements)] if _is_block(self.statements) else [*self.statements]
 
 
 def _is_for_block(statement: Statement, operated: int) -> bool:

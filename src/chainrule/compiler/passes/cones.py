@@ -1,0 +1,169 @@
+"""Cones of influence: loops in time of which each step needs fewer numbers than the one before.
+
+A wave runs for as many steps as it has cells, and one cell is recorded at the end. Its last step needs that cell, the
+one before three, and the one before five: what nobody needs is no part of the graph. So no two steps are alike, neither
+by classes nor node for node. But each step is a part of the one before. If `u` is the cell that is recorded, and `v`
+the same cell a step earlier, then what `u` reads corresponds to what `v` reads, and so on down to the first step. All
+of that follows from one pair of nodes.
+
+The nodes that correspond to each other through time are a *thread* (`threads`). Where threads end early they are
+completed, so that all steps are alike and are a loop (`completion`). In its statements, what nobody needs is masked
+where it could do harm (`lifetimes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+from chainrule.compiler.passes.completion import completed
+from chainrule.compiler.passes.loops import Loop
+from chainrule.compiler.passes.threads import Threads, find_threads
+from chainrule.compiler.trace.graph import Graph
+
+FEWEST = 8  # times
+MOST_ANCHORS = 8  # nodes near the result to start from
+MOST_EARLIER = 6  # nodes that may be one of these, a step earlier
+MOST_VISITED = 64  # nodes below it, to look at for these
+FEW_PAIRS = 1000  # to see whether a pair leads anywhere
+MOST_OF_ONE = 2  # pairs that begin with one node
+MOST_FOLLOWED = 3  # pairs that are followed to their ends
+MOST_UNLIKE = 8, 0.1  # of the first pairs, so many and a share: of different ops, or with a node that is in two
+LEAST_COVERED = 0.5  # of all nodes
+ALMOST = 0.98  # of all nodes: hardly any pair will do better
+
+
+def find_cone(graph: Graph, merges: bool = True) -> tuple[Graph, list[Loop]] | None:
+    """A graph that computes the same, with a loop in it that covers most nodes; None if none is seen.
+
+    The leaves of the given graph come first, and so they do in the one that is found.
+    """
+    if len(graph) < 4 * FEWEST:
+        return None
+    computed = sum(1 for operands in graph.operands if operands)
+    best: Threads | None = None
+    for tried, (earlier, clock) in enumerate(_Embeddings(graph).found()):
+        threads = find_threads(graph, earlier, clock, merges)
+        if threads and threads.size > (best.size if best else LEAST_COVERED * computed):
+            best = threads
+        if tried and best and best.size > ALMOST * computed:
+            break
+    return completed(best) if best else None
+
+
+class _Embeddings:
+    """The ways in which the last step of a graph may be a part of the one before."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.operands = graph.operands
+        self.rules = graph.rules
+        if graph.silent:
+            self.rules = [(rule, "silent") if k in graph.silent else rule for k, rule in enumerate(graph.rules)]
+        self.root = len(graph) - 1
+
+    def found(self) -> Iterator[tuple[dict[int, int], list[int]]]:
+        """In several ways: for each node the one a step earlier, and the node that was begun with, at all times."""
+        found: list[dict[int, int]] = []
+        for node, earlier in self.pairs():
+            if len(found) < MOST_FOLLOWED and all(each.get(node) != earlier for each in found):
+                found.append(self.followed(node, earlier))
+                if len(clock := self.thread(node, found[-1])) >= FEWEST:
+                    yield found[-1], clock
+
+    def thread(self, node: int, earlier: Mapping[int, int]) -> list[int]:
+        """A node and those that it corresponds to, the last first."""
+        found = [node]
+        while (before := earlier.get(found[-1], -1)) >= 0 and before < found[-1] and self.alike(node, before):
+            found.append(before)
+        return found
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """Nodes near the result, each with some that may be the same a step earlier, and not two steps."""
+        found: list[tuple[int, int]] = []
+        for node in self.below(self.root, MOST_ANCHORS):
+            earlier = [each for each in self.below(node, MOST_VISITED) if each < node and self.alike(node, each)]
+            leading = [(node, each) for each in earlier[:MOST_EARLIER] if self.narrows(node, each)]
+            further = {below for _, each in leading for below in self.below(each, MOST_VISITED)[1:]}
+            found += [pair for pair in leading if pair[1] not in further][:MOST_OF_ONE]
+        return found
+
+    def narrows(self, node: int, earlier: int) -> bool:
+        """Whether a pair leads on, to the last of steps of which each has fewer nodes than the one before."""
+        begun = self.begun(node, earlier)
+        thread = self.thread(node, begun) if begun else []
+        steps = [later - earlier for later, earlier in pairwise(thread)]
+        return len(steps) > 1 and all(later < earlier for later, earlier in pairwise(steps))
+
+    def below(self, node: int, most: int) -> list[int]:
+        """Computed nodes from this one on, those first that are nearest."""
+        found = [node]
+        seen = {node}
+        for each in found:
+            for operand in self.operands[each]:
+                if operand not in seen and self.operands[operand] and len(found) < most:
+                    seen.add(operand)
+                    found.append(operand)
+        return found
+
+    def alike(self, node: int, other: int) -> bool:
+        return bool(self.rules[node] == self.rules[other])
+
+    def begun(self, node: int, earlier: int) -> dict[int, int] | None:
+        """The first pairs below this one; None if they are not of equal ops."""
+        begun = {node: earlier}
+        queue, unlike, (few, share) = [node], 0, MOST_UNLIKE
+        for seen, each in enumerate(queue):  # which grows
+            if unlike > few + share * seen:
+                return None
+            if seen >= FEW_PAIRS:
+                break
+            other = begun[each]
+            if each == other or not self.operands[each]:
+                continue
+            if not self.alike(each, other):
+                unlike += 1
+                continue
+            for a, b in zip(self.operands[each], self.operands[other], strict=True):
+                if self.rules[a] != "constant" and a not in begun:
+                    begun[a] = b
+                    queue.append(a)
+                elif self.operands[a] and begun[a] != b:
+                    unlike += 1
+        return begun if unlike <= few + share * len(queue) else None
+
+    def followed(self, node: int, earlier: int) -> dict[int, int]:
+        """All that follows from a pair, and from others beside it in the last step."""
+        found: dict[int, int] = {}
+        self.follow(node, earlier, found)
+        for beside in self.below(self.root, FEW_PAIRS)[1:]:
+            if beside not in found and beside > earlier:
+                self.beside(beside, found)
+        return found
+
+    def beside(self, node: int, found: dict[int, int]) -> None:
+        """Follow a node of the last step that lies beside one whose pair is known."""
+        for near in self.near(node, found):
+            earlier = found[near] + node - near
+            if 0 <= earlier < node and self.alike(node, earlier) and self.begun(node, earlier):
+                self.follow(node, earlier, found)
+                return
+
+    def near(self, node: int, found: dict[int, int]) -> list[int]:
+        """The next nodes before and after this one whose pairs are known, the nearer one first."""
+        sides = [range(node - 1, node - MOST_VISITED, -1), range(node + 1, min(node + MOST_VISITED, self.root))]
+        ends = [next((near for near in side if found.get(near, near) < near), None) for side in sides]
+        return sorted([near for near in ends if near is not None], key=lambda near: abs(near - node))
+
+    def follow(self, node: int, earlier: int, found: dict[int, int]) -> None:
+        """Set for a node, and for all that it leads to, the nodes a step earlier."""
+        found[node] = earlier
+        operands, rules, stack = self.operands, self.rules, [node]
+        while stack:
+            each = stack.pop()
+            other = found[each]
+            if other == each or rules[each] != rules[other]:
+                continue
+            for a, b in zip(operands[each], operands[other], strict=True):
+                if a not in found and rules[a] != "constant":
+                    found[a] = b
+                    stack.append(a)

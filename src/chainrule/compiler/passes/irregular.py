@@ -1,0 +1,37 @@
+"""What is said of code in which too little repeats."""
+
+from __future__ import annotations
+
+REMEDY = "where an `if` makes steps differ, let them be alike, and a weight of 0 or 1 say which of them counts"
+
+
+class IrregularityError(ValueError):
+    """So little of the code repeats that it has no arrays worth compiling; or an op is for single floats alone."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        self.reason, self.remedy = reason, remedy
+        super().__init__(f"{self.reason}: compile a part of it, or run it eagerly")
+
+    @classmethod
+    def of_so_many(cls, statements: int) -> IrregularityError:
+        """That of code with so many statements."""
+        return cls(
+            f"the code repeats so little that {statements:,} array statements are left of it, and LLVM would take too "
+            "long over them",
+            REMEDY,
+        )
+
+    @classmethod
+    def of_small_kernels(cls, statements: int) -> IrregularityError:
+        """That of code for XLA with so many statements."""
+        return cls(
+            f"the code repeats so little that {statements:,} array statements are left of it, and to start a kernel "
+            "for each would take longer than the nodes do",
+            REMEDY,
+        )
+
+    def why(self, dtype: str) -> str:
+        """Why a program runs node by node, which is in double precision."""
+        remedy = f" ({self.remedy})" if self.remedy else ""
+        precision = "" if dtype == "float64" else "; in double precision, as all such code does"
+        return f"because {self.reason}{remedy}{precision}"
