@@ -136,6 +136,11 @@ def first_failure(families, engines, most=100):
     raise AssertionError(f"{most} programs of {', '.join(families)} do not show the fault")
 
 
+def levels_lost(found):
+    turns, levels = found
+    return turns, [0] * len(levels)
+
+
 def without_last(chunks):
     """Vectors that leave the last element out, if it is not the only one."""
     *others, (start, stop, lanes) = chunks
@@ -171,6 +176,10 @@ def first_steps_only(found):
     return {array: (first, first) for array, (first, _) in found.items()}
 
 
+def turned_round(found):
+    return found if found is None else found[::-1]
+
+
 def pushed_together(found):
     offsets, total = found
     return offsets // 2, total
@@ -194,6 +203,11 @@ PLANTED = [
     ("families", "passes.families.placed", pushed_together, "differences", ["triangular"]),
     ("families", "passes.families.placed", pushed_together, "verify", ["triangular"]),
     ("outline", "passes.outline._strides", lambda found: found and (1,) * len(found), "loops", list(FAMILIES)),
+    ("cones", "passes.completion._Completion.read", lambda found: found and found - 1, "cones", ["cones"]),
+    ("distinct", "passes.distinct._distinct", turned_round, "llvm", list(FAMILIES)),
+    ("align", "passes.align._Ragged._sources", turned_round, "llvm", list(FAMILIES)),
+    ("rectangles", "passes.rectangles._continued", lambda found: found[::-1], "llvm", ["rows_of_all_lengths"]),
+    ("divisors", "passes.divisors._without_divisor", turned_round, "llvm", list(FAMILIES)),
     ("waists", "passes.waists._level", with_operands_swapped, "waists", list(FAMILIES)),
     ("sums", "passes.repeats._names", lambda found: [name // 2 for name in found], "sums and ends", ["triangular"]),
     ("gather", "passes.gather.copies", lambda found: list(found)[1:], "sums and ends", ["largest_of_many"]),
@@ -216,7 +230,7 @@ PLANTED = [
     ("barriers", "backends.cuda.dealing.Touch.is_by_same_thread", lambda found: True, "cuda", ["batches"]),
     ("missing examples", "backends.cuda.kernels._is_there", lambda found: "fadd double 1.0, 0.0", "cuda", ["batches"]),
     ("tape", "backends.tape._taken", lambda found: [bits & 1 for bits in found], "strict", ["scan"]),
-    ("tape", "backends.tape._levels", lambda found: [0] * len(found), "strict", ["scan"]),
+    ("tape", "backends.tape._turns_and_levels", levels_lost, "strict", ["scan"]),
     ("C", "backends.c_header._Block.spell", lambda found: f"-({found})", "C", ["scan"]),
     ("xla", "backends.xla.statements._factors", lambda found: found[:1], "xla", ["coupled"]),
     ("called", "backends.llvm.called.Called.copies", lambda found: found * [1, 1, 0, 1, 1], "to_jax", ["scan"]),
