@@ -1069,6 +1069,20 @@ def test_a_leaf_that_is_frozen_later_collects_no_gradient():
     assert (w.grad, v.grad) == (0.0, 2.0 + 4.0 + 6.0)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_gradient_with_respect_to_nothing_is_refused(strict):
+    """It would be empty, and who asks for it means the arguments. An empty `wrt` is another matter."""
+    square = compile(lambda x: x * x, strict=strict)
+    square(3.0)
+    for gradient in (square.value_and_grad, lambda x: square.batch_value_and_grad([x])):
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"reads no Value from outside .*, argnums=0"):
+                gradient(3.0)
+    assert square.value_and_grad(3.0, argnums=0) == (9.0, 6.0)
+    assert square(3.0) == square.batch([3.0]) == 9.0
+    assert compile(square.function, [], strict=strict).value_and_grad(3.0)[1].tolist() == []
+
+
 def test_a_value_that_is_named_twice_is_refused():
     x = Value(1.0)
     for target in (x * 3.0, lambda y: x * y):

@@ -85,7 +85,7 @@ def test_what_only_a_later_result_needs_comes_after_an_earlier_one():
 
 def test_paths_that_share_nothing():
     """No Value is captured, so the tape of what two paths share has no nodes."""
-    program = chainrule.compile(lambda x: x * 2.0 if x > 0 else x * 3.0, strict=True)
+    program = chainrule.compile(lambda x: x * 2.0 if x > 0 else x * 3.0, strict=True, wrt=[])
     assert program.batch([1.0, -1.0]) == -0.5
     result, gradient = program.batch_value_and_grad([1.0, -1.0, 2.0], reduce="sum")
     assert (result, gradient.tolist()) == (3.0, [])

@@ -138,13 +138,24 @@ class CompiledFunction(Generic[P, R]):
             return self._by_arguments(argnums)(*inputs, **named)  # type: ignore[no-any-return]
         inputs = _with_named(inputs, named)
         if (again := calls.again(self._traces, inputs)) is not None:
-            return again[:2]
+            value, gradient, wrt = again
+            self._check_wrt(wrt)
+            return value, gradient
         refuse_numbers("calls `value_and_grad` of a compiled function")
         traced, numbers, moment = self._traces.on_numbers(inputs)
         traced.check_scalar()
+        self._check_wrt(traced.wrt)
         found = calls.value_and_grad(traced, numbers, moment)
         self._traces.get_ready(traced)
         return found
+
+    def _check_wrt(self, wrt: Sequence[Value]) -> None:
+        """Refuse a gradient with respect to nothing, unless it was asked for."""
+        if not wrt and self._source.wrt is None:
+            raise ValueError(
+                f"`{self.name}` reads no Value from outside that a gradient could be with respect to; for gradients "
+                "with respect to arguments say which, as in `value_and_grad(..., argnums=0)`"
+            )
 
     def _by_arguments(self, argnums: Argnums) -> CompiledFunction[..., Any]:
         """The function that returns the result, and its gradient with respect to these arguments."""
@@ -186,7 +197,8 @@ class CompiledFunction(Generic[P, R]):
         >>> CompiledFunction(lambda x: w * x).batch_value_and_grad([1.0, 2.0, 6.0], reduce="sum")
         (27.0, array([9.]))
         """
-        value, gradient, _ = ragged.total(self._traces, self._examples(arrays, named), reduce, threads)
+        value, gradient, wrt = ragged.total(self._traces, self._examples(arrays, named), reduce, threads)
+        self._check_wrt(wrt)
         return value, gradient
 
     def train(
