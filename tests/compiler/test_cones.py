@@ -87,7 +87,22 @@ def interpolated(m, x, n):
     return m.tanh(row[0])
 
 
-PROGRAMS = [wave, ring, plate, option, averages, curve, interpolated]
+def of_several_lengths(m, x, n):
+    """A ring whose cells have sums of four, five or six terms."""
+    now, middle = list(x[5 : n + 5]), n // 2
+    for _ in range(3 * n // 10):
+        new = []
+        for i in range(n):
+            p = [x[k] * now[(i + k - 2) % n] for k in range(5)]
+            rest = [(p[0] + p[4]) + now[i] * now[i], p[0], p[0] + p[4]][(i - middle) % 3]
+            total = p[2] + p[1] + p[3] + rest
+            new.append(m.tanh(total) * 1.1 + 0.1 * total)
+        now = new
+    return now[middle] * 1.0
+
+
+PROGRAMS = [wave, ring, plate, option, averages, curve, interpolated, of_several_lengths]
+SIZES = {plate: 144, interpolated: 40, of_several_lengths: 40}
 
 
 def compiled_and_eager(program, n, backend="llvm", dtype="float64"):
@@ -118,7 +133,7 @@ def always(monkeypatch):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_they_compute_what_eager_code_does(always, program, backend):
-    compiled, expected = compiled_and_eager(program, {plate: 144, interpolated: 40}.get(program, 17), backend)
+    compiled, expected = compiled_and_eager(program, SIZES.get(program, 17), backend)
     assert compiled.code.forward.has_time
     compiled.code.whole.verify()
     assert_equal(compiled.value_and_grad(), expected)

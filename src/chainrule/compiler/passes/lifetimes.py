@@ -23,6 +23,7 @@ from chainrule.compiler.passes.program import (
     Array,
     Expression,
     Number,
+    Shape,
     Statement,
     Term,
     row_major,
@@ -46,7 +47,7 @@ class Lifetimes:
             return statement
         return statement.with_terms([self._masked(term, statement.loops, times) for term in statement.terms])
 
-    def _masked(self, term: Term, loops: tuple[int, ...], times: np.ndarray) -> Term:
+    def _masked(self, term: Term, loops: Shape, times: np.ndarray) -> Term:
         if has_constant_slopes(term.expression):
             return term
         around = loops + term.loops
@@ -85,12 +86,20 @@ def has_constant_slopes(expression: Expression) -> bool:
 
 
 def without_lifetimes(statement: Statement) -> Statement:
-    """The statement without such masks, if it computes no derivative: nobody needs the numbers that they leave out."""
+    """The statement without such masks, if it computes no derivative: nobody needs the numbers that they leave out.
+
+    What a ragged sum leaves out is left out at all times, so it is seen at the first one.
+    """
     if statement.target.array.kind != "value":
         return statement
-    return statement.with_terms([_without(term) for term in statement.terms])
+    return statement.with_terms([_without(term, statement.loops) for term in statement.terms])
 
 
-def _without(term: Term) -> Term:
+def _without(term: Term, loops: Shape) -> Term:
     mask, expression = unmasked(term.expression)
-    return Term(expression, term.loops, term.sign) if mask is not None and mask.repeat else term
+    if mask is None or not mask.repeat:
+        return term
+    first = Access(mask.array, mask.base, mask.strides, mask.table)
+    if not mask.array.numbers[first.positions(loops + term.loops)].all():
+        expression = Apply(ops.where, (first, expression, Number(NOTHING)))
+    return Term(expression, term.loops, term.sign)
