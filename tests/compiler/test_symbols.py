@@ -1,6 +1,8 @@
 """Symbols, in C where there is a native engine: what operators make of them, and how their graphs are laid out."""
 
 import gc
+import subprocess
+import sys
 import weakref
 
 import numpy as np
@@ -51,6 +53,13 @@ def test_what_is_no_number_is_refused(bad):
     with pytest.raises(TypeError):
         bad()
     assert +x is x
+
+
+@pytest.mark.skipif(ENGINE != "native", reason="there is one way only")
+def test_without_the_compiler_symbols_have_no_class():
+    code = "from chainrule import _native as n\ntry: n.Symbol(None, ()) + 1\nexcept RuntimeError as error: print(error)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "import chainrule.compiler" in run.stdout
 
 
 @pytest.mark.skipif(ENGINE != "native", reason="there is one way only")

@@ -78,6 +78,10 @@ static PyObject *symbol_serial(PyObject *self, void *Py_UNUSED(unused))
 /* Plain numbers among the operands become constants, which are older than the symbol. */
 static PyObject *symbol_of(PyObject *rule, PyObject *const *operands, Py_ssize_t count)
 {
+    if (SymbolType == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "no class of symbols is known yet: import chainrule.compiler");
+        return NULL;
+    }
     PyObject *own = PyTuple_New(count);
     for (Py_ssize_t k = 0; own && k < count; k++) {
         int is_node = is_symbol(operands[k]) || is_value(operands[k]);
