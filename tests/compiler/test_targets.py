@@ -3,6 +3,7 @@
 The programs are compiled for each processor, whatever the tests run on, and counted in the assembly text.
 """
 
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -10,10 +11,12 @@ import pytest
 
 from assembly import inner_loops
 from chainrule import compile, data, losses, nn, ops, optim
+from chainrule.compiler.backends.llvm import kernels
 from chainrule.compiler.backends.llvm.fusion import groups, without_zeros
 from chainrule.compiler.backends.llvm.lanes import choose_lanes, choose_tile
 from chainrule.compiler.backends.llvm.native import assembly, host
 from chainrule.compiler.backends.llvm.target import Target
+from chainrule.compiler.backends.llvm.text import ELEMENTS
 from chainrule.compiler.passes.known_numbers import with_known_numbers
 from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Repeat, Statement, Term
 from chainrule.compiler.run.steps import CompiledSteps
@@ -112,6 +115,16 @@ def test_kernels_read_their_coefficients_where_registers_are_few():
     kernel = texts["AVX2"].partition("\nkernel.exp.v8f64:")[2].partition("jne")[0].splitlines()
     assert sum("vfmadd" in line and "(%r" in line for line in kernel) >= 10
     assert not any("(%rsp)" in line for line in kernel)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
+def test_coefficients_lie_where_their_loads_say(dtype, lanes):
+    element = ELEMENTS[dtype]
+    text = "\n".join(kernels.define("exp", lanes, element, tabled=True))
+    loads = re.findall(r"numbers, i64 (\d+)\n.*, align (\d+), !invariant", text)
+    assert len(loads) > 5
+    assert [row for row, align in loads if int(row) * lanes * element.bytes % int(align)] == []
 
 
 def test_registers_follow_from_features():

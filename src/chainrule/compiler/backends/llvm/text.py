@@ -130,7 +130,8 @@ class Text:
         place = self.table.place(f"{kind} {constant(self.element.name, literal, lanes)}")
         pointer = self.emit(f"getelementptr inbounds {kind}, ptr {self.table.name}, i64 {place}")
         self.declarations.add("!0 = !{}")
-        return self.emit(f"load {kind}, ptr {pointer}, align {LINE}, !invariant.load !0")
+        align = min(LINE, lanes * self.element.bytes)  # rows of shorter vectors share a line
+        return self.emit(f"load {kind}, ptr {pointer}, align {align}, !invariant.load !0")
 
     def intrinsic(self, name: str, operands: Sequence[str], lanes: int) -> str:
         """A function of LLVM's own, on all lanes."""
