@@ -42,9 +42,7 @@ def aligned(program: ArrayProgram) -> ArrayProgram:
     """The same program, with such sums aligned."""
     margins = Margins(program)
     steps = [_aligned(step, margins) if isinstance(step, Statement) else step for step in program.steps]
-    result = ArrayProgram(steps, program.leaves, program.output)
-    result.gradient = program.gradient
-    return margins.added(result)
+    return margins.added(program.with_steps(steps))
 
 
 def _aligned(statement: Statement, margins: Margins) -> Statement:

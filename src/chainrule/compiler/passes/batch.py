@@ -107,9 +107,7 @@ def with_class_check(program: ArrayProgram, examples: int, counts: Mapping[int, 
         fits = [ops.ge(number, 0.0), ops.lt(number, float(count)), ops.eq(number, ops.floor(number))]
         term = Term(1.0 - fits[0] * fits[1] * fits[2], (length, examples))
         steps.append(Statement(Access(wrong, 0, ()), (), [term], accumulate=True))
-    found = ArrayProgram(steps, {**program.leaves, "wrong": wrong}, program.output)
-    found.gradient = program.gradient
-    return found
+    return program.with_steps(steps, {**program.leaves, "wrong": wrong})
 
 
 def _spans(counts: Mapping[int, int]) -> list[tuple[int, int, int]]:

@@ -45,9 +45,7 @@ def contracted(program: ArrayProgram) -> ArrayProgram:
             steps.append(step.with_body([*cleared[k], *(statement.map(change) for statement in step.body)]))
         elif step.target.array not in rows:  # what was zero before the loop
             steps.append(step)
-    found = ArrayProgram(steps, program.leaves, program.output)
-    found.gradient = program.gradient
-    return found
+    return program.with_steps(steps)
 
 
 def _touched(program: ArrayProgram) -> tuple[dict[Array, Statement], dict[Array, Touched]]:

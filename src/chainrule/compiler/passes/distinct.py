@@ -52,9 +52,7 @@ def with_distinct_elements(program: ArrayProgram) -> ArrayProgram:
             if changed := _changed(step, [steps[j] for j in users]):
                 for j, other in zip([k, *users], changed, strict=True):
                     steps[j] = other
-    result = ArrayProgram(steps, program.leaves, program.output)
-    result.gradient = program.gradient
-    return result
+    return program.with_steps(steps)
 
 
 def _changed(statement: Statement, users: Sequence[Step]) -> list[Step] | None:

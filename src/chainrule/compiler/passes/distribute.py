@@ -50,9 +50,7 @@ def distribute(program: ArrayProgram, wanted: Wanted = lambda statement: True) -
         else:
             steps.append(step)
         written |= {statement.target.array for statement in step.body}
-    found = ArrayProgram(steps, program.leaves, program.output)
-    found.gradient = program.gradient
-    return found
+    return program.with_steps(steps)
 
 
 def _movable_before(step: Repeat, written: set[Array], wanted: Wanted) -> tuple[list[Statement], list[Statement]]:

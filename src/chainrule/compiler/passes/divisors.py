@@ -36,9 +36,7 @@ def with_divisors_outside(program: ArrayProgram) -> ArrayProgram:
     taken = {array.name for array in program.arrays()}
     for step in program.steps:
         steps += [step] if isinstance(step, Repeat) else _divided(step, taken)
-    found = ArrayProgram(steps, program.leaves, program.output)
-    found.gradient = program.gradient
-    return found
+    return program.with_steps(steps)
 
 
 def _divided(statement: Statement, taken: set[str]) -> Iterator[Statement]:

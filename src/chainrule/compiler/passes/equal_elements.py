@@ -37,9 +37,7 @@ def with_equal_elements_once(program: ArrayProgram) -> ArrayProgram:
             else:
                 body.append(statement)
         steps += [step.with_body(body)] if isinstance(step, Repeat) else body
-    found = ArrayProgram(steps, program.leaves, program.output)
-    found.gradient = program.gradient
-    return found
+    return program.with_steps(steps)
 
 
 def _is_equal(statement: Statement) -> bool:

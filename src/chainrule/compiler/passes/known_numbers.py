@@ -45,9 +45,7 @@ def with_known_numbers(program: ArrayProgram) -> ArrayProgram:
             steps.append(statement)
         else:
             known[array] = number
-    found = ArrayProgram(steps, program.leaves, program.output)
-    found.gradient = program.gradient
-    return found
+    return program.with_steps(steps)
 
 
 def _changed(statement: Statement, known: Mapping[Array, Number]) -> Statement:

@@ -108,8 +108,7 @@ def partition(program: ArrayProgram) -> Partition:
     for step in program.steps:
         body = [new for statement in step.body for new in apart.statements(statement)]
         steps += [step.with_body(body)] if isinstance(step, Repeat) else body
-    found = ArrayProgram(steps, _leaves(program, own), program.output)
-    found.gradient = program.gradient
+    found = program.with_steps(steps, _leaves(program, own))
     before = apart.copies(array for array in members if array in program.leaves.values())
     written = {statement.target.array for statement in program.statements}
     after = apart.copies((array for array in members if array in written), back=True)

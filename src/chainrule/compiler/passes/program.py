@@ -311,6 +311,12 @@ class ArrayProgram:
             seen[statement.target.array] = None
         return list(seen)
 
+    def with_steps(self, steps: Sequence[Statement | Repeat], leaves: dict[str, Array] | None = None) -> ArrayProgram:
+        """Other steps with the same results, and the same leaves unless others are given."""
+        found = ArrayProgram(steps, self.leaves if leaves is None else leaves, self.output)
+        found.gradient = self.gradient
+        return found
+
     def rewritten(self, change: Callable[[Statement], Statement], arrays: Mapping[Array, Array]) -> ArrayProgram:
         """The same steps with every statement changed, and with other arrays for some of the leaves and results."""
         steps = changed(self.steps, change)

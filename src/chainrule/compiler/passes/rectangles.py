@@ -48,9 +48,7 @@ def rectangular(program: ArrayProgram) -> ArrayProgram:
         return program
     rectangles = _Rectangles(program)
     steps = [step if isinstance(step, Repeat) else rectangles.changed(step) for step in program.steps]
-    found = ArrayProgram(steps, program.leaves, program.output)
-    found.gradient = program.gradient
-    return found if rectangles.layouts else program
+    return program.with_steps(steps) if rectangles.layouts else program
 
 
 class _Rows(NamedTuple):

@@ -48,9 +48,7 @@ def rematerialized(program: ArrayProgram) -> ArrayProgram:
             loops[step.count].append((later, step))
             step = changed
         steps.append(step)
-    found = ArrayProgram(steps, program.leaves, program.output)
-    found.gradient = program.gradient
-    return found
+    return program.with_steps(steps)
 
 
 class _Known:

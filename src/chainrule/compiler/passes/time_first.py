@@ -39,13 +39,9 @@ def time_first(program: ArrayProgram) -> ArrayProgram:
         base = access.base % width * height + access.base // width
         return Access(access.array, base, [*map(place, access.strides)], None, place(access.repeat))
 
-    found = ArrayProgram(
-        changed(program.steps, lambda statement: statement if _is_fill(statement) else statement.map(change)),
-        program.leaves,
-        program.output,
+    return program.with_steps(
+        changed(program.steps, lambda statement: statement if _is_fill(statement) else statement.map(change))
     )
-    found.gradient = program.gradient
-    return found
 
 
 def _widths(program: ArrayProgram) -> dict[Array, int]:

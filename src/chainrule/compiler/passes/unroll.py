@@ -19,8 +19,7 @@ def unrolled(program: ArrayProgram) -> ArrayProgram:
     What each time computes anew for all examples has an array for each time then: such statements may be moved, and
     must not write over what another time still needs.
     """
-    found = ArrayProgram([], program.leaves, program.output)
-    found.gradient = program.gradient
+    found = program.with_steps([])
     for step in program.steps:
         if isinstance(step, Statement):
             found.steps.append(step)

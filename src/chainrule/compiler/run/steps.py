@@ -176,9 +176,7 @@ def _after(
 
 def _followed(program: ArrayProgram, steps: list[Statement], leaves: dict[str, Array]) -> ArrayProgram:
     """The program with more steps and leaves."""
-    whole = ArrayProgram([*program.steps, *steps], {**program.leaves, **leaves}, program.output)
-    whole.gradient = program.gradient
-    return whole
+    return program.with_steps([*program.steps, *steps], {**program.leaves, **leaves})
 
 
 def _element(array: Array) -> Access:

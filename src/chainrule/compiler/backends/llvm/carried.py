@@ -130,7 +130,7 @@ class Small:
                 steps += self._staggered(step) if is_small(step) else self._in_parts(step)
             else:  # a statement or a block
                 steps.append(step)
-        self.program = program = _with_steps(program, steps)
+        self.program = program = program.with_steps(steps)
         loops = [step for step in steps if isinstance(step, Repeat)]
         inside = [part for parts in self.parts.values() for part in parts if isinstance(part, Repeat)]
         self.flows = {step: Flow(step) for step in (*loops, *inside) if step not in self.parts}
@@ -194,7 +194,7 @@ class Small:
         """The program without statements that zero arrays which take no memory."""
         steps = self.program.steps
         kept = [step for step in steps if isinstance(step, Repeat) or step.target.array not in self.alone]
-        return _with_steps(self.program, kept)
+        return self.program.with_steps(kept)
 
 
 def _touching(program: ArrayProgram, parts: Mapping[Repeat, Steps]) -> dict[Array, set[Statement | Repeat]]:
@@ -206,12 +206,6 @@ def _touching(program: ArrayProgram, parts: Mapping[Repeat, Steps]) -> dict[Arra
                 if not (step.count == 1 and is_zero(statement)):
                     for access in (statement.target, *statement.accesses()):
                         found[access.array].add(part)
-    return found
-
-
-def _with_steps(program: ArrayProgram, steps: Steps) -> ArrayProgram:
-    found = ArrayProgram(steps, program.leaves, program.output)
-    found.gradient = program.gradient
     return found
 
 

@@ -145,9 +145,7 @@ def without_zeros(program: ArrayProgram) -> ArrayProgram:
         else step
         for step in program.steps
     ]
-    result = ArrayProgram(_without_zeros(inside), program.leaves, program.output)
-    result.gradient = program.gradient
-    return result
+    return program.with_steps(_without_zeros(inside))
 
 
 def _without_zeros(steps: Sequence[Statement | Repeat]) -> list[Statement | Repeat]:

@@ -22,9 +22,7 @@ def with_shorter_sums(program: ArrayProgram, target: Target, size: int) -> Array
     steps: list[Statement | Repeat] = []
     for step in program.steps:
         steps += [step] if isinstance(step, Repeat) else _in_parts(step, target, size)
-    found = ArrayProgram(steps, program.leaves, program.output)
-    found.gradient = program.gradient
-    return found
+    return program.with_steps(steps)
 
 
 def _in_parts(statement: Statement, target: Target, size: int) -> list[Statement]:
