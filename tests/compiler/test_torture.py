@@ -185,6 +185,10 @@ def pushed_together(found):
     return offsets // 2, total
 
 
+def one_after_another(access):
+    return access if access.table is not None else access.with_strides((1,) * len(access.strides))
+
+
 def with_operands_swapped(level):
     level.operands = [operands[::-1] for operands in level.operands]
     return level
@@ -202,7 +206,7 @@ PLANTED = [
     ("loops inside", "passes.loops._Columns.firsts", one_first, "loops inside", ["implicit_steps"]),
     ("families", "passes.families.placed", pushed_together, "differences", ["triangular"]),
     ("families", "passes.families.placed", pushed_together, "verify", ["triangular"]),
-    ("outline", "passes.outline._strides", lambda found: found and (1,) * len(found), "loops", list(FAMILIES)),
+    ("outline", "passes.outline.access_to", one_after_another, "loops", list(FAMILIES)),
     ("cones", "passes.completion._Completion.read", lambda found: found and found - 1, "cones", ["cones"]),
     ("distinct", "passes.distinct._distinct", turned_round, "llvm", list(FAMILIES)),
     ("align", "passes.align._Ragged._sources", turned_round, "llvm", list(FAMILIES)),
@@ -211,7 +215,7 @@ PLANTED = [
     ("waists", "passes.waists._level", with_operands_swapped, "waists", list(FAMILIES)),
     ("sums", "passes.repeats._names", lambda found: [name // 2 for name in found], "sums and ends", ["triangular"]),
     ("gather", "passes.gather.copies", lambda found: list(found)[1:], "sums and ends", ["largest_of_many"]),
-    ("lift", "passes.loop_nests._separable", lambda found: True, "interpreter", ["coupled", "triangular"]),
+    ("lift", "passes.loop_nests.have_one_pattern", lambda found: True, "interpreter", ["coupled", "triangular"]),
     ("differentiate", "passes.differentiate._partial", lambda found: found and -found, "interpreter", ["scan"]),
     ("differentiate", "passes.differentiate._fills_rows", lambda found: True, "verify", ["coupled", "recurrent_net"]),
     ("batch", "passes.batch._that_vary", lambda found: dict(list(found.items())[:-1]), "interpreter", ["batches"]),

@@ -19,7 +19,7 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.passes.layout import joined, split_loop
-from chainrule.compiler.passes.loop_nests import joint_nest
+from chainrule.compiler.passes.loop_nests import have_one_pattern, joint_nest
 from chainrule.compiler.passes.margins import Margins
 from chainrule.compiler.passes.program import (
     NOTHING,
@@ -64,11 +64,6 @@ def _in_loops(statement: Statement, nest: Shape) -> Statement | None:
         if d < len(statement.loops) and extent < statement.loops[d] and statement.loops[d] % extent == 0:
             statement = split_loop(statement, statement.loops, d, statement.loops[d] // extent)
     return statement if statement.loops == nest else None
-
-
-def _is_one_pattern(rows: np.ndarray) -> bool:
-    """Whether all rows are one row, moved."""
-    return bool((rows - rows[:, :1] == rows[0] - rows[0, 0]).all())
 
 
 def _whole_nest(steps: Shape, count: int) -> Shape:
@@ -117,7 +112,7 @@ class _Ragged:
 
     def _keys_of_full_rows(self) -> None:
         """Where many rows have all terms: the nest that they are part of, in which the others begin in between."""
-        regular = [places for places in self._variable() if _is_one_pattern(places[self.full])]
+        regular = [places for places in self._variable() if have_one_pattern(places[self.full])]
         own, (steps, *strides) = joint_nest([(True, self.full), *[(False, places[self.full, 0]) for places in regular]])
         nest = _whole_nest(steps, self.count) if own and steps else ()
         if not nest:

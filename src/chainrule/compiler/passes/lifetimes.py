@@ -26,8 +26,8 @@ from chainrule.compiler.passes.program import (
     Shape,
     Statement,
     Term,
-    row_major,
     unmasked,
+    without_still_axes,
 )
 
 
@@ -60,17 +60,10 @@ class Lifetimes:
 
     def _mask(self, needed: np.ndarray) -> Access:
         """The access to a mask, by time and loops, without loops that do not move it."""
-        for axis in range(1, needed.ndim):
-            first = needed.take([0], axis=axis)
-            if (needed == first).all():
-                needed = first
-        key = needed.shape[0], needed.size, needed.tobytes()
-        array = self.arrays.setdefault(
-            repr(key).encode(),
-            Array(f"{self.name}{len(self.arrays) + 1}", needed.size, "mask", needed.astype(np.float64).reshape(-1)),
-        )
-        strides = [stride if n > 1 else 0 for stride, n in zip(row_major(needed.shape), needed.shape, strict=True)]
-        return Access(array, 0, strides[1:], repeat=strides[0])
+        numbers, (time, *strides) = without_still_axes(needed, first=1)
+        name = f"{self.name}{len(self.arrays) + 1}"
+        array = self.arrays.setdefault(numbers.tobytes(), Array(name, len(numbers), "mask", numbers))
+        return Access(array, 0, strides, repeat=time)
 
 
 def has_constant_slopes(expression: Expression) -> bool:

@@ -37,6 +37,7 @@ from chainrule.compiler.passes.program import (
     Statement,
     Term,
     row_major,
+    without_still_axes,
 )
 from chainrule.compiler.passes.recurrence import Recurrence, find_recurrences
 from chainrule.compiler.passes.repeats import with_running_sums, without_repeats
@@ -463,15 +464,9 @@ class _Lifter:
 
     def constant(self, numbers: np.ndarray, kind: str = "constant") -> Expression:
         """Numbers by time and loop index: one number if all are equal, else an array without redundant axes."""
-        bits = numbers.view(np.int64)  # so that -0.0 differs from 0.0, and NaN equals NaN
-        for axis in range(bits.ndim):
-            first = bits.take([0], axis=axis)
-            if (bits == first).all():
-                bits = first
-        if bits.size == 1:
-            return Number(float(numbers.flat[0]))
-        dense, shape = bits.reshape(-1).view(np.float64), bits.shape
-        time, *strides = [stride if n > 1 else 0 for stride, n in zip(row_major(shape), shape, strict=True)]
+        dense, (time, *strides) = without_still_axes(numbers)
+        if len(dense) == 1:
+            return Number(float(dense[0]))
         self.tables += 1
         name = f"{self.names.rstrip('v')}{kind[0]}{self.tables}"
         return Access(Array(name, len(dense), kind, dense), 0, strides, repeat=time)

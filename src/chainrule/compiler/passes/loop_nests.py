@@ -101,7 +101,7 @@ def _side_by_side(terms: Sequence[Factor]) -> Factor:
 def _is_affine(factors: list[Factor]) -> bool:
     """Whether a run of terms needs no table."""
     variable = _variable(factors)
-    return all(map(_separable, variable)) and loop_nest(variable[:, 0]) is not None
+    return all(map(have_one_pattern, variable)) and loop_nest(variable[:, 0]) is not None
 
 
 def outer_loops(slots: list[list[Factor]], count: int) -> tuple[Shape, list[list[Shape] | None]]:
@@ -113,7 +113,7 @@ def outer_loops(slots: list[list[Factor]], count: int) -> tuple[Shape, list[list
     variable = [_variable(factors) for factors in slots]
     if count == 1:
         return (), [[()] * len(each) for each in variable]
-    firsts = [each[:, :, 0] if all(map(_separable, each)) else None for each in variable]
+    firsts = [each[:, :, 0] if all(map(have_one_pattern, each)) else None for each in variable]
     regular = [each for each in firsts if each is not None]
     nest = loop_nest(np.concatenate(regular)) if regular else None
     if nest is None:
@@ -143,6 +143,6 @@ def _variable(factors: list[Factor]) -> np.ndarray:
     return np.array(positions, dtype=np.int64).reshape(-1, *factors[0].positions.shape[-2:])
 
 
-def _separable(positions: np.ndarray) -> bool:
-    """Whether the terms of a run have the same pattern in every member."""
+def have_one_pattern(positions: np.ndarray) -> bool:
+    """Whether all rows of positions are one row, moved."""
     return bool((positions - positions[:, :1] == positions[:1] - positions[:1, :1]).all())

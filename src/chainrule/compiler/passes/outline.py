@@ -16,7 +16,7 @@ import numpy as np
 
 from chainrule.compiler.passes.lifetimes import Lifetimes
 from chainrule.compiler.passes.loops import Loop, find_leaves
-from chainrule.compiler.passes.program import Access, Apply, Array, Repeat, Shape, Statement, Term, row_major
+from chainrule.compiler.passes.program import Access, Apply, Array, Repeat, Shape, Statement, Term, access_to
 from chainrule.compiler.trace.graph import Graph
 from chainrule.core.recording import DETACH
 
@@ -249,10 +249,7 @@ class _Outlining:
 def copies(target: Array, offset: int, sources: Sequence[Place]) -> Iterator[Statement]:
     """Statements that fill `target` from `offset` on, in regular pieces; they pass no gradient to silent arrays."""
     for array, places, loops, strides in regular_parts(sources):
-        positions = np.array([sources[k][1] for k in places])
-        source = Access(array, 0, row_major(loops), positions)
-        if (steps := _strides(positions, loops)) is not None:
-            source = Access(array, positions[0], steps)
+        source = access_to(array, np.array([sources[k][1] for k in places]), loops)
         copied = Apply(DETACH, (source,)) if array.silent else source
         yield Statement(Access(target, offset + places[0], strides), loops, [Term(copied)])
 
@@ -293,11 +290,3 @@ def _joined(found: Sequence[Piece]) -> Iterator[Piece]:
             last += 1
         yield (place, (last - run, *loops), (step, *strides)) if last - run > 1 else found[run]
         run = last
-
-
-def _strides(positions: np.ndarray, loops: Shape) -> Shape | None:
-    """The strides with which `positions` move in `loops`, if they are constant."""
-    grid = positions.reshape(loops)
-    first = int(grid.flat[0])
-    strides = tuple([int(grid.take(1, axis=axis).flat[0]) - first for axis in range(len(loops))])
-    return strides if (Access(Array("", 0, ""), first, strides).positions(loops) == grid).all() else None

@@ -432,6 +432,35 @@ def row_major(shape: Shape) -> tuple[int, ...]:
     return tuple(prod(shape[k + 1 :]) for k in range(len(shape)))
 
 
+def without_still_axes(numbers: Any, first: int = 0) -> tuple[np.ndarray, list[int]]:
+    """Numbers without the axes along which they do not change, from the `first` on, and the strides of all axes.
+
+    >>> without_still_axes([[1.0, 2.0], [1.0, 2.0]])
+    (array([1., 2.]), [0, 1])
+    """
+    bits = np.asarray(numbers, dtype=np.float64).view(np.int64)  # so that -0.0 differs from 0.0, and NaN equals NaN
+    for axis in range(first, bits.ndim):
+        start = bits.take([0], axis=axis)
+        if (bits == start).all():
+            bits = start
+    strides = [stride if n > 1 else 0 for stride, n in zip(row_major(bits.shape), bits.shape, strict=True)]
+    return bits.reshape(-1).view(np.float64), strides
+
+
+def access_to(array: Array, places: np.ndarray, loops: Shape) -> Access:
+    """The access to these positions, by a table if no strides in the loops say where they are.
+
+    >>> access_to(Array("v", 9, "value"), np.array([1, 2, 4, 5]), (2, 2))
+    v[1+3i+j]
+    """
+    steps = [step if n > 1 else 0 for step, n in zip(row_major(loops), loops, strict=True)]
+    found = places.reshape(-1)
+    affine = Access(array, found[0], [found[step] - found[0] for step in steps])
+    if (affine.positions(loops).reshape(-1) == found).all():
+        return affine
+    return Access(array, 0, row_major(loops), found)
+
+
 def dependents(
     statements: Sequence[Statement],
     sources: Iterable[Array],

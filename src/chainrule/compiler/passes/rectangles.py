@@ -20,6 +20,7 @@ import numpy as np
 
 from chainrule import ops
 from chainrule.compiler.passes.layout import split_loop
+from chainrule.compiler.passes.loop_nests import have_one_pattern
 from chainrule.compiler.passes.program import (
     NOTHING,
     Access,
@@ -32,6 +33,7 @@ from chainrule.compiler.passes.program import (
     Shape,
     Statement,
     Term,
+    access_to,
     row_major,
     unmasked,
 )
@@ -154,7 +156,7 @@ class _Rectangles:
         ends, streams = np.zeros(loops[0] - 1, dtype=bool), []
         for access, around in reads:
             places = self._places(access, loops[0], around)
-            if _is_one_pattern(places):
+            if have_one_pattern(places):
                 streams.append(places[:, 0])
                 ends |= _irregular(np.diff(places[:, 0]))
             if (layout := self.layouts.get(access.array)) is not None:
@@ -168,7 +170,6 @@ class _Rectangles:
         """The statement in loops over all elements of the rectangle, which it fills."""
         block, target = prod(statement.loops[1:]), statement.target.array
         array = Array(target.name, rows.size * block, target.kind)
-        array.silent = target.silent
         loops = (rows.size, *statement.loops[1:])
         terms = [self._filled(term, statement.loops, rows) for term in statement.terms]
         filling = regular(Statement(Access(array, 0, row_major(loops)), loops, terms))
@@ -186,7 +187,7 @@ class _Rectangles:
             if _is_known(access):
                 return _constant(access.array, _spread(_numbers(access, around).reshape(loops[0], -1), rows), inside)
             array = self._array(access)
-            return _at(array, _continued(self._places(access, loops[0], around), rows, array.size), inside)
+            return access_to(array, _continued(self._places(access, loops[0], around), rows, array.size), inside)
 
         if isinstance(expression, Number) and mask is None:
             return term
@@ -258,7 +259,7 @@ class _Rectangles:
             if _is_known(access):
                 return _constant(access.array, ordered(_numbers(access, loops).reshape(real.shape)), loops)
             array, places = self._array(access), self._places(access, len(real), loops)
-            return _at(array, _aligned(ordered(places), ordered(real), array.size), loops)
+            return access_to(array, _aligned(ordered(places), ordered(real), array.size), loops)
 
         return expression.map(change)
 
@@ -280,21 +281,6 @@ def _numbers(access: Access, loops: Shape) -> np.ndarray:
 def _constant(like: Array, numbers: np.ndarray, loops: Shape) -> Access:
     array = Array(like.name, numbers.size, like.kind, np.ascontiguousarray(numbers).reshape(-1))
     return Access(array, 0, row_major(loops))
-
-
-def _at(array: Array, places: np.ndarray, loops: Shape) -> Access:
-    """The access to these positions, by a table if no strides in the loops say where they are."""
-    steps = [step if n > 1 else 0 for step, n in zip(row_major(loops), loops, strict=True)]
-    found = places.reshape(-1)
-    affine = Access(array, found[0], [found[step] - found[0] for step in steps])
-    if (affine.positions(loops).reshape(-1) == found).all():
-        return affine
-    return Access(array, 0, row_major(loops), found)
-
-
-def _is_one_pattern(places: np.ndarray) -> bool:
-    """Whether all turns of the outer loop read in the same pattern."""
-    return bool((places - places[:, :1] == places[:1] - places[:1, :1]).all())
 
 
 def _irregular(steps: np.ndarray) -> np.ndarray:

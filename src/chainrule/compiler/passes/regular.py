@@ -13,8 +13,17 @@ from math import prod
 
 import numpy as np
 
-from chainrule.compiler.passes.loop_nests import joint_nest
-from chainrule.compiler.passes.program import Access, Array, ArrayProgram, Shape, Statement, Term, row_major
+from chainrule.compiler.passes.loop_nests import have_one_pattern, joint_nest
+from chainrule.compiler.passes.program import (
+    Access,
+    Array,
+    ArrayProgram,
+    Shape,
+    Statement,
+    Term,
+    row_major,
+    without_still_axes,
+)
 
 LANES = 8  # turns that one of the loops must have: shorter loops are no work for vectors
 
@@ -89,16 +98,10 @@ class _Nested:
 
 def _outer(places: np.ndarray) -> np.ndarray | None:
     """The first position in each turn, if all turns have the same pattern from there on."""
-    return places[:, 0] if (places - places[:, :1] == places[:1] - places[:1, :1]).all() else None
+    return places[:, 0] if have_one_pattern(places) else None
 
 
 def dense(array: Array, numbers: np.ndarray, loops: Shape) -> Access:
     """Known numbers by turn of the loops, as an array like this one without axes along which they do not change."""
-    bits = np.ascontiguousarray(numbers, dtype=np.float64).view(np.int64).reshape(loops)  # -0.0 differs from 0.0
-    for axis in range(bits.ndim):
-        first = bits.take([0], axis=axis)
-        if (bits == first).all():
-            bits = first
-    found = np.ascontiguousarray(bits).reshape(-1).view(np.float64)
-    strides = [stride if n > 1 else 0 for stride, n in zip(row_major(bits.shape), bits.shape, strict=True)]
+    found, strides = without_still_axes(numbers.reshape(loops))
     return Access(Array(array.name, len(found), array.kind, found), 0, strides)
