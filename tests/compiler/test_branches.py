@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import chainrule
 from chainrule import Value, compiler, losses, nn, ops, optim
 from chainrule.compiler import TracingError, compile
-from chainrule.compiler.run import paths
+from chainrule.compiler.pipeline import Code
+from chainrule.compiler.run import paths, traced
 
 
 def of_values(given):
@@ -466,6 +467,18 @@ def test_sizes_of_batches_do_not_count_as_programs():
         for size in (3, 10, 17, 30, 41, 70, 100, 150, 300, 411, 500):
             xs = [rng.uniform(-1, 1) for _ in range(size)]
             assert program.batch(xs, reduce="sum") == pytest.approx(sum(x if x > 0 else -2.0 * x for x in xs))
+
+
+def test_batches_that_are_divided_differently_need_no_new_programs(monkeypatch):
+    made = []
+    monkeypatch.setattr(traced, "Code", lambda *given, **named: made.append(given) or Code(*given, **named))
+    w = Value(0.5)
+    program = compile(lambda x: w * x if x > 0 else -2.0 * w * x, [w])
+    for up, down in ((64, 0), (64, 64), (0, 64)):
+        for reduce in ("mean", "sum"):
+            _, gradient = program.batch_value_and_grad([0.5] * up + [-0.5] * down, reduce=reduce)
+            assert gradient == pytest.approx((0.5 * up + down) / (up + down if reduce == "mean" else 1.0))
+    assert len(made) == 2
 
 
 def test_structures_do():

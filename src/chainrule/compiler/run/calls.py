@@ -84,7 +84,7 @@ def sum_and_grad(
     for traced, *_ in parts:
         traced.check_scalar()
     wrt = parts[0][0].wrt
-    if len(parts) == 1:
+    if paths.source.strict and len(parts) == 1:  # other programs of a path serve batches of any division
         traced, own, _, moment = parts[0]
         return (*_sum_and_grad(traced, own, divisor, threads, moment), wrt)
     if paths.source.strict:
