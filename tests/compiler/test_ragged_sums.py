@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,7 +11,7 @@ from test_compiler import BACKENDS, assert_equals_eager
 
 import chainrule
 from chainrule import Value
-from chainrule.compiler.passes.classes import classify
+from chainrule.compiler.passes.classes import _Classing, classify
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.lift import lift
 from chainrule.compiler.trace.graph import graph_of
@@ -80,6 +81,23 @@ def test_the_lengths_are_kept():
 def test_attention_has_a_length_that_does_not_depend_on_the_positions(layers):
     short, long = (len(program(*causal_attention(steps, 2, layers)).statements) for steps in (5, 12))
     assert short == long
+
+
+def test_each_chain_is_looked_at_once(monkeypatch):
+    """However many sums of sums of several lengths stand on each other: it used to be once for each of them."""
+    seen, add_chain = Counter(), _Classing.add_chain
+
+    def counted(classing, node, sums):
+        seen[node] += 1
+        add_chain(classing, node, sums)
+
+    monkeypatch.setattr(_Classing, "add_chain", counted)
+    row, layers = values(12), 9
+    for _ in range(layers):
+        row = [sum(row[: k + 1]).tanh() for k in range(len(row))]
+    classes = classify(graph_of(sum(row), row)).verify()
+    assert len(classes.lengths) == layers
+    assert set(seen.values()) == {1}
 
 
 def test_two_lengths_stay_two_statements():

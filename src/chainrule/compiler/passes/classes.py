@@ -12,7 +12,7 @@ with others they would be given an adjoint of 0, which times an infinite slope i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, islice
 from typing import Any
 
@@ -23,6 +23,7 @@ from chainrule.compiler.passes.program import Array
 from chainrule.compiler.trace.graph import Graph
 
 SUM, LARGEST = CHAINS = "sum", "largest"
+LINKS = (ops.add, ops.sub, ops.larger)
 FEWEST_EXPONENTS = 17  # of powers, to make one class of them: few are better off as products
 FEWEST_LENGTHS = 3  # of otherwise equal sums, to merge them into one class
 LEAST_LINKS = 0.1  # of all nodes, to look for chains of differences
@@ -132,11 +133,7 @@ class Classes:
 
 def classify(graph: Graph, differences: bool = False) -> Classes:
     """The classes of a graph's nodes; `differences` says that `a - b - c` is one sum as well."""
-    chains = _chains(graph, differences)
-    classing = _Classing(graph, chains, set())
-    while classing.to_merge != classing.merged:  # again: nodes that read merged classes may now be of one class
-        classing = _Classing(graph, chains, classing.to_merge)
-    return classing.classes()
+    return _Classing(graph, _chains(graph, differences)).classes()
 
 
 def has_long_differences(graph: Graph) -> bool:
@@ -149,38 +146,43 @@ def has_long_differences(graph: Graph) -> bool:
 
 
 class _Classing:
-    """One pass from the leaves up. A class is named by its first node, which is the same in every pass.
+    """From the leaves up, depth by depth. A class is named by its first node.
 
-    `merged` has the keys of chains without their lengths, and of powers without their exponents, that are one class.
+    Sums of several lengths may become one class, and powers with several exponents too. That depends on all that are
+    alike otherwise; these read members of the same classes, and so they have the same depth.
     """
 
-    def __init__(self, graph: Graph, chains: dict[int, list[tuple[int, int]]], merged: set[Any]) -> None:
-        self.graph = graph
-        self.merged = merged
+    def __init__(self, graph: Graph, chains: dict[int, list[tuple[int, int]]]) -> None:
+        self.graph, self.chains = graph, chains
         self.first: dict[Any, int] = {}  # a key -> the name of its class
         self.slots: dict[int, tuple[Slot, ...]] = {}  # by name; the operands by name too
         self.of = [-1] * len(graph)
         self.rows: list[Any] = list(graph.operands)
-        self.lengths: dict[Any, dict[int, tuple[int, ...]]] = {}  # key without lengths -> node -> lengths
-        self.exponents: dict[Any, set[float]] = {}  # key without exponent -> all of them
-        self.classify(chains)
-        several = [(key, found.values()) for key, found in self.lengths.items() if len(found) >= FEWEST_LENGTHS]
-        self.to_merge = {key for key, found in several if _is_worth_merging(Counter(found))}
-        self.to_merge |= {key for key, found in self.exponents.items() if len(found) >= FEWEST_EXPONENTS}
+        self.ragged: dict[int, dict[int, tuple[int, ...]]] = {}  # name of a ragged class -> node -> lengths
+        self.classify()
 
-    def classify(self, chains: dict[int, list[tuple[int, int]]]) -> None:
-        links, pow_, of, first, slots = {ops.add, ops.sub, ops.larger}, ops.pow_, self.of, self.first, self.slots
-        silent = self.graph.silent
-        for node, (rule, operands) in enumerate(zip(self.graph.rules, self.graph.operands, strict=True)):
-            if rule in links:
-                if node in chains:  # otherwise it is a link of a longer one
-                    groups: dict[tuple[int, int], list[int]] = {}
-                    for operand, sign in chains[node]:
-                        groups.setdefault((of[operand], sign), []).append(operand)
-                    of[node] = name = first.setdefault(self.chain_key(node, groups), node)
-                    if name == node:
-                        slots[node] = tuple([(*group, len(members)) for group, members in groups.items()])
+    def classify(self) -> None:
+        rules, every, silent, chains, pow_ = (
+            self.graph.rules,
+            self.graph.operands,
+            self.graph.silent,
+            self.chains,
+            ops.pow_,
+        )
+        of, first, slots = self.of, self.first, self.slots
+        sums: dict[Any, dict[int, tuple[int, ...]]] = {}  # of one depth: key without lengths -> node -> lengths
+        powers: dict[Any, dict[int, float]] = {}  # the same: key without exponent -> node -> exponent
+        latest = 0
+        for node, depth in self.by_depth():
+            if depth > latest:
+                if sums or powers:
+                    self.settle(sums, powers)
+                    sums, powers = {}, {}
+                latest = depth
+            if node in chains:
+                self.add_chain(node, sums)
                 continue
+            rule, operands = rules[node], every[node]
             key: Any
             if len(operands) == 2:  # as most have: a list would take longer than all else
                 key = rule, of[operands[0]], of[operands[1]]
@@ -188,40 +190,80 @@ class _Classing:
                 key = (rule, *[of[operand] for operand in operands])
             if node in silent:
                 key = (*key, SILENT)
-            if rule is pow_:
-                key = self.power_key(key, operands[1])
+            if rule is pow_ and rules[operands[1]] == "constant":
+                powers.setdefault(key, {})[node] = self.graph.nodes[operands[1]].data
+                continue
             of[node] = name = first.setdefault(key, node)
             if name == node:
                 slots[node] = tuple([(of[operand], 1, 1) for operand in operands])
+        self.settle(sums, powers)
 
-    def power_key(self, key: Any, exponent: int) -> Any:
-        """The key of a power: if its exponent is a constant, with that, because x² and x³ are different arrays."""
-        if self.graph.rules[exponent] != "constant":
-            return key
-        number = self.graph.nodes[exponent].data
-        self.exponents.setdefault(key, set()).add(number)
-        return key if key in self.merged else (*key, number)
+    def by_depth(self) -> Iterator[tuple[int, int]]:
+        """All nodes but the links inside of chains, and their depths; in order of these, then of creation."""
+        depths, chains = [0] * len(self.graph), self.chains
+        for node, operands in enumerate(self.graph.operands):
+            if node in chains:
+                depths[node] = 1 + max([depths[operand] for operand, _ in chains[node]])
+            elif operands:
+                depths[node] = 1 + max([depths[operand] for operand in operands])
+        outside = np.array([rule not in LINKS for rule in self.graph.rules], dtype=bool)
+        outside[list(chains)] = True
+        found = np.flatnonzero(outside)
+        by_node = np.array(depths, dtype=np.int64)[found]
+        order = np.argsort(by_node, kind="stable")
+        return zip(found[order].tolist(), by_node[order].tolist(), strict=True)
 
-    def chain_key(self, node: int, groups: dict[tuple[int, int], list[int]]) -> Any:
-        """The key of a chain: the classes and signs of its terms, and unless it is ragged the number of each.
+    def groups(self, node: int) -> dict[tuple[int, int], list[int]]:
+        """The terms of a chain by their classes and signs."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for operand, sign in self.chains[node]:
+            found.setdefault((self.of[operand], sign), []).append(operand)
+        return found
+
+    def add_chain(self, node: int, sums: dict[Any, dict[int, tuple[int, ...]]]) -> None:
+        """Add a chain to those whose terms are of its classes and signs.
 
         Chains of differences are of different lengths because each waits for the one before: they are not ragged.
         """
+        groups = self.groups(node)
         self.rows[node] = list(chain.from_iterable(groups.values()))
         key: Any = (ops.larger, *groups) if self.graph.rules[node] is ops.larger else tuple(groups)
         if node in self.graph.silent:
             key = (*key, SILENT)
         lengths = tuple(map(len, groups.values()))
-        if self.graph.rules[node] is ops.sub and len(self.rows[node]) > 2:
-            return key, lengths
-        self.lengths.setdefault(key, {})[node] = lengths
-        return key if key in self.merged else (key, lengths)
+        if self.graph.rules[node] is ops.sub:
+            self.enter(node, (key, lengths))
+        else:
+            sums.setdefault(key, {})[node] = lengths
+
+    def settle(self, sums: dict[Any, dict[int, tuple[int, ...]]], powers: dict[Any, dict[int, float]]) -> None:
+        """Put all chains and powers of one depth into their classes."""
+        for key, found in sums.items():
+            if _is_worth_merging(Counter(found.values())):
+                self.ragged[min(found)] = found
+                for node in found:
+                    self.enter(node, key)
+            else:
+                for node, lengths in found.items():
+                    self.enter(node, (key, lengths))
+        for key, exponents in powers.items():
+            merges = len(set(exponents.values())) >= FEWEST_EXPONENTS  # x² and x³ are different arrays
+            for node, exponent in exponents.items():
+                self.enter(node, key if merges else (*key, exponent))
+
+    def enter(self, node: int, key: Any) -> None:
+        """Put a chain or a power into the class of this key."""
+        self.of[node] = name = self.first.setdefault(key, node)
+        if name == node and node in self.chains:
+            self.slots[node] = tuple([(*group, len(members)) for group, members in self.groups(node).items()])
+        elif name == node:
+            self.slots[node] = tuple([(self.of[operand], 1, 1) for operand in self.graph.operands[node]])
 
     def classes(self) -> Classes:
-        number = {name: index for index, name in enumerate(self.slots)}
+        names = sorted(self.slots)
+        number = {name: index for index, name in enumerate(names)}
         real: dict[int, np.ndarray] = {}
-        for key in self.merged & self.lengths.keys():
-            found, name = self.lengths[key], self.first[key]
+        for name, found in self.ragged.items():
             widths = [max(column) for column in zip(*found.values(), strict=True)]
             self.slots[name] = tuple([(*slot[:2], w) for slot, w in zip(self.slots[name], widths, strict=True)])
             real[number[name]] = np.array(list(found.values()), dtype=np.int64)
@@ -229,21 +271,23 @@ class _Classing:
                 self.rows[node] = _padded(self.rows[node], lengths, widths)
         rules = self.graph.rules
         return Classes(
-            [_kind(rules[name]) for name in self.slots],
-            [tuple([(number[name], sign, n) for name, sign, n in slots]) for slots in self.slots.values()],
+            [_kind(rules[name]) for name in names],
+            [tuple([(number[operand], sign, n) for operand, sign, n in self.slots[name]]) for name in names],
             [number[name] if name >= 0 else -1 for name in self.of],
             self.rows,
             real,
             {node: self.graph.nodes[node] for node in self.graph.places_of(Array)},
-            {number[name] for name in self.slots if name in self.graph.silent},
+            {number[name] for name in names if name in self.graph.silent},
         )
 
 
 def _is_worth_merging(lengths: Counter[tuple[int, ...]]) -> bool:
     """Whether sums of these lengths, counted, are better as one class than as several."""
+    if len(lengths) < FEWEST_LENGTHS:
+        return False
     padded = sum([max(column) for column in zip(*lengths, strict=True)]) * lengths.total()
     real = sum([sum(each) * count for each, count in lengths.items()])
-    return len(lengths) >= FEWEST_LENGTHS and padded <= MOST_PADDING * real
+    return bool(padded <= MOST_PADDING * real)
 
 
 def _padded(row: list[int], lengths: Sequence[int], widths: Sequence[int]) -> list[int]:

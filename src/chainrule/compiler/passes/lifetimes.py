@@ -40,7 +40,7 @@ class Lifetimes:
 
     def masked(self, statement: Statement, alive: np.ndarray) -> Statement:
         """The statement, masked once the elements of its target have been needed for as many times as `alive` says."""
-        if statement.join is not ops.add or all(has_constant_slopes(term.expression) for term in statement.terms):
+        if statement.join is not ops.add or all(map(_has_constant_slopes, statement.terms)):
             return statement
         times = alive[statement.target.positions(statement.loops)]
         if times.min() >= self.count:
@@ -48,7 +48,7 @@ class Lifetimes:
         return statement.with_terms([self._masked(term, statement.loops, times) for term in statement.terms])
 
     def _masked(self, term: Term, loops: Shape, times: np.ndarray) -> Term:
-        if has_constant_slopes(term.expression):
+        if _has_constant_slopes(term):
             return term
         around = loops + term.loops
         known, expression = unmasked(term.expression)
@@ -64,6 +64,11 @@ class Lifetimes:
         name = f"{self.name}{len(self.arrays) + 1}"
         array = self.arrays.setdefault(numbers.tobytes(), Array(name, len(numbers), "mask", numbers))
         return Access(array, 0, strides, repeat=time)
+
+
+def _has_constant_slopes(term: Term) -> bool:
+    """The same for a term, which may be part of a ragged sum."""
+    return has_constant_slopes(unmasked(term.expression)[1])
 
 
 def has_constant_slopes(expression: Expression) -> bool:
