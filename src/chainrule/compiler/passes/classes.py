@@ -162,14 +162,8 @@ class _Classing:
         self.classify()
 
     def classify(self) -> None:
-        rules, every, silent, chains, pow_ = (
-            self.graph.rules,
-            self.graph.operands,
-            self.graph.silent,
-            self.chains,
-            ops.pow_,
-        )
-        of, first, slots = self.of, self.first, self.slots
+        rules, every, silent, pow_ = self.graph.rules, self.graph.operands, self.graph.silent, ops.pow_
+        of, first, slots, chains = self.of, self.first, self.slots, self.chains
         sums: dict[Any, dict[int, tuple[int, ...]]] = {}  # of one depth: key without lengths -> node -> lengths
         powers: dict[Any, dict[int, float]] = {}  # the same: key without exponent -> node -> exponent
         latest = 0
