@@ -12,7 +12,7 @@ gradient flows there. That is more arithmetic, but on many elements at once: `fe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf, prod
 from typing import NamedTuple
 
@@ -140,9 +140,15 @@ class _Rectangles:
     def _array(self, access: Access) -> Array:
         return self.layouts[access.array].array if access.array in self.layouts else access.array
 
+    def _looks_up(self, accesses: Iterable[Access]) -> bool:
+        """Whether any of them reads other than known numbers through a table, or in a rectangle."""
+        return any(a.table is not None or a.array in self.layouts for a in accesses if not _is_known(a))
+
     def _may_fill(self, statement: Statement) -> bool:
         """Whether the statement fills an array that may become a rectangle, from the first element to the last."""
         target, loops = statement.target, statement.loops
+        if not self._looks_up(statement.accesses()):
+            return False
         if target.array in self.fixed or statement.accumulate or statement.join is not ops.add or not loops:
             return False
         filled = target.positions(loops).reshape(-1)
@@ -151,7 +157,7 @@ class _Rectangles:
     def _rows(self, terms: Sequence[Term], loops: Shape) -> list[_Rows]:
         """The rows that the turns of the first loop are in, in several alignments; none if they are in no rows."""
         reads = [(a, loops + t.loops) for t in terms for a in t.expression.accesses() if not _is_known(a)]
-        if all(access.table is None and access.array not in self.layouts for access, _ in reads):
+        if not self._looks_up([access for access, _ in reads]):
             return []
         ends, streams = np.zeros(loops[0] - 1, dtype=bool), []
         for access, around in reads:
