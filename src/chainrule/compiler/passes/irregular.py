@@ -13,22 +13,10 @@ class IrregularityError(ValueError):
         super().__init__(f"{self.reason}: compile a part of it, or run it eagerly")
 
     @classmethod
-    def of_so_many(cls, statements: int) -> IrregularityError:
-        """That of code with so many statements."""
-        return cls(
-            f"the code repeats so little that {statements:,} array statements are left of it, and LLVM would take too "
-            "long over them",
-            REMEDY,
-        )
-
-    @classmethod
-    def of_small_kernels(cls, statements: int) -> IrregularityError:
-        """That of code for XLA with so many statements."""
-        return cls(
-            f"the code repeats so little that {statements:,} array statements are left of it, and to start a kernel "
-            "for each would take longer than the nodes do",
-            REMEDY,
-        )
+    def of_so_many(cls, statements: int, trouble: str = "LLVM would take too long over them") -> IrregularityError:
+        """That of code with so many statements, and the trouble with them."""
+        reason = f"the code repeats so little that {statements:,} array statements are left of it, and {trouble}"
+        return cls(reason, REMEDY)
 
     def why(self, dtype: str) -> str:
         """Why a program runs node by node, which is in double precision."""

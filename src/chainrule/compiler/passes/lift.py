@@ -207,7 +207,8 @@ def check_kernels(program: ArrayProgram, graph: Callable[[], Graph]) -> None:
     """Refuse a program of many statements for the nodes of this graph, if a kernel for each takes longer to start."""
     statements = len(program.statements)
     if statements > SOME_STATEMENTS and statements * LEAST_OF_A_KERNEL > len(graph()):
-        raise IrregularityError.of_small_kernels(statements)
+        trouble = "to start a kernel for each would take longer than the nodes do"
+        raise IrregularityError.of_so_many(statements, trouble)
 
 
 def _fewer(found: _Lifter, outlined: Graph | None) -> _Lifter:
