@@ -18,6 +18,7 @@ from chainrule import Value, compiler, losses, nn, ops, optim
 from chainrule.compiler import TracingError, compile
 from chainrule.compiler.pipeline import Code
 from chainrule.compiler.run import paths, traced
+from chainrule.compiler.trace import symbols
 
 
 def of_values(given):
@@ -457,6 +458,21 @@ def test_batches_in_which_every_example_takes_another_path():
             np.linspace(0.1, 20.0, 3000), reduce=None, threads=threads
         )
         assert close(many.tolist(), [number(written(x)) for x in np.linspace(0.1, 20.0, 3000).tolist()])
+
+
+def test_a_loop_that_does_not_end_is_told_before_it_takes_all_memory(monkeypatch):
+    monkeypatch.setattr(symbols, "MOST_CONDITIONS", 100)
+
+    def root(a):
+        x = a
+        while abs(x * x - a) > 1e-12:  # the square of no float is as near to a billion
+            x = 0.5 * (x + a / x)
+        return x
+
+    program = compile(root)
+    with pytest.raises(TracingError, match=r"`while abs.*` asks for more than 100 conditions, .*a tolerance that"):
+        program(1e9 + 0.1)
+    assert program(9.0) == 3.0
 
 
 def test_sizes_of_batches_do_not_count_as_programs():

@@ -62,6 +62,8 @@ COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 CHANGES = "whose number may be different at the next call"
 OUTSIDE = "do it before the call, or after it"
 ONCE = "which would happen while the function is traced, and not at later calls"
+MOST_CONDITIONS = 500_000  # of one call: they take a gigabyte
+ENDLESS = "if this loop does not end, give it a tolerance that rounding can reach, or a largest number of turns"
 COPIES = "copy the lists and not the numbers, as in [row[:] for row in rows] or array.copy()"
 AS_IT_IS = (
     "a traced number is a node of the graph already, so write x for Value(x); and functions take it where a Value's "
@@ -212,6 +214,8 @@ class Symbol(_Made):
         branches = _this_thread.branches
         if branches is None:
             _refuse("branches on a traced number", BRANCH)
+        if len(branches.met) >= MOST_CONDITIONS:
+            _refuse(f"asks for more than {MOST_CONDITIONS:,} conditions", ENDLESS, "which a trace has to remember")
         place = _users_frame(sys._getframe(1))
         try:
             return branches.is_true(self, place)
