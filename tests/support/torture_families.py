@@ -725,16 +725,19 @@ def recorded(w, row):
 
 def cone_of_a_cell(w):
     """A rod or a ring, of which a few cells are recorded at the end, and perhaps one on the way."""
-    cells, steps, ends = w.few(3, 16), w.pick(1, 16), w.pick(0, 2)
+    cells, steps, ends, reach = w.few(3, 16), w.pick(1, 16), w.pick(0, 2), w.pick(1, 2)
     rule, now = cell_rule(w), w.many(w.one_of(w.parameter, w.datum), cells)
     older, extra = list(now), 0.0
     for step in range(steps):
         new = []
         for k in range(cells):
-            if ends < 2 and k in (0, cells - 1):
+            if ends < 2 and not reach <= k < cells - reach:
                 new.append(now[k] if ends else now[k] * 0.9)
-            else:
-                new.append(rule(now[k - 1], now[k], now[(k + 1) % cells], older[k], step))
+                continue
+            left, right = now[k - 1], now[(k + 1) % cells]
+            if reach == 2:
+                left, right = left - 0.25 * now[k - 2], right - 0.25 * now[(k + 2) % cells]
+            new.append(rule(left, now[k], right, older[k], step))
         older, now = now, new
         if step == steps // 2 and w.pick(0, 3) == 0:
             extra = recorded(w, now)

@@ -42,8 +42,8 @@ def find_cone(graph: Graph, merges: bool = True) -> tuple[Graph, list[Loop]] | N
         return None
     computed = sum(1 for operands in graph.operands if operands)
     best: Threads | None = None
-    for tried, (earlier, clock) in enumerate(_Embeddings(graph).found()):
-        threads = find_threads(graph, earlier, clock, merges)
+    for tried, earlier in enumerate(_Embeddings(graph).found()):
+        threads = find_threads(graph, earlier, merges)
         if threads and threads.size > (best.size if best else LEAST_COVERED * computed):
             best = threads
         if tried and best and best.size > ALMOST * computed:
@@ -61,14 +61,14 @@ class _Embeddings:
             self.rules = [(rule, "silent") if k in graph.silent else rule for k, rule in enumerate(graph.rules)]
         self.root = len(graph) - 1
 
-    def found(self) -> Iterator[tuple[dict[int, int], list[int]]]:
-        """In several ways: for each node the one a step earlier, and the node that was begun with, at all times."""
+    def found(self) -> Iterator[dict[int, int]]:
+        """In several ways: for each node the one a step earlier."""
         found: list[dict[int, int]] = []
         for node, earlier in self.pairs():
             if len(found) < MOST_FOLLOWED and all(each.get(node) != earlier for each in found):
                 found.append(self.followed(node, earlier))
-                if len(clock := self.thread(node, found[-1])) >= FEWEST:
-                    yield found[-1], clock
+                if len(self.thread(node, found[-1])) >= FEWEST:
+                    yield found[-1]
 
     def thread(self, node: int, earlier: Mapping[int, int]) -> list[int]:
         """A node and those that it corresponds to, the last first."""
@@ -88,11 +88,12 @@ class _Embeddings:
         return found
 
     def narrows(self, node: int, earlier: int) -> bool:
-        """Whether a pair leads on, to the last of steps of which each has fewer nodes than the one before."""
+        """Whether a pair leads on, to the last of steps of which none has more nodes than the one before."""
         begun = self.begun(node, earlier)
         thread = self.thread(node, begun) if begun else []
         steps = [later - earlier for later, earlier in pairwise(thread)]
-        return len(steps) > 1 and all(later < earlier for later, earlier in pairwise(steps))
+        narrower = len(steps) > 1 and steps[0] < steps[1]  # until the cone is as wide as it can be
+        return narrower and all(later <= earlier for later, earlier in pairwise(steps))
 
     def below(self, node: int, most: int) -> list[int]:
         """Computed nodes from this one on, those first that are nearest."""

@@ -7,7 +7,7 @@ at the same time or up to two times back. A thread for which that does not hold 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -28,7 +28,7 @@ CONSTANT, STATIC, MOVING, FOLLOWS, ODD = range(5)  # what a slot reads; odd is w
 class Threads:
     """The threads of a graph, by number. A *slot* is one operand of a thread, at all times; they are numbered too."""
 
-    def __init__(self, graph: Graph, clock: Sequence[int], merges: bool) -> None:
+    def __init__(self, graph: Graph, merges: bool) -> None:
         self.graph = graph
         self.same = np.array(firsts(graph)) if merges else np.arange(len(graph))  # the first of equal nodes
         self.operands = graph.flat_operands
@@ -40,9 +40,6 @@ class Threads:
         numbers = {rule: k for k, rule in enumerate(dict.fromkeys(graph.rules))}
         self.codes = np.fromiter(map(numbers.__getitem__, graph.rules), np.int64, len(graph))
         self.codes[list(graph.silent)] += len(numbers)
-        ticks = graph.depths[np.array(clock[::-1])]
-        self.time = np.searchsorted(ticks, graph.depths, side="left")
-        self.since_tick = graph.depths - np.concatenate([[0], ticks])[self.time]
         self.of = np.full(len(graph), OUTSIDE)  # node -> thread
         self.count = 0
 
@@ -50,7 +47,9 @@ class Threads:
         """Number the threads of nodes that correspond to each other."""
         nodes, before = np.array([*earlier.keys()]), np.array([*earlier.values()])
         holds = (before < nodes) & self.computed[nodes] & (self.codes[nodes] == self.codes[before])
-        holds &= self.time[nodes] == self.time[before] + 1
+        nodes, before = nodes[holds], before[holds]
+        self.tell_time(dict(zip(nodes.tolist(), before.tolist(), strict=True)))
+        holds = self.time[nodes] == self.time[before] + 1
         nodes, before = nodes[holds], before[holds]
         link = dict(zip(before.tolist(), nodes.tolist(), strict=True))  # of several nodes, the last counts
         thread = self.of.tolist()
@@ -64,6 +63,23 @@ class Threads:
             self.of[self.time == self.time[-1]] = OUTSIDE
         if self.count:
             self.link_singles()
+
+    def tell_time(self, earlier: Mapping[int, int]) -> None:
+        """When each node is computed: as early as can be, but a time after the one that it corresponds to.
+
+        And in how many steps from what was computed before that time. (Steps from the leaves do not tell the time:
+        beside an end that is held, they are fewer.)
+        """
+        time: list[int] = []
+        depth: list[int] = []
+        for node, operands in enumerate(self.graph.operands):
+            before = earlier.get(node, -1)
+            now = max([time[operand] for operand in operands], default=0)
+            if before >= 0 and time[before] >= now:
+                now = time[before] + 1
+            time.append(now)
+            depth.append(1 + max([depth[operand] for operand in operands if time[operand] == now], default=-1))
+        self.time, self.since_tick = np.array(time), np.array(depth)
 
     def link_singles(self) -> None:
         """Nodes of the first time that no other corresponds to, as threads: the widest part of a cone."""
@@ -95,7 +111,9 @@ class Threads:
             odd = (begin > self.start) | (self.end < self.start)
             self.find_slots()
             odd[self.slot_thread[self.kinds == ODD]] = True
-            odd |= ~self._need_state() | self._need_later()
+            odd |= ~self._need_state()
+            if not (odd & living).any():  # else what reads threads may read none once these are given up
+                odd = self._need_later()
             if not (odd & living).any():
                 return self._are_worth(living)
             self.of[inside & odd[self.of]] = OUTSIDE
@@ -216,8 +234,8 @@ def _spread(found: np.ndarray, targets: np.ndarray, sources: np.ndarray, among: 
     return found
 
 
-def find_threads(graph: Graph, earlier: Mapping[int, int], clock: Sequence[int], merges: bool = True) -> Threads | None:
-    """The threads of nodes that correspond to `earlier` ones, if some hold; one of them, last first, is the `clock`."""
-    threads = Threads(graph, clock, merges)
+def find_threads(graph: Graph, earlier: Mapping[int, int], merges: bool = True) -> Threads | None:
+    """The threads of nodes that correspond to `earlier` ones, if some hold."""
+    threads = Threads(graph, merges)
     threads.link(earlier)
     return threads if threads.count and threads.hold() else None
