@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, groupby
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -30,10 +30,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 EDGE = 0  # the token before the first letter and after the last; letters are 1 to 26
 TOKENS, BLOCK, WIDTH, HEADS = 1 + len(LETTERS), 16, 16, 4
 HEAD = WIDTH // HEADS
-SIZES, LANES = (
-    (6, 8, 11, BLOCK),
-    16,
-)  # of batches: names are filled up to one of these, and come in multiples of so many
+SIZES, LANES = (6, 8, 10, BLOCK), 16  # of batches: names are filled up to one of these, so many at a time
 
 Vector = list[Any]
 Matrix = list[Vector]
@@ -208,14 +205,17 @@ class Batched(Trainer):
     """
 
     def backward(self, names: list[str]) -> float:
-        loss = 0.0
-        for shorter, positions in pairwise((0, *SIZES)):
-            group = [name for name in names if shorter <= len(name) < positions]
-            if group:
-                tokens, targets, weights = padded(group, positions, LANES)
-                shares = weights / len(names)
-                loss += self.loss.batch(tokens, targets, shares, reduce="sum", threads=self.threads)
+        names, loss = sorted(names, key=len), 0.0
+        rows = [names[start : start + LANES] for start in range(0, len(names), LANES)]
+        for positions, group in groupby(rows, key=positions_for):
+            tokens, targets, weights = padded([*chain(*group)], positions, LANES)
+            loss += self.loss.batch(tokens, targets, weights / len(names), reduce="sum", threads=self.threads)
         return loss
+
+
+def positions_for(names: list[str]) -> int:
+    """What names are filled up to, of which the last is the longest."""
+    return next(size for size in SIZES if len(names[-1]) < size)
 
 
 TRAINERS = {"eager": Eager, "compiled": Compiled, "ragged": Ragged, "batched": Batched}
