@@ -136,6 +136,7 @@ def always(monkeypatch):
     """Take a cone wherever one is seen, in parts of two times and more."""
     monkeypatch.setattr(lift, "GRADIENT", math.inf)
     monkeypatch.setattr(lift, "MUCH_LESS", 0.01)
+    monkeypatch.setattr(lift, "MOST_WORK", math.inf)
     monkeypatch.setattr(cones, "FEWEST", 4)
     monkeypatch.setattr(threads, "FEWEST", 4)
     monkeypatch.setattr(completion, "SHORTEST", 3)
@@ -185,12 +186,39 @@ def test_the_number_of_statements_does_not_depend_on_the_size(program, size):
     assert max(found[0]) < 140
 
 
-def test_a_few_cells_may_be_recorded():
+def squares(m, x, n):
+    """How far a part of the string is from where it was seen."""
+    seen = 0.1 * x[-1]
+    now, speed, before = [0.0, *x[2:n], 0.0], 0.1 * x[0], [0.0] * n
+    for _ in range(n):
+        inner = [
+            2.0 * b - o + speed * (a - 2.0 * b + c)
+            for a, b, c, o in zip(now, now[1:], now[2:], before[1:], strict=False)
+        ]
+        before, now = now, [0.0, *inner, 0.0]
+    return sum((v - seen) ** 2 for v in now[n // 4 : n // 2])
+
+
+@pytest.mark.parametrize(
+    "program", [squares, lambda m, x, n: wave(m, x, n, last=3), lambda m, x, n: wave(m, x, n, last=12)]
+)
+def test_several_cells_may_be_recorded(program):
     x = [Value(v) for v in numbers(82)]
-    loss = wave(chainrule, x, 40, last=3)
-    assert len(lift.lift(graph_of(loss, x)).statements) < 50
+    loss = program(chainrule, x, 40)
+    assert len(lift.lift(graph_of(loss, x)).statements) < 100
     compiled, expected = chainrule.compile(loss, wrt=x), loss.backward() or (loss.data, [v.grad for v in x])
     assert_equal(compiled.value_and_grad(), expected)
+
+
+def test_statements_stay_where_a_loop_would_do_much_for_nobody(monkeypatch):
+    x = [Value(v) for v in numbers(182)]
+    graph = graph_of(averages(chainrule, x, 80), x)
+    monkeypatch.setattr(lift, "MANY_STATEMENTS", 1)
+    loop = len(lift.lift(graph).statements)
+    monkeypatch.setattr(lift, "MOST_WORK", 1.1)
+    apart = len(lift.lift(graph).statements)
+    assert apart > 2 * loop
+    assert len(lift.lift(graph, most_statements=apart).statements) == loop  # where LLVM would take too long
 
 
 def growing_at_the_end(x):

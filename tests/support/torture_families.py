@@ -726,8 +726,8 @@ def recorded(w, row):
 def cone_of_a_cell(w):
     """A rod or a ring, of which a few cells are recorded at the end, and perhaps one on the way."""
     cells, steps, ends, reach = w.few(3, 16), w.pick(1, 16), w.pick(0, 2), w.pick(1, 2)
-    rule, now = cell_rule(w), w.many(w.one_of(w.parameter, w.datum), cells)
-    older, extra = list(now), 0.0
+    rule, now = cell_rule(w), w.many(w.one_of(w.parameter, w.datum, w.number), cells)
+    older, extra = w.one_of(list(now), [0.0] * cells), 0.0
     for step in range(steps):
         new = []
         for k in range(cells):

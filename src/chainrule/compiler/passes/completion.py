@@ -17,7 +17,7 @@ from chainrule.compiler.passes.threads import CONSTANT, FOLLOWS, Threads
 from chainrule.compiler.trace.graph import Graph
 
 MOST_LOOPS = 4  # one after another
-SHORTEST = 8  # times of each
+SHORTEST = 8
 LESS_WORK = 0.9  # of what fewer loops do, for one more
 GRID = 32  # places where a loop may end
 
@@ -51,6 +51,7 @@ class _Completion:
         self.graph = Graph([], [], [])
         self.loops: list[Loop] = []
         self.places: dict[int, int] = {}  # of the given nodes
+        self.first: dict[tuple[int, int, float], int] = {}  # a thread, when it has not begun, a number -> a constant
         outside = threads.of < 0
         free, every = outside & ~threads.is_later, np.arange(len(outside))
         same = np.where(free & free[threads.same], threads.same, every)
@@ -110,6 +111,9 @@ class _Completion:
         if slot.kind == FOLLOWS and time >= slot.lag:
             made = self.made[slot.source]
             return made[min(time - slot.lag, len(made) - 1)]
+        if slot.kind == FOLLOWS and self.given.rules[latest] == "constant":
+            number = self.given.nodes[latest].data
+            return self.places[self.first.setdefault((slot.source, time - slot.lag, number), latest)]
         return self.places[self.same[latest]]
 
 

@@ -14,8 +14,12 @@ where it could do harm (`lifetimes`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from itertools import pairwise
 
+import numpy as np
+
+from chainrule import ops
 from chainrule.compiler.passes.completion import completed
 from chainrule.compiler.passes.loops import Loop
 from chainrule.compiler.passes.threads import Threads, find_threads
@@ -26,6 +30,7 @@ MOST_ANCHORS = 8  # nodes near the result to start from
 MOST_EARLIER = 6  # nodes that may be one of these, a step earlier
 MOST_VISITED = 64  # nodes below it, to look at for these
 FEW_PAIRS = 1000  # to see whether a pair leads anywhere
+MOST_READERS = 32  # of a node, to look for one that reads the same a step earlier
 MOST_OF_ONE = 2  # pairs that begin with one node
 MOST_FOLLOWED = 3  # pairs that are followed to their ends
 MOST_UNLIKE = 8, 0.1  # of the first pairs, so many and a share: of different ops, or with a node that is in two
@@ -60,6 +65,7 @@ class _Embeddings:
         if graph.silent:
             self.rules = [(rule, "silent") if k in graph.silent else rule for k, rule in enumerate(graph.rules)]
         self.root = len(graph) - 1
+        self.uses = np.bincount(graph.flat_operands, minlength=len(graph))
 
     def found(self) -> Iterator[dict[int, int]]:
         """In several ways: for each node the one a step earlier."""
@@ -80,12 +86,28 @@ class _Embeddings:
     def pairs(self) -> list[tuple[int, int]]:
         """Nodes near the result, each with some that may be the same a step earlier, and not two steps."""
         found: list[tuple[int, int]] = []
-        for node in self.below(self.root, MOST_ANCHORS):
+        for node in self.anchors():
             earlier = [each for each in self.below(node, MOST_VISITED) if each < node and self.alike(node, each)]
             leading = [(node, each) for each in earlier[:MOST_EARLIER] if self.narrows(node, each)]
             further = {below for _, each in leading for below in self.below(each, MOST_VISITED)[1:]}
             found += [pair for pair in leading if pair[1] not in further][:MOST_OF_ONE]
         return found
+
+    def anchors(self) -> list[int]:
+        """Nodes near the result. Of a sum over all that is recorded, the first terms and the last."""
+        found = [self.root]
+        for node in found:  # which grows
+            first, *others = self.operands[node]
+            while self.is_link(first) and self.is_link(self.operands[first][0]):
+                first = self.operands[first][0]
+            found += [each for each in dict.fromkeys((first, *others)) if self.operands[each] and each not in found]
+            if len(found) >= MOST_ANCHORS:
+                break
+        return found[:MOST_ANCHORS]
+
+    def is_link(self, node: int) -> bool:
+        """Whether a node is a sum that only one other reads."""
+        return self.rules[node] is ops.add and bool(self.uses[node] == 1)
 
     def narrows(self, node: int, earlier: int) -> bool:
         """Whether a pair leads on, to the last of steps of which none has more nodes than the one before."""
@@ -136,18 +158,19 @@ class _Embeddings:
         """All that follows from a pair, and from others beside it in the last step."""
         found: dict[int, int] = {}
         self.follow(node, earlier, found)
+        self.follow_readers([*found], found)
         for beside in self.below(self.root, FEW_PAIRS)[1:]:
             if beside not in found and beside > earlier:
-                self.beside(beside, found)
+                self.follow_readers(self.beside(beside, found), found)
         return found
 
-    def beside(self, node: int, found: dict[int, int]) -> None:
-        """Follow a node of the last step that lies beside one whose pair is known."""
+    def beside(self, node: int, found: dict[int, int]) -> list[int]:
+        """Follow a node of the last step that lies beside one whose pair is known; the nodes that this leads to."""
         for near in self.near(node, found):
             earlier = found[near] + node - near
             if 0 <= earlier < node and self.alike(node, earlier) and self.begun(node, earlier):
-                self.follow(node, earlier, found)
-                return
+                return self.follow(node, earlier, found)
+        return []
 
     def near(self, node: int, found: dict[int, int]) -> list[int]:
         """The next nodes before and after this one whose pairs are known, the nearer one first."""
@@ -155,16 +178,48 @@ class _Embeddings:
         ends = [next((near for near in side if found.get(near, near) < near), None) for side in sides]
         return sorted([near for near in ends if near is not None], key=lambda near: abs(near - node))
 
-    def follow(self, node: int, earlier: int, found: dict[int, int]) -> None:
-        """Set for a node, and for all that it leads to, the nodes a step earlier."""
+    def follow(self, node: int, earlier: int, found: dict[int, int]) -> list[int]:
+        """Set for a node, and for all that it leads to, the nodes a step earlier; returns for which."""
         found[node] = earlier
-        operands, rules, stack = self.operands, self.rules, [node]
+        operands, rules, stack, new = self.operands, self.rules, [node], []
         while stack:
             each = stack.pop()
+            new.append(each)
             other = found[each]
-            if other == each or rules[each] != rules[other]:
+            if other == each:
                 continue
             for a, b in zip(operands[each], operands[other], strict=True):
-                if a not in found and rules[a] != "constant":
+                if a not in found and rules[a] == rules[b] and rules[a] != "constant":
                     found[a] = b
                     stack.append(a)
+        return new
+
+    def follow_readers(self, known: list[int], found: dict[int, int]) -> None:
+        """Follow what reads these nodes, if one node reads the same a step earlier, and no other does."""
+        while known:
+            node = known.pop()
+            if (before := found[node]) == node or len(self.readers[before]) > MOST_READERS:
+                continue
+            for reader in self.readers[node]:
+                if reader not in found and reader != self.root:
+                    same = {each for each in self.readers[before] if self.reads_the_same(reader, each, found)}
+                    if len(same) == 1:
+                        known += self.follow(reader, same.pop(), found)
+
+    @cached_property
+    def readers(self) -> list[list[int]]:
+        """Who reads each node."""
+        found: list[list[int]] = [[] for _ in self.operands]
+        for node, operands in enumerate(self.operands):
+            for operand in operands:
+                found[operand].append(node)
+        return found
+
+    def reads_the_same(self, node: int, earlier: int, found: dict[int, int]) -> bool:
+        """Whether a node may be this one a step earlier, by what is known of its operands."""
+        pairs = zip(self.operands[node], self.operands[earlier], strict=False)
+        return (
+            earlier < node
+            and self.alike(node, earlier)
+            and all(found[a] == b if a in found else self.alike(a, b) for a, b in pairs)
+        )

@@ -58,11 +58,28 @@ class Threads:
                 thread[later] = self.count
                 self.count += 1
             thread[node] = thread[later]
+        self.shorten({later: node for node, later in link.items()}, thread)
         self.of = np.array(thread)
         if self.of[-1] >= 0:  # the root is nobody's part, and what only it reads would be stored for it at all times
             self.of[self.time == self.time[-1]] = OUTSIDE
         if self.count:
             self.link_singles()
+
+    def shorten(self, earlier: Mapping[int, int], thread: list[int]) -> None:
+        """Let threads end before a last node that does not read the threads that the one before it does.
+
+        Such a node is no part of the last step, but of what is made of it: sums of its numbers may look like a step.
+        """
+        operands, ends = self.graph.operands, sorted(earlier.keys() - earlier.values())
+        for _ in range(MOST_PASSES):
+            before = [earlier.get(end, OUTSIDE) for end in ends]
+            pairs = [(end, node) for end, node in zip(ends, before, strict=True) if node >= 0]
+            ends = []
+            for end, node in pairs:
+                if any(0 <= thread[b] != thread[a] for a, b in zip(operands[end], operands[node], strict=True)):
+                    thread[end] = OUTSIDE
+                    end = node
+                ends.append(end)
 
     def tell_time(self, earlier: Mapping[int, int]) -> None:
         """When each node is computed: as early as can be, but a time after the one that it corresponds to.
@@ -155,7 +172,7 @@ class Threads:
         its_source, its_lag = source[heads][slot], lag[heads][slot]
         outside, constant = source < 0, self.is_constant[read]
         follows = ~outside & (source == its_source) & (lag == its_lag)
-        follows |= outside & ~constant & (time - its_lag < self.start)  # before that thread begins
+        follows |= outside & (time - its_lag < self.start)  # before that thread begins
         follows &= (its_source >= 0) & (its_lag >= 0) & (its_lag <= FARTHEST)
         self.kinds = np.full(len(heads), ODD)
         for kind, holds in (
