@@ -670,6 +670,28 @@ def test_a_path_with_very_many_conditions_is_not_kept(monkeypatch):
     program = compile(counted)
     assert [program(2.0**k) for k in (1, 30, 2, 30)] == [2.0, 31.0, 3.0, 31.0]
     assert program.stats["paths"] == 2
+    reason = "because its path has 31 conditions, which is more than 5"
+    assert program.stats["node by node"] == reason
+    assert repr(program).endswith(f"2 paths; the last call ran node by node, {reason}>")
+    program(2.0**3)
+    assert "node by node" not in program.stats
+
+
+def test_a_first_path_with_very_many_conditions_is_compiled(monkeypatch):
+    monkeypatch.setattr(paths, "MOST_GUARDS", 5)
+    program = compile(counted)
+    assert program(2.0**30) == 31.0
+    assert "node by node" not in program.stats
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_very_long_path_is_told_its_length_even_where_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(paths, "MOST_PATHS", 1)
+    monkeypatch.setattr(paths, "MOST_GUARDS", 5)
+    program = compile(counted)
+    for number, reason in ((1.0, None), (2.0**3, "one of too many"), (2.0**30, "conditions, which is more than 5")):
+        program(number)
+        assert program.stats.get("node by node", "None").endswith(str(reason))
 
 
 def test_describe_shows_the_path():

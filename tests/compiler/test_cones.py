@@ -136,7 +136,7 @@ def always(monkeypatch):
     """Take a cone wherever one is seen, in parts of two times and more."""
     monkeypatch.setattr(lift, "GRADIENT", math.inf)
     monkeypatch.setattr(lift, "MUCH_LESS", 0.01)
-    monkeypatch.setattr(lift, "MOST_WORK", math.inf)
+    monkeypatch.setattr(lift, "AT_LEAST", math.inf)
     monkeypatch.setattr(cones, "FEWEST", 4)
     monkeypatch.setattr(threads, "FEWEST", 4)
     monkeypatch.setattr(completion, "SHORTEST", 3)
@@ -211,14 +211,16 @@ def test_several_cells_may_be_recorded(program):
 
 
 def test_statements_stay_where_a_loop_would_do_much_for_nobody(monkeypatch):
-    x = [Value(v) for v in numbers(182)]
-    graph = graph_of(averages(chainrule, x, 80), x)
+    x = [Value(v) for v in numbers(290)]
+    graph = graph_of(plate(chainrule, x, 144), x)
     monkeypatch.setattr(lift, "MANY_STATEMENTS", 1)
+    monkeypatch.setattr(threads, "FEWEST", 4)
     loop = len(lift.lift(graph).statements)
-    monkeypatch.setattr(lift, "MOST_WORK", 1.1)
+    monkeypatch.setattr(lift, "MOST_IDLE", 1)
     apart = len(lift.lift(graph).statements)
-    assert apart > 2 * loop
-    assert len(lift.lift(graph, most_statements=apart).statements) == loop  # where LLVM would take too long
+    assert apart > 1.5 * loop
+    monkeypatch.setattr(lift, "AT_LEAST", math.inf)
+    assert len(lift.lift(graph).statements) == loop  # where LLVM would take too long
 
 
 def growing_at_the_end(x):

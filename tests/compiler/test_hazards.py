@@ -42,6 +42,18 @@ def as_index(x):
     return [1.0, 2.0][x]  # INDEX
 
 
+def condition_as_index(x):
+    return [x, 10.0 * x][x > 1.0]  # CONDITION-INDEX
+
+
+def joined_as_index(x):
+    return [x, 10.0 * x][(x > 1.0) & (x < 2.0)]  # JOINED-INDEX
+
+
+def long_product_as_index(x):
+    return [1.0, 2.0][math.prod([x] * 5000)]  # PRODUCT-INDEX
+
+
 def as_mask(x):
     return np.array([1.0, 2.0])[np.array([x, x])].sum()  # MASK
 
@@ -179,6 +191,9 @@ HAZARDS = [
     (as_int, "INT", "turns a traced number into an int", "let the function capture it"),
     (as_count, "RANGE", "uses a traced number as an index or a count", "let the function capture it"),
     (as_index, "INDEX", "uses a traced number as an index or a count", "chainrule.where"),
+    (condition_as_index, "CONDITION-INDEX", "uses a condition as an index or a count", "`b if condition else a` for"),
+    (joined_as_index, "JOINED-INDEX", "uses a condition as an index or a count", "chainrule.where(condition, b, a)"),
+    (long_product_as_index, "PRODUCT-INDEX", "uses a traced number as an index or a count", "chainrule.where"),
     (as_mask, "MASK", "uses an index that NumPy refuses; traced numbers, which have no", "as in x[mask > 0]"),
     (as_conditions, "CONDITIONS", "uses an index that NumPy refuses; traced numbers", "chainrule.where("),
     (rounded, "ROUND", "rounds a traced number", "chainrule.rint(x) for round(x)"),

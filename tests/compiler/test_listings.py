@@ -10,6 +10,7 @@ from functools import reduce
 
 import pytest
 from programs import PROGRAMS
+from test_cases import censored, level
 from test_families import by_columns, elimination
 from test_recurrence import hidden_states, hidden_units
 
@@ -120,6 +121,7 @@ def a_cone(cells=60):
 
 def programs(monkeypatch):
     yield from of_a_loss(*a_cone())
+    yield from [*of_a_loss(*level(400)), *of_a_loss(*censored(400))]
     yield from of_a_loss(*hidden_units(1000))
     yield from of_a_loss(*hidden_states(160))
     yield from of_a_loss(*by_columns(5))

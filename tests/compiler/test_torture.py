@@ -215,6 +215,7 @@ PLANTED = [
     ("waists", "passes.waists._level", with_operands_swapped, "waists", list(FAMILIES)),
     ("sums", "passes.repeats._names", lambda found: [name // 2 for name in found], "sums and ends", ["triangular"]),
     ("gather", "passes.gather.copies", lambda found: list(found)[1:], "sums and ends", ["largest_of_many"]),
+    ("inputs", "passes.gather.copies", lambda found: list(found)[1:], "inputs", ["cases"]),
     ("lift", "passes.loop_nests.have_one_pattern", lambda found: True, "interpreter", ["coupled", "triangular"]),
     ("differentiate", "passes.differentiate._partial", lambda found: found and -found, "interpreter", ["scan"]),
     ("differentiate", "passes.differentiate._fills_rows", lambda found: True, "verify", ["coupled", "recurrent_net"]),

@@ -25,7 +25,18 @@ from chainrule.compiler import compile
 from chainrule.compiler.backends import interpret
 from chainrule.compiler.backends.cuda.driver import is_available
 from chainrule.compiler.backends.llvm.fusion import without_zeros
-from chainrule.compiler.passes import completion, cones, families, gather, loops, order, postpone, repeats, threads
+from chainrule.compiler.passes import (
+    classes,
+    completion,
+    cones,
+    families,
+    gather,
+    loops,
+    order,
+    postpone,
+    repeats,
+    threads,
+)
 from chainrule.compiler.passes import lift as lifting
 from chainrule.compiler.passes.classes import classify
 from chainrule.compiler.passes.differentiate import differentiate
@@ -346,7 +357,7 @@ def with_loops_inside(contest):
 def with_cones(contest):
     """With loops for cones of influence wherever one is seen, and several short ones for each."""
     with (
-        patch.multiple(lifting, GRADIENT=math.inf, FAR_LESS=0.0, MUCH_LESS=0.01, MOST_WORK=math.inf),
+        patch.multiple(lifting, GRADIENT=math.inf, FAR_LESS=1e-9, MUCH_LESS=0.01, AT_LEAST=math.inf),
         patch.multiple(cones, FEWEST=3, LEAST_COVERED=0.0, FEW_PAIRS=20),
         patch.multiple(threads, FEWEST=3, LEAST_ALIVE=0.0, MOST_ALIVE=1.0),
         patch.multiple(completion, SHORTEST=2, LESS_WORK=1.0),
@@ -392,6 +403,21 @@ def with_sums_and_ends(contest):
         patch.object(gather, "FEWEST_LENGTHS", 1),
     ):
         return contest.compiled(backend="interpreter")
+
+
+def with_inputs(contest):
+    """With what steps read from outside gathered wherever there is any, and chains of + and - as sums."""
+
+    def always(found, graph, order, merges):
+        together = gather.with_inputs(graph, found.classes)
+        return lifting._Lifter(together) if together else found
+
+    with (
+        patch.object(lifting, "_with_structure", always),
+        patch.multiple(gather, FAR=1, MANY=2, MANY_CHANGES=0.0),
+        patch.multiple(classes, LONG=3, LONGEST_PERIOD=1),
+    ):
+        return contest.compiled(backend="interpreter" if contest.program.seed[-1] in "13579" else "llvm")
 
 
 def with_differences(contest):
@@ -479,6 +505,7 @@ ENGINES = {
     "postponed": Engine(with_postponing),
     "in parts": Engine(in_parts, share=0.3),
     "sums and ends": Engine(with_sums_and_ends),
+    "inputs": Engine(with_inputs),
     "differences": Engine(with_differences),
     "llvm": Engine(lambda contest: contest.compiled()),
     "by arguments": Engine(by_arguments, share=0.3),

@@ -820,6 +820,26 @@ def plate_of_a_cell(w):
     return recorded(w, [v for row in now for v in row])
 
 
+def cases(w):
+    """Steps that read this or that, by cases which are known: censored data, days of several kinds."""
+    a, b, total, level = w.parameter(), w.parameter(), w.one_of(0.0, w.datum()), w.parameter()
+    how = w.pick(0, 4)
+    for _ in range(w.few(2, 40)):
+        value, case = a * w.number() + b, w.pick(0, 2)
+        read = [w.tanh(value), 0.5 * value * value, value][case]
+        if how == 0:
+            total = total + read if case else total - read
+        elif how == 1:
+            total = 0.9 * total + read
+        elif how == 2:
+            total = w.maximum(total - 0.01, read)
+        elif how == 3:
+            total = w.tanh(total * read + 0.1 * a)
+        else:
+            total, level = total + level * read, 0.8 * level + (read if case else a)
+    return total + level
+
+
 def largest_of_many(w):
     """Softmaxes, log-sum-exps and largest numbers, of few or many, of equal or growing counts, near or far apart."""
     return w.one_of(classification, attention, forward_algorithm, mixture, largest_of_each, softmax_by_hand)(w)
@@ -1199,6 +1219,7 @@ FAMILIES = {
         scan,
         triangular,
         cones,
+        cases,
         largest_of_many,
         rows_of_all_lengths,
         on_a_graph,

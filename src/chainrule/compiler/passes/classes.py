@@ -1,9 +1,9 @@
 """Classing: nodes of one op whose operands belong to the same classes become one array, in order of creation.
 
-Chains of `+` whose links are used once are n-ary sums, and chains of `larger` the largest of many. Sums that differ
-only in their number of terms, like those of attention over a growing past, are one *ragged* class if there are many
-lengths: short rows are padded, and the padding is masked. A class has *slots*: what its members read there belongs to
-one class too. A slot of a sum is a run of terms.
+Chains of `+` whose links are used once are n-ary sums, and so are long ones of `+` and `-` in no order; chains of
+`larger` are the largest of many. Sums that differ only in their number of terms, like those of attention over a growing
+past, are one *ragged* class if there are many lengths: short rows are padded, and the padding is masked. A class has
+*slots*: what its members read there belongs to one class too. A slot of a sum is a run of terms.
 
 Nodes that only conditions depend on are in classes of their own. No gradient flows to them, and if they shared an array
 with others they would be given an adjoint of 0, which times an infinite slope is NaN.
@@ -28,6 +28,7 @@ FEWEST_EXPONENTS = 17  # of powers, to make one class of them: few are better of
 FEWEST_LENGTHS = 3  # of otherwise equal sums, to merge them into one class
 LEAST_LINKS = 0.1  # of all nodes, to look for chains of differences
 MOST_PADDING = 4  # times the real number of terms
+LONG, LONGEST_PERIOD = 64, 8  # terms of a chain of + and -, to make one sum of it; and after how many signs may repeat
 
 SILENT = "silent"  # in the key of a class: no gradient flows to its members
 
@@ -318,7 +319,35 @@ def _chains(graph: Graph, differences: bool) -> dict[int, list[tuple[int, int]]]
             a = terms.pop(first) if differences and rules[first] is sub and uses[first] == 1 else [(first, 1)]
             a.append((second, -1))
             terms[node] = a
+    _join_mixed(terms, rules, uses)
     return terms
+
+
+def _join_mixed(terms: dict[int, list[tuple[int, int]]], rules: Sequence[Any], uses: Sequence[int]) -> None:
+    """Make one sum of each long chain of `+` and `-`, such as a log-likelihood that cases add to or subtract from."""
+    before: dict[int, int] = {}  # a chain -> the one that it goes on with
+    size: dict[int, int] = {}
+    for node, own in terms.items():
+        first = own[0][0]
+        if uses[first] == 1 and first in terms and ops.larger not in (rules[first], rules[node]):
+            before[node] = first
+        size[node] = len(own) + (size[first] - 1 if node in before else 0)
+    for end in before.keys() - before.values():
+        if size[end] < LONG:
+            continue
+        parts = [end]
+        while parts[-1] in before:
+            parts.append(before[parts[-1]])
+        joined = [*terms[parts[-1]], *[term for part in reversed(parts[:-1]) for term in terms[part][1:]]]
+        if _is_mixed([sign for _, sign in joined[1:]]):
+            for part in parts[1:]:
+                del terms[part]
+            terms[end] = joined
+
+
+def _is_mixed(signs: list[int]) -> bool:
+    """Whether they change, and do not repeat: each time of a loop adds and subtracts the same."""
+    return all(signs[period:] != signs[:-period] for period in range(1, LONGEST_PERIOD + 1))
 
 
 def _uses(graph: Graph) -> list[int]:

@@ -1,9 +1,11 @@
-"""Gathering: the largest of few and the largest of many numbers become elements of one array.
+"""Gathering: numbers that are computed differently become elements of one array, so that what reads them is alike.
 
-In a softmax that somebody writes by hand, `largest = maximum(largest, score)` goes through all scores. Where there is
-one score more at each position, the chains are of different lengths: their ends are of different classes, and so is
-everything that follows. The links stay as they are, with the gradient that they pass on where numbers are equal. But
-the ends are copied into one array, and what reads them reads one class.
+The largest of few and of many: in a softmax that somebody writes by hand, `largest = maximum(largest, score)` goes
+through all scores. Where there is one score more at each position, the chains are of different lengths: their ends are
+of different classes, and so is everything that follows. The links stay as they are, with the gradient that they pass on
+where numbers are equal. But the ends are copied into one array, and what reads them reads one class.
+
+And what steps in time read from outside, where it is this for some steps and that for others.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from chainrule.compiler.passes.program import Array, Statement
 from chainrule.compiler.trace.graph import Graph
 
 LINKS = (ops.maximum, ops.minimum)
+FAR = 16  # depths from what a step reads outside to the step before
+MANY, MANY_CHANGES = 32, 0.1  # steps, and in which share of them what they read is of another class than before
 
 
 class Gathered:
@@ -47,8 +51,20 @@ def gathered(graph: Graph, classes: Classes) -> Graph | None:
     What depends on an array comes after it, and otherwise nodes are in the same order as before.
     """
     groups = _groups(graph, classes)
-    if not groups:
-        return None
+    return _gathered(graph, groups) if groups else None
+
+
+def with_inputs(graph: Graph, classes: Classes) -> Graph | None:
+    """The graph with what steps in time read from outside in arrays, where it is of several classes; None if it is not.
+
+    Some days add this to a level, and some days that: but for what they read, such steps are alike. Each class is
+    copied at once, and the steps look up where their own is.
+    """
+    groups = _inputs(graph, classes)
+    return _gathered(graph, groups) if groups else None
+
+
+def _gathered(graph: Graph, groups: list[list[int]]) -> Graph:
     group_of = {end: k for k, ends in enumerate(groups) for end in ends}
     stages, ready = _stages(graph, groups, group_of)
     found = Graph([], [], [])
@@ -94,6 +110,48 @@ def _chains(graph: Graph, classes: Classes) -> Iterator[tuple[int, int, int]]:
             length, terms = chains.pop(first) if longer else (1, int(of[first]))
             chains[node] = length + 1, terms if terms == of[last] else -1
     yield from ((end, *found) for end, found in chains.items() if found[1] >= 0 and uses[end])
+
+
+def _inputs(graph: Graph, classes: Classes) -> list[list[int]]:
+    """What steps read from outside, if it is of several classes, in an order of its own.
+
+    A step reads something that is far above it, and a step before; many others are of the same ops.
+    """
+    depths, rules = graph.depths.tolist(), graph.rules
+    groups: dict[tuple[Any, int, Any], list[tuple[int, int]]] = {}  # the ops of steps -> these, and what they read
+    for node, operands in enumerate(graph.operands):
+        if len(operands) == 2:
+            place = int(depths[operands[0]] > depths[operands[1]])
+            outside, before = operands[place], operands[1 - place]
+            if graph.operands[outside] and depths[before] >= depths[outside] + FAR:
+                groups.setdefault((rules[node], place, rules[before]), []).append((node, outside))
+    mixed = [pairs for pairs in groups.values() if len(pairs) >= MANY and _changes(pairs, classes) >= MANY_CHANGES]
+    free = _free(graph, mixed) if mixed else set()
+    found = []
+    for pairs in mixed:
+        inputs = {node for _, node in pairs} & free
+        free -= inputs
+        found.append(sorted(inputs, key=lambda node: (classes.of[node], node)))  # class by class, copied at once
+    return [inputs for inputs in found if inputs]
+
+
+def _changes(pairs: list[tuple[int, int]], classes: Classes) -> float:
+    """How often a step reads another class than the one before, as a share."""
+    return np.count_nonzero(np.diff(classes.of[[outside for _, outside in pairs]])) / len(pairs)
+
+
+def _free(graph: Graph, groups: list[list[tuple[int, int]]]) -> set[int]:
+    """What steps read that depends neither on a step nor on another such node, so that all is ready for the first."""
+    steps = {node for pairs in groups for node, _ in pairs}
+    read = {node for pairs in groups for _, node in pairs}
+    found: set[int] = set()
+    after = [False] * len(graph)
+    for node, operands in enumerate(graph.operands):
+        after[node] = node in steps or any(after[operand] for operand in operands)
+        if node in read and not after[node]:
+            after[node] = True
+            found.add(node)
+    return found
 
 
 def _stages(graph: Graph, groups: Sequence[list[int]], group_of: dict[int, int]) -> tuple[np.ndarray, list[int]]:

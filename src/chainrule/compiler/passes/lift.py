@@ -19,7 +19,7 @@ from chainrule import ops
 from chainrule.compiler.passes.classes import CHAINS, SUM, classify, has_long_differences
 from chainrule.compiler.passes.cones import find_cone
 from chainrule.compiler.passes.families import Families
-from chainrule.compiler.passes.gather import Gathered, gathered
+from chainrule.compiler.passes.gather import Gathered, gathered, with_inputs
 from chainrule.compiler.passes.irregular import IrregularityError
 from chainrule.compiler.passes.loop_nests import Factor, inner_loops, outer_loops, rows_together
 from chainrule.compiler.passes.order import Order
@@ -56,7 +56,7 @@ PER_STATEMENT, PER_TURN, PER_LOOKUP = 3.0, 0.045, 0.4  # nanoseconds, fitted to 
 LEAST_INSIDE = 0.4  # of all nodes, in loops inside of others, to have much fewer statements by them
 MUCH_LESS = 2  # times fewer statements by loops inside of others: a batch keeps less where the outer ones are found
 FAR_LESS = 8  # times fewer statements by a loop of which each step needs less, than classes have, to seek no others
-MOST_WORK = 1.75  # times the nodes, in a loop of which each step needs less, where LLVM can do without it
+MOST_IDLE = 35  # nodes that are computed for nobody, per statement less, if these are more than all others
 FEW_TERMS = 2  # per statement, on average
 SOME_MORE = 1.5  # times the statements, for a program that is much faster
 MUCH_FASTER = 0.667  # times as long: what is fitted so roughly must not decide on less
@@ -86,7 +86,8 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
         graph, order, found = merged, Order(leaves_first(merged)), once
     order.most = most = max(most_statements, most_of(nodes))
     cone = _cone(order, merges) if GRADIENT * found.statements > MANY_STATEMENTS else None
-    if not cone or cone.work > MOST_WORK or FAR_LESS * cone.found.statements > found.statements:
+    fewer = found.statements / FAR_LESS  # hardly anything makes fewer of them
+    if not cone or cone.found.statements > fewer or not cone.pays(fewer):
         sums = _with_differences(found, graph)
         found = sums if sums is not found else _with_structure(found, graph, order, merges)
     found = _with_cone(found, cone, most)
@@ -106,32 +107,39 @@ def _at_once(order: Order, merges: bool) -> _Lifter | None:
 class _Cone(NamedTuple):
     """What is found with a loop of which each step needs less than the one before, in a few parts.
 
-    It computes things that nobody needs: its work is so many times the nodes.
+    It has `idle` nodes that are computed for nobody, beside the `nodes` of the graph.
     """
 
     found: _Lifter
-    work: float
+    nodes: int
+    idle: int
+
+    def pays(self, statements: float) -> bool:
+        """Whether LLVM's time for so many statements instead is worth more than the time for what nobody needs."""
+        return self.idle <= max(self.nodes, MOST_IDLE * (statements - self.found.statements))
 
 
 def _cone(order: Order, merges: bool) -> _Cone | None:
     completed = find_cone(order.graph, merges)
     outlined = outline(*completed, lift_body) if completed else None
-    return _Cone(_Lifter(outlined), len(completed[0]) / len(order.graph)) if completed and outlined else None
+    if not completed or not outlined:
+        return None
+    return _Cone(_Lifter(outlined), len(order.graph), len(completed[0]) - len(order.graph))
 
 
 def _with_cone(found: _Lifter, cone: _Cone | None, most: float) -> _Lifter:
-    """The cone, if that is much fewer statements.
-
-    A statement for each step is faster; so a cone with much work is only taken where these are too many for LLVM.
-    """
+    """The cone, if that is much fewer statements, and pays or is what LLVM cannot do without."""
     if cone is None or MUCH_LESS * cone.found.statements > found.statements:
         return found
-    return cone.found if cone.work <= MOST_WORK or AT_LEAST * found.statements > most else found
+    return cone.found if cone.pays(found.statements) or AT_LEAST * found.statements > most else found
 
 
 def _with_structure(found: _Lifter, graph: Graph, order: Order, merges: bool) -> _Lifter:
     """What is found with ends gathered, loops by nodes, running sums and levels, wherever that has fewer statements."""
+    classes = found.classes
     found = _with_loops(_with_gathered(found, graph), order)
+    if found.statements > SOME_STATEMENTS:
+        found = _fewer(found, with_inputs(graph, classes))
     running = with_running_sums(graph) if merges and found.statements > FEW_STATEMENTS else graph
     if running is not graph:
         later = Order(leaves_first(running), order.most)

@@ -25,8 +25,9 @@ from chainrule.core.structure import Structure
 from chainrule.core.value import Value
 
 MOST_PATHS = 64  # that are kept; a call that takes another is traced anew and runs node by node
-MOST_GUARDS = 10_000  # of a path that is kept
+MOST_GUARDS = 10_000  # of a path that is kept, unless it is the first
 TRIES = 10  # to find a moment in which no other thread changes captured Values
+ONE_OF_MANY = "because its path is one of too many"
 ADVICE = "chainrule.where(condition, a, b) computes both sides in one program, which is faster where paths are many"
 
 
@@ -161,7 +162,7 @@ class Paths:
         return now
 
     def _adopted(self, traced: Traced) -> Traced:
-        """A new trace, and where its captured Values lie among all; it is kept, unless there are too many."""
+        """A new trace, and where its captured Values lie among all; kept unless there are too many or it is long."""
         (paths, values), guards = self.known, traced.guards
         place_of = {value: k for k, value in enumerate(values)}
         own = [*(guards.captured if guards else ()), *chain(*traced.captured.values())]
@@ -178,6 +179,7 @@ class Paths:
             self.known = Known((*[path.with_respect_to(wrt) for path in paths], traced), [*values, *fresh])
         else:
             traced.number, traced.others, self._not_kept = -1, fresh, traced
+            traced.why_not_kept = _why_not_kept(len(_guards(traced)))
         self._count()
         return traced
 
@@ -208,6 +210,13 @@ def _beginning_with(answers: tuple[bool, ...], paths: Sequence[Traced]) -> Trace
 
 def _length(traced: Traced) -> int:
     return len(_guards(traced))
+
+
+def _why_not_kept(conditions: int) -> str:
+    """Why a path with so many conditions runs node by node: its length does not depend on how many others there are."""
+    if conditions > MOST_GUARDS:
+        return f"because its path has {conditions:,} conditions, which is more than {MOST_GUARDS:,}"
+    return ONE_OF_MANY
 
 
 def _data(values: list[Value]) -> np.ndarray:

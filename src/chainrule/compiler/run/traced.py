@@ -54,8 +54,6 @@ FEW = 64  # examples: of fewer, registers hold too few vectors to be busy
 MANY_STRUCTURES = 16  # of the examples of one call; more of them draw a warning
 STORM = 8  # programs of one function; more of them draw a warning
 
-ONE_OF_MANY = "because its path is one of too many"
-
 Run = tuple[Structure, int, Code | StrictCode]  # the arguments' structure, the path's number, and what ran
 
 
@@ -170,6 +168,7 @@ class Traced:
         self.source, self.structure, self.count = source, structure, len(numbers)  # of numbers in the arguments
         self.clock, self.started = Clock(), next_serial()
         self.number = 0  # among the paths of this structure; negative if it is not kept
+        self.why_not_kept = ""
         self.places: dict[str, np.ndarray] = {}  # of captured Values among those of all paths, if there are several
         self.others: list[Value] = []  # captured Values of a path that is not kept alone; their places are negative
         self.others_data = np.zeros(0)
@@ -434,7 +433,7 @@ class Traced:
             self._count(None)
             graph, results, numbers = self.graph, self.graph.operands[-1], first().tolist()
             own = Graph(graph.rules[:-1], graph.operands[:-1], graph.nodes[:-1])
-            why = AS_ASKED if self.number >= 0 else ONE_OF_MANY
+            why = AS_ASKED if self.number >= 0 else self.why_not_kept
             gradient, reason = total and bool(self.wrt), next(iter(self._irregular.values()), why)
             self._strict_codes[total] = self.clock(
                 "nodes", lambda: StrictCode(own, gradient, reason, results, numbers, self.started)

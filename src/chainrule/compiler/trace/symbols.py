@@ -40,6 +40,7 @@ WHOLE = (
     "a number that decides the shape of the computation (a count, an index) must be fixed: let the function capture "
     "it, as with functools.partial, or choose with chainrule.where"
 )
+CHOICE = "write `b if condition else a` for `[a, b][condition]`, or chainrule.where(condition, b, a)"
 CAPTURED = (
     "compute with the Value itself, by chainrule's functions (chainrule.maximum, where, softmax, exp ...), or give the "
     "number as an argument"
@@ -229,9 +230,13 @@ class Symbol(_Made):
     __float__ = _refused("turns a traced number into a float", NUMBER)
     __complex__ = _refused("turns a traced number into a complex one", NUMBER)
     __int__ = _refused("turns a traced number into an int", WHOLE)
-    __index__ = _refused("uses a traced number as an index or a count", WHOLE)
     __round__ = __floor__ = __ceil__ = __trunc__ = _refused("rounds a traced number", ROUND)
     __iter__ = _refused("iterates over a traced number", "give the function a list where it expects one")
+
+    def __index__(self) -> NoReturn:
+        if _is_condition(self):
+            _refuse("uses a condition as an index or a count", CHOICE)
+        _refuse("uses a traced number as an index or a count", WHOLE)
 
     def __copy__(self, memo: Any = None) -> Symbol:
         """The number itself, as for every float; a Value that was computed from captured ones would be copied."""
@@ -371,13 +376,25 @@ def next_serial() -> int:
 
 
 def _is_condition(given: Any) -> bool:
+    """Whether it is True, False or a condition, or made of those alone; products may be too long to recurse into."""
+    seen, pending = {id(given)}, [given]
+    while pending:
+        one = pending.pop()
+        rule = one._rule if isinstance(one, Symbol) else None
+        if rule in (ops.mul, ops.larger):
+            fresh = [operand for operand in one._operands if id(operand) not in seen]
+            seen.update(map(id, fresh))
+            pending += fresh
+        elif (rule is None or rule.name not in COMPARISONS) and not _is_truth(one):
+            return False
+    return True
+
+
+def _is_truth(given: Any) -> bool:
+    """Whether it is a constant condition, or Python's or NumPy's True or False."""
     if isinstance(given, Constant):
         return given.data in (0.0, 1.0)
-    if not isinstance(given, Symbol):
-        return isinstance(given, bool) or type(given).__name__ in ("bool_", "bool")  # Python's or NumPy's
-    rule = given._rule
-    joins = rule in (ops.mul, ops.larger) and all(map(_is_condition, given._operands))
-    return joins or (rule is not None and rule.name in COMPARISONS)
+    return isinstance(given, bool) or type(given).__name__ in ("bool_", "bool")
 
 
 def _refuse(deed: str, remedy: str, why: str = "which has no number yet") -> NoReturn:
