@@ -10,7 +10,7 @@ from chainrule import Value, ops
 from chainrule.compiler import compile
 from chainrule.compiler.passes import families as passes
 from chainrule.compiler.passes import lift as lifting
-from chainrule.compiler.passes.classes import classify
+from chainrule.compiler.passes.classes import classify, links_of_differences
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.families import Families, Row
 from chainrule.compiler.passes.lift import lift
@@ -99,15 +99,39 @@ def orthogonal(n):
     return sum((k + 1.0) * x for q in done for k, x in enumerate(q)), leaves
 
 
-PROGRAMS = [by_columns, by_rows, elimination, solution, two_factors, orthogonal]
+def substitution(n):
+    """A linear system by elimination and substitution, all in running differences; `m` is regular."""
+    leaves, m = matrix(n, 4.0)
+    right = [Value(0.1 * k - 0.3) for k in range(n)]
+    wrt = [*leaves, *right]
+    for k in range(n):
+        for i in range(k + 1, n):
+            factor = m[i][k] / m[k][k]
+            m[i] = [*m[i][: k + 1], *[m[i][j] - factor * m[k][j] for j in range(k + 1, n)]]
+            right[i] = right[i] - factor * right[k]
+    x = [0.0] * n
+    for i in reversed(range(n)):
+        rest = right[i]
+        for j in range(i + 1, n):
+            rest = rest - m[i][j] * x[j]
+        x[i] = rest / m[i][i]
+    return sum(v * v for v in x), wrt
+
+
+PROGRAMS = [by_columns, by_rows, elimination, solution, two_factors, orthogonal, substitution]
 OPTIONS = [{"backend": "llvm"}, {"backend": "interpreter"}, {"dtype": "float32"}, {"strict": True}]
+
+
+def with_all_links(found, graph):
+    """All chains of differences as sums."""
+    return lifting._Lifter(graph, links=set(links_of_differences(graph)))
 
 
 @pytest.fixture(params=[False, True], ids=["as chosen", "always"])
 def differences(request, monkeypatch):
     """Chains of differences as sums where that is much faster, and wherever there are any."""
     if request.param:
-        monkeypatch.setattr(lifting, "_with_differences", lambda found, graph: lifting._Lifter(graph, differences=True))
+        monkeypatch.setattr(lifting, "_with_differences", with_all_links)
 
 
 @pytest.mark.usefixtures("differences")
@@ -163,6 +187,13 @@ def test_their_length_grows_by_as_much_for_each_column(program, per_step, monkey
     assert most - more == more - few == 10 * per_step
 
 
+def test_differences_that_wait_for_each_other_are_sums_and_those_that_are_alike_are_not():
+    few, more, most = (lift(graph_of(*substitution(size))) for size in (20, 30, 40))
+    lengths = [len(differentiate(found).statements) for found in (few, more, most)]
+    assert lengths[2] - lengths[1] == lengths[1] - lengths[0] == 10 * 20
+    assert max(len(statement.terms) for statement in few.statements) <= 3
+
+
 def test_columns_are_rows_of_one_array():
     shown = str(lift(graph_of(*by_columns(5)))).splitlines()
     assert [line for line in shown if "Σ" in line] == [
@@ -174,7 +205,7 @@ def test_columns_are_rows_of_one_array():
 
 
 def test_a_row_and_a_column_are_two_parts_of_one_sum(monkeypatch):
-    monkeypatch.setattr(lifting, "_with_differences", lambda found, graph: lifting._Lifter(graph, differences=True))
+    monkeypatch.setattr(lifting, "_with_differences", with_all_links)
     shown = str(lift(graph_of(*elimination(7)))).splitlines()
     assert [line for line in shown if "j<2" in line] == [
         "i<5: v0[33+i] = v0[71+i] - Σj<2 v1[1+5j]·v0[57+i-12j]",
@@ -183,7 +214,8 @@ def test_a_row_and_a_column_are_two_parts_of_one_sum(monkeypatch):
 
 
 def families_of(program, size):
-    classes = classify(graph_of(*program(size)), differences=True)
+    graph = graph_of(*program(size))
+    classes = classify(graph, set(links_of_differences(graph)))
     return Families(classes, np.array([isinstance(kind, ops.Op) or kind == "sum" for kind in classes.kinds]))
 
 
@@ -224,7 +256,7 @@ def test_parts_that_are_not_regular_cost_tables_and_are_right(monkeypatch):
         middle, end = parts[0][1] + 1, len(positions)
         return [(0, middle), (middle, end)] if len(parts) == 2 and middle < end else parts
 
-    monkeypatch.setattr(lifting, "_with_differences", lambda found, graph: lifting._Lifter(graph, differences=True))
+    monkeypatch.setattr(lifting, "_with_differences", with_all_links)
     loss, leaves = elimination(6)
     loss.backward()
     right_numbers = np.array([leaf.grad for leaf in leaves])

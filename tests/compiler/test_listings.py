@@ -17,6 +17,7 @@ from test_recurrence import hidden_states, hidden_units
 import chainrule
 from chainrule import Value, losses, nn, optim
 from chainrule.compiler.passes.arrange import arranged
+from chainrule.compiler.passes.classes import links_of_differences
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.equal_elements import with_equal_elements_once
 from chainrule.compiler.passes.known_numbers import with_known_numbers
@@ -125,7 +126,8 @@ def programs(monkeypatch):
     yield from of_a_loss(*hidden_units(1000))
     yield from of_a_loss(*hidden_states(160))
     yield from of_a_loss(*by_columns(5))
-    yield _Lifter(graph_of(*elimination(7)), differences=True).program
+    eliminated = graph_of(*elimination(7))
+    yield _Lifter(eliminated, links=set(links_of_differences(eliminated))).program
     for name, size in (("heat_in_a_rod", 200), ("implicit_heat", 160), ("yield_curve", 48), ("bodies_by_pairs", 8)):
         yield from of_the_suite(name, size)
     for name, size in (("transformer_block", 16), ("soft_alignment", 16)):

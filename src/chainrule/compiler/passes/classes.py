@@ -12,8 +12,8 @@ with others they would be given an adjoint of 0, which times an infinite slope i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain, islice
+from collections.abc import Container, Iterator, Sequence
+from itertools import accumulate, chain, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,12 @@ SUM, LARGEST = CHAINS = "sum", "largest"
 LINKS = (ops.add, ops.sub, ops.larger)
 FEWEST_EXPONENTS = 17  # of powers, to make one class of them: few are better off as products
 FEWEST_LENGTHS = 3  # of otherwise equal sums, to merge them into one class
-LEAST_LINKS = 0.1  # of all nodes, to look for chains of differences
 MOST_PADDING = 4  # times the real number of terms
-LONG, LONGEST_PERIOD = 64, 8  # terms of a chain of + and -, to make one sum of it; and after how many signs may repeat
+LONG = 64  # terms of a chain of + and -, to make one sum of it
+LEAST_CHANGES, LONGEST_PERIOD = (
+    0.05,
+    8,
+)  # how often its sign changes, as a share; and after how many terms it may repeat
 
 SILENT = "silent"  # in the key of a class: no gradient flows to its members
 
@@ -132,18 +135,18 @@ class Classes:
         return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
-def classify(graph: Graph, differences: bool = False) -> Classes:
-    """The classes of a graph's nodes; `differences` says that `a - b - c` is one sum as well."""
-    return _Classing(graph, _chains(graph, differences)).classes()
+def classify(graph: Graph, links: Container[int] = ()) -> Classes:
+    """The classes of a graph's nodes. Differences that are `links` are parts of the ones that go on with them."""
+    return _Classing(graph, _chains(graph, links)).classes()
 
 
-def has_long_differences(graph: Graph) -> bool:
-    """Whether much of a graph consists of chains of differences, as an elimination does."""
-    uses, links = _uses(graph), 0
-    for rule, operands in zip(graph.rules, graph.operands, strict=True):
-        if rule is ops.sub:
-            links += graph.rules[operands[0]] is ops.sub and uses[operands[0]] == 1
-    return links >= LEAST_LINKS * len(graph)
+def links_of_differences(graph: Graph) -> list[int]:
+    """Differences that only one other goes on with, such as `a - b` in `a - b - c`."""
+    uses, rules, found = _uses(graph), graph.rules, list[int]()
+    for rule, operands in zip(rules, graph.operands, strict=True):
+        if rule is ops.sub and rules[operands[0]] is ops.sub and uses[operands[0]] == 1:
+            found.append(operands[0])
+    return found
 
 
 class _Classing:
@@ -300,7 +303,7 @@ def _kind(rule: Any) -> Any:
     return LARGEST if rule is ops.larger else rule
 
 
-def _chains(graph: Graph, differences: bool) -> dict[int, list[tuple[int, int]]]:
+def _chains(graph: Graph, links: Container[int]) -> dict[int, list[tuple[int, int]]]:
     """The n-ary nodes: node -> its terms as (operand, sign), without the links inside a chain."""
     uses = _uses(graph)
     terms: dict[int, list[tuple[int, int]]] = {}
@@ -316,7 +319,7 @@ def _chains(graph: Graph, differences: bool) -> dict[int, list[tuple[int, int]]]
             terms[node] = a
         elif rule is sub:  # mostly no part of a chain: whether the first has other uses would change its class
             first, second = operands
-            a = terms.pop(first) if differences and rules[first] is sub and uses[first] == 1 else [(first, 1)]
+            a = terms.pop(first) if first in links else [(first, 1)]
             a.append((second, -1))
             terms[node] = a
     _join_mixed(terms, rules, uses)
@@ -346,7 +349,9 @@ def _join_mixed(terms: dict[int, list[tuple[int, int]]], rules: Sequence[Any], u
 
 
 def _is_mixed(signs: list[int]) -> bool:
-    """Whether they change, and do not repeat: each time of a loop adds and subtracts the same."""
+    """Whether they change often, and do not repeat, as where each time of a loop adds and subtracts the same."""
+    if sum(a != b for a, b in pairwise(signs)) < LEAST_CHANGES * len(signs):
+        return False
     return all(signs[period:] != signs[:-period] for period in range(1, LONGEST_PERIOD + 1))
 
 

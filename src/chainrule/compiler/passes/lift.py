@@ -8,7 +8,7 @@ product. The classes of a recurrence become the body of a `Repeat`, and its time
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import cached_property
 from math import inf, prod
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chainrule import ops
-from chainrule.compiler.passes.classes import CHAINS, SUM, classify, has_long_differences
+from chainrule.compiler.passes.classes import CHAINS, SUM, classify, links_of_differences
 from chainrule.compiler.passes.cones import find_cone
 from chainrule.compiler.passes.families import Families
 from chainrule.compiler.passes.gather import Gathered, gathered, with_inputs
@@ -53,6 +53,9 @@ FEW_STATEMENTS = 50  # if they leave more, all loops are
 SOME_STATEMENTS = 200  # if loops leave more of them, waists are
 GRADIENT, AT_LEAST = 3, 2  # times the statements are left with the gradient, or almost
 PER_STATEMENT, PER_TURN, PER_LOOKUP = 3.0, 0.045, 0.4  # nanoseconds, fitted to elimination, Cholesky's factor, a truss
+LEAST_ALONE = 0.25  # differences that are statements, as a share of these, to make sums of them
+MANY_LESS = 1.5  # times fewer statements by such sums
+LEAST_LINKS = 0.1  # of all nodes, in chains of differences, to make sums of all
 LEAST_INSIDE = 0.4  # of all nodes, in loops inside of others, to have much fewer statements by them
 MUCH_LESS = 2  # times fewer statements by loops inside of others: a batch keeps less where the outer ones are found
 FAR_LESS = 8  # times fewer statements by a loop of which each step needs less, than classes have, to seek no others
@@ -200,16 +203,30 @@ def _with_gathered(found: _Lifter, graph: Graph) -> _Lifter:
 
 
 def _with_differences(found: _Lifter, graph: Graph) -> _Lifter:
-    """What is found if chains of differences are sums, if these have few terms and that is much faster."""
-    if found.statements <= FEW_STATEMENTS or not has_long_differences(graph):
+    """What is found if chains of differences are sums, if these have few terms.
+
+    As the rows of a back substitution: in `s = s - a[i][j] * x[j]` every difference waits for another number, and is a
+    statement. Where others are alike, as in an elimination, sums must be much faster.
+    """
+    if found.statements <= FEW_STATEMENTS:
         return found
-    sums = _Lifter(graph, differences=True)
-    if sums.statements > SOME_MORE * found.statements:
-        return found
-    terms = sum([len(statement.terms) for statement in sums.program.statements])
-    if terms > FEW_TERMS * sums.statements:  # a gradient has a statement for each
-        return found
-    return sums if duration(sums.program) < MUCH_FASTER * duration(found.program) else found
+    links = links_of_differences(graph)
+    sizes, of = found.classes.sizes, found.classes.of
+    alone = {link for link in links if of[link] >= 0 and sizes[of[link]] == 1}
+    if len(alone) >= LEAST_ALONE * found.statements:
+        sums = _Lifter(graph, links=alone)
+        if MANY_LESS * sums.statements <= found.statements and _has_few_terms(sums):
+            found = sums
+    if len(links) >= LEAST_LINKS * len(graph):
+        sums = _Lifter(graph, links=set(links))
+        if sums.statements <= SOME_MORE * found.statements and _has_few_terms(sums):
+            found = sums if duration(sums.program) < MUCH_FASTER * duration(found.program) else found
+    return found
+
+
+def _has_few_terms(found: _Lifter) -> bool:
+    """Whether sums are short on average: a gradient has a statement for each term."""
+    return sum([len(statement.terms) for statement in found.program.statements]) <= FEW_TERMS * found.statements
 
 
 def duration(program: ArrayProgram) -> float:
@@ -273,9 +290,9 @@ def lift_body(body: Graph, exports: Sequence[int], names: str) -> Body:
 class _Lifter:
     """Turns classes into statements."""
 
-    def __init__(self, graph: Graph, in_time: bool = True, names: str = "v", differences: bool = False) -> None:
+    def __init__(self, graph: Graph, in_time: bool = True, names: str = "v", links: Container[int] = ()) -> None:
         self.names = names  # of arrays start like this
-        self.classes = classes = classify(graph, differences)
+        self.classes = classes = classify(graph, links)
         recurrences = find_recurrences(classes) if in_time else []
         self.recurrences = {run.start: run for run in recurrences}
         self.arrays: dict[int, Array] = {}
