@@ -321,8 +321,8 @@ def verified(contest):
     ordered = leaves_first(graph)
     for loop in [*find_loops(ordered), *find_loops(ordered, inside=True)]:
         loop.verify(ordered)
-    for differences in (False, True):
-        lifting._Lifter(graph, differences=differences).families.verify()
+    for links in (set(), set(classes.links_of_differences(graph))):
+        lifting._Lifter(graph, links=links).families.verify()
     program = differentiate(lift(graph, math.inf).verify()).verify()
     without_zeros(lay_out(program)[0].verify()).verify()
     partition(program).whole(program.leaves).verify()
