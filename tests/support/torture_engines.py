@@ -38,7 +38,7 @@ from chainrule.compiler.passes import (
     threads,
 )
 from chainrule.compiler.passes import lift as lifting
-from chainrule.compiler.passes.classes import classify
+from chainrule.compiler.passes.classes import classify, links_of_differences
 from chainrule.compiler.passes.differentiate import differentiate
 from chainrule.compiler.passes.layout import lay_out
 from chainrule.compiler.passes.lift import lift
@@ -321,7 +321,7 @@ def verified(contest):
     ordered = leaves_first(graph)
     for loop in [*find_loops(ordered), *find_loops(ordered, inside=True)]:
         loop.verify(ordered)
-    for links in (set(), set(classes.links_of_differences(graph))):
+    for links in (set(), set(links_of_differences(graph))):
         lifting._Lifter(graph, links=links).families.verify()
     program = differentiate(lift(graph, math.inf).verify()).verify()
     without_zeros(lay_out(program)[0].verify()).verify()
@@ -425,7 +425,7 @@ def with_differences(contest):
     step = 1 + int(contest.program.seed[-1] in "13579")
 
     def always(found, graph):
-        return lifting._Lifter(graph, links=set(classes.links_of_differences(graph)[::step]))
+        return lifting._Lifter(graph, links=set(links_of_differences(graph)[::step]))
 
     with (
         patch.object(lifting, "_with_differences", always),
