@@ -283,7 +283,7 @@ class _Columns:
         loop.moving = sorted({*map(tuple, self.nodes[:, used & self.moving].T.tolist())})
         leaves: dict[Any, Any] = {key: ("x", k) for key, k in places.items()}
         leaves |= {node: ("s", k) for k, node in enumerate(loop.statics)}
-        leaves |= {nodes: ("y", k) for k, nodes in enumerate(loop.moving)}
+        leaves |= {("y", nodes): ("y", k) for k, nodes in enumerate(loop.moving)}
         loop.operands = self.operands(used, leaves)
         return loop
 
@@ -315,7 +315,7 @@ class _Columns:
         if self.static[column]:
             return int(self.nodes[0, column])
         if self.moving[column]:
-            return tuple(self.nodes[:, column].tolist())
+            return "y", tuple(self.nodes[:, column].tolist())
         return (int(self.source[column]), int(self.back[column])) if self.back[column] else None
 
     def without_holes(self, elements: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
