@@ -51,7 +51,27 @@ def record(count):
     return most * total, parameters
 
 
-PROGRAMS = [censored, level, record]
+def watched(count):
+    """A level, and beside it one that is only asked whether it is high; its inputs have infinite slopes."""
+    parameters = a, b, zero, now, watch = [Value(0.3), Value(-0.2), Value(0.0), Value(0.5), Value(0.1)]
+    for x, is_first in days(count):
+        value, hidden = a + b * x, zero * x
+        now = 0.9 * now + (value.tanh() if is_first else value * value)
+        watch = 0.9 * watch + ((hidden * hidden).sqrt() if is_first else hidden.sin())
+    return chainrule.where(chainrule.gt(watch, 0.5), now, 2.0 * now) + a, parameters
+
+
+def watched_alone(count):
+    """The same where what counts has inputs of one kind."""
+    parameters = a, b, zero, now, watch = [Value(0.3), Value(-0.2), Value(0.0), Value(0.5), Value(0.1)]
+    for x, is_first in days(count):
+        value, hidden = b * x, zero * x
+        now = 0.9 * now + 0.5 * (value * value + 1.0).sqrt()
+        watch = chainrule.maximum(watch - 0.01, (hidden * hidden).sqrt() if is_first else (hidden * hidden).sin())
+    return chainrule.where(chainrule.gt(watch, 0.5), now, 2.0 * now) + a, parameters
+
+
+PROGRAMS = [censored, level, record, watched, watched_alone]
 
 
 def statements(program, count, **options):

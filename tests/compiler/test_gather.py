@@ -118,6 +118,26 @@ def test_ends_in_the_wrong_places_are_noticed(monkeypatch):
         assert_equals_eager(attention, 9)
 
 
+def test_ends_that_only_conditions_depend_on_pass_no_gradient():
+    """Their slopes are infinite, and 0 times that would be NaN."""
+    a, b, zero = parameters = [Value(0.3), Value(0.2), Value(0.0)]
+    total = a * 1.0
+    for count in range(3, 30):
+        surprises = [
+            sum((term - reduce(chainrule.maximum, terms)).exp() for term in terms)
+            for leaf in (zero, b)
+            for terms in [[((leaf * 0.1 * k) * (leaf * 0.2 * k)).sqrt() for k in range(1, count)]]
+        ]
+        total = total + chainrule.where(chainrule.gt(surprises[0], 2.0), surprises[1].log(), surprises[1])
+    loss = total
+    loss.backward()
+    expected = [parameter.grad for parameter in parameters]
+    assert np.isfinite(expected).all()
+    for backend in ("llvm", "interpreter"):
+        _, gradient = compile(loss, parameters, backend=backend).value_and_grad()
+        np.testing.assert_allclose(gradient, expected, rtol=1e-11)
+
+
 def test_derivatives_and_batches():
     @compile
     def loss(xs):

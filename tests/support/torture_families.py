@@ -821,9 +821,12 @@ def plate_of_a_cell(w):
 
 
 def cases(w):
-    """Steps that read this or that, by cases which are known: censored data, days of several kinds."""
+    """Steps that read this or that, by cases which are known: censored data, days of several kinds.
+
+    Perhaps another level is only asked whether it is high; what it reads has infinite slopes.
+    """
     a, b, total, level = w.parameter(), w.parameter(), w.one_of(0.0, w.datum()), w.parameter()
-    how = w.pick(0, 4)
+    how, watch = w.pick(0, 4), w.one_of(None, w.parameter())
     for _ in range(w.few(2, 40)):
         value, case = a * w.number() + b, w.pick(0, 2)
         read = [w.tanh(value), 0.5 * value * value, value][case]
@@ -837,6 +840,11 @@ def cases(w):
             total = w.tanh(total * read + 0.1 * a)
         else:
             total, level = total + level * read, 0.8 * level + (read if case else a)
+        if watch is not None:
+            hidden = value - value
+            watch = 0.9 * watch + (w.sqrt(hidden * hidden) if case else hidden)
+    if watch is not None:
+        total = w.where(w.gt(watch, 0.1), total, 2.0 * total)
     return total + level
 
 

@@ -221,7 +221,7 @@ class _Classing:
     def add_chain(self, node: int, sums: dict[Any, dict[int, tuple[int, ...]]]) -> None:
         """Add a chain to those whose terms are of its classes and signs.
 
-        Chains of differences are of different lengths because each waits for the one before: they are not ragged.
+        Chains of differences alone are of different lengths because each waits for the one before: they are not ragged.
         """
         groups = self.groups(node)
         self.rows[node] = list(chain.from_iterable(groups.values()))
@@ -229,7 +229,7 @@ class _Classing:
         if node in self.graph.silent:
             key = (*key, SILENT)
         lengths = tuple(map(len, groups.values()))
-        if self.graph.rules[node] is ops.sub:
+        if self.graph.rules[node] is ops.sub and all(sign < 0 for _, sign in self.chains[node][1:]):
             self.enter(node, (key, lengths))
         else:
             sums.setdefault(key, {})[node] = lengths
@@ -342,7 +342,7 @@ def _join_mixed(terms: dict[int, list[tuple[int, int]]], rules: Sequence[Any], u
         while parts[-1] in before:
             parts.append(before[parts[-1]])
         joined = [*terms[parts[-1]], *[term for part in reversed(parts[:-1]) for term in terms[part][1:]]]
-        if _is_mixed([sign for _, sign in joined[1:]]):
+        if _is_mixed([sign for _, sign in joined[1:]]):  # the first is always added
             for part in parts[1:]:
                 del terms[part]
             terms[end] = joined

@@ -8,6 +8,7 @@ still needed when it begins.
 from __future__ import annotations
 
 from itertools import pairwise
+from math import copysign
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from chainrule.compiler.passes.threads import CONSTANT, FOLLOWS, Threads
 from chainrule.compiler.trace.graph import Graph
 
 MOST_LOOPS = 4  # one after another
-SHORTEST = 8
+SHORTEST = 8  # times of each
 LESS_WORK = 0.9  # of what fewer loops do, for one more
 GRID = 32  # places where a loop may end
 
@@ -51,7 +52,7 @@ class _Completion:
         self.graph = Graph([], [], [])
         self.loops: list[Loop] = []
         self.places: dict[int, int] = {}  # of the given nodes
-        self.first: dict[tuple[int, int, float], int] = {}  # a thread, when it has not begun, a number -> a constant
+        self.constants: dict[tuple[int, int, float, float], int] = {}  # what a thread is before it begins: one node
         outside = threads.of < 0
         free, every = outside & ~threads.is_later, np.arange(len(outside))
         same = np.where(free & free[threads.same], threads.same, every)
@@ -113,7 +114,8 @@ class _Completion:
             return made[min(time - slot.lag, len(made) - 1)]
         if slot.kind == FOLLOWS and self.given.rules[latest] == "constant":
             number = self.given.nodes[latest].data
-            return self.places[self.first.setdefault((slot.source, time - slot.lag, number), latest)]
+            key = slot.source, time - slot.lag, number, copysign(1.0, number)
+            return self.places[self.constants.setdefault(key, latest)]
         return self.places[self.same[latest]]
 
 

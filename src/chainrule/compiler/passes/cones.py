@@ -22,6 +22,7 @@ import numpy as np
 from chainrule import ops
 from chainrule.compiler.passes.completion import completed
 from chainrule.compiler.passes.loops import Loop
+from chainrule.compiler.passes.repeats import firsts
 from chainrule.compiler.passes.threads import Threads, find_threads
 from chainrule.compiler.trace.graph import Graph
 
@@ -47,8 +48,11 @@ def find_cone(graph: Graph, merges: bool = True) -> tuple[Graph, list[Loop]] | N
         return None
     computed = sum(1 for operands in graph.operands if operands)
     best: Threads | None = None
+    same: np.ndarray | None = None
     for tried, earlier in enumerate(_Embeddings(graph).found()):
-        threads = find_threads(graph, earlier, merges)
+        if same is None:
+            same = np.array(firsts(graph)) if merges else np.arange(len(graph))
+        threads = find_threads(graph, earlier, same)
         if threads and threads.size > (best.size if best else LEAST_COVERED * computed):
             best = threads
         if tried and best and best.size > ALMOST * computed:
@@ -94,7 +98,7 @@ class _Embeddings:
         return found
 
     def anchors(self) -> list[int]:
-        """Nodes near the result. Of a sum over all that is recorded, the first terms and the last."""
+        """Nodes near the result. Of a sum over all that is recorded, the first two terms and the last."""
         found = [self.root]
         for node in found:  # which grows
             first, *others = self.operands[node]
@@ -217,9 +221,7 @@ class _Embeddings:
 
     def reads_the_same(self, node: int, earlier: int, found: dict[int, int]) -> bool:
         """Whether a node may be this one a step earlier, by what is known of its operands."""
-        pairs = zip(self.operands[node], self.operands[earlier], strict=False)
-        return (
-            earlier < node
-            and self.alike(node, earlier)
-            and all(found[a] == b if a in found else self.alike(a, b) for a, b in pairs)
-        )
+        if earlier >= node or not self.alike(node, earlier):
+            return False
+        pairs = zip(self.operands[node], self.operands[earlier], strict=True)
+        return all(found[a] == b if a in found else self.alike(a, b) for a, b in pairs)

@@ -5,7 +5,7 @@ through all scores. Where there is one score more at each position, the chains a
 of different classes, and so is everything that follows. The links stay as they are, with the gradient that they pass on
 where numbers are equal. But the ends are copied into one array, and what reads them reads one class.
 
-And what steps in time read from outside, where it is this for some steps and that for others.
+The inputs of steps in time are gathered too, where some steps read this and others that.
 """
 
 from __future__ import annotations
@@ -25,16 +25,21 @@ from chainrule.compiler.trace.graph import Graph
 LINKS = (ops.maximum, ops.minimum)
 FAR = 16  # depths from what a step reads outside to the step before
 MANY, MANY_CHANGES = 32, 0.1  # steps, and in which share of them what they read is of another class than before
+LEAST_STEPS = 0.1  # of all classes, of which such steps are
 
 
 class Gathered:
-    """The rule of a node that copies what it reads into an array, whose elements are leaves that follow it."""
+    """The rule of a node that copies what it reads into an array, whose elements are leaves that follow it.
+
+    It is used as an `Outlined` that has no loop. If only conditions depend on what it reads, it is silent, as that is.
+    """
 
     symbol = "gather"
     steps, count = (), 0
 
-    def __init__(self, number: int, size: int) -> None:
+    def __init__(self, number: int, size: int, is_silent: bool) -> None:
         self.array = Array(f"g{number}", size, "value")
+        self.array.silent = self.is_silent = is_silent
 
     def entries(self, sources: Sequence[Place]) -> Iterator[Statement]:
         """Statements that fill the array."""
@@ -83,7 +88,7 @@ def _gathered(graph: Graph, groups: list[list[int]]) -> Graph:
             place[node] = add(graph.rules[node], operands, graph.nodes[node])
         for number, ends in enumerate(groups):
             if ready[number] == stage:
-                rule = Gathered(number + 1, len(ends))
+                rule = Gathered(number + 1, len(ends), ends[0] in graph.silent)
                 add(rule, [place[end] for end in ends], None)
                 place |= {end: add(rule.array, (), k) for k, end in enumerate(ends)}
     return found
@@ -91,9 +96,9 @@ def _gathered(graph: Graph, groups: list[list[int]]) -> Graph:
 
 def _groups(graph: Graph, classes: Classes) -> list[list[int]]:
     """The ends of chains of one op, whose terms are all of one class, where these are of many lengths."""
-    groups: dict[tuple[Any, int], list[tuple[int, int]]] = {}
+    groups: dict[tuple[Any, int, bool], list[tuple[int, int]]] = {}
     for end, length, terms in _chains(graph, classes):
-        groups.setdefault((graph.rules[end], terms), []).append((end, length))
+        groups.setdefault((graph.rules[end], terms, end in graph.silent), []).append((end, length))
     many = [found for found in groups.values() if len({length for _, length in found}) >= FEWEST_LENGTHS]
     return [[end for end, _ in found] for found in many]
 
@@ -115,24 +120,30 @@ def _chains(graph: Graph, classes: Classes) -> Iterator[tuple[int, int, int]]:
 def _inputs(graph: Graph, classes: Classes) -> list[list[int]]:
     """What steps read from outside, if it is of several classes, in an order of its own.
 
-    A step reads something that is far above it, and a step before; many others are of the same ops.
+    A step reads something that is far above it, and a step before; many others are of the same ops. If they are few of
+    all classes, hardly anything would be gained.
     """
     depths, rules = graph.depths.tolist(), graph.rules
-    groups: dict[tuple[Any, int, Any], list[tuple[int, int]]] = {}  # the ops of steps -> these, and what they read
+    groups: dict[
+        tuple[Any, int, Any, bool], list[tuple[int, int]]
+    ] = {}  # by the ops of steps: these, and what they read
     for node, operands in enumerate(graph.operands):
         if len(operands) == 2:
-            place = int(depths[operands[0]] > depths[operands[1]])
-            outside, before = operands[place], operands[1 - place]
+            side = int(depths[operands[0]] > depths[operands[1]])  # of the operand that is ready first
+            outside, before = operands[side], operands[1 - side]
             if graph.operands[outside] and depths[before] >= depths[outside] + FAR:
-                groups.setdefault((rules[node], place, rules[before]), []).append((node, outside))
+                key = rules[node], side, rules[before], outside in graph.silent
+                groups.setdefault(key, []).append((node, outside))
     mixed = [pairs for pairs in groups.values() if len(pairs) >= MANY and _changes(pairs, classes) >= MANY_CHANGES]
     free = _free(graph, mixed) if mixed else set()
-    found = []
+    found, steps = [], set[int]()
     for pairs in mixed:
         inputs = {node for _, node in pairs} & free
-        free -= inputs
-        found.append(sorted(inputs, key=lambda node: (classes.of[node], node)))  # class by class, copied at once
-    return [inputs for inputs in found if inputs]
+        if len(inputs) >= MANY:
+            free -= inputs
+            steps.update(classes.of[[node for node, _ in pairs]].tolist())
+            found.append(sorted(inputs, key=lambda node: (classes.of[node], node)))  # class by class, copied at once
+    return found if len(steps) >= LEAST_STEPS * len(classes) else []
 
 
 def _changes(pairs: list[tuple[int, int]], classes: Classes) -> float:
@@ -141,7 +152,10 @@ def _changes(pairs: list[tuple[int, int]], classes: Classes) -> float:
 
 
 def _free(graph: Graph, groups: list[list[tuple[int, int]]]) -> set[int]:
-    """What steps read that depends neither on a step nor on another such node, so that all is ready for the first."""
+    """What steps read that depends neither on a step nor on another such node, so that all is ready for the first.
+
+    `after` are these, the steps, and all that depends on either.
+    """
     steps = {node for pairs in groups for node, _ in pairs}
     read = {node for pairs in groups for _, node in pairs}
     found: set[int] = set()

@@ -13,7 +13,6 @@ from typing import TypeVar
 import numpy as np
 
 from chainrule.compiler.passes.loops import FARTHEST
-from chainrule.compiler.passes.repeats import firsts
 from chainrule.compiler.trace.graph import Graph
 
 FEWEST = 8  # times
@@ -28,9 +27,9 @@ CONSTANT, STATIC, MOVING, FOLLOWS, ODD = range(5)  # what a slot reads; odd is w
 class Threads:
     """The threads of a graph, by number. A *slot* is one operand of a thread, at all times; they are numbered too."""
 
-    def __init__(self, graph: Graph, merges: bool) -> None:
+    def __init__(self, graph: Graph, same: np.ndarray) -> None:
         self.graph = graph
-        self.same = np.array(firsts(graph)) if merges else np.arange(len(graph))  # the first of equal nodes
+        self.same = same  # for each node the first that is equal to it
         self.operands = graph.flat_operands
         arity = np.fromiter(map(len, graph.operands), np.int64, len(graph))
         self.computed = arity > 0
@@ -90,19 +89,24 @@ class Threads:
         time: list[int] = []
         depth: list[int] = []
         for node, operands in enumerate(self.graph.operands):
+            now, below = 0, -1
+            for operand in operands:
+                if time[operand] > now:
+                    now, below = time[operand], depth[operand]
+                elif time[operand] == now and depth[operand] > below:
+                    below = depth[operand]
             before = earlier.get(node, -1)
-            now = max([time[operand] for operand in operands], default=0)
             if before >= 0 and time[before] >= now:
-                now = time[before] + 1
+                now, below = time[before] + 1, -1
             time.append(now)
-            depth.append(1 + max([depth[operand] for operand in operands if time[operand] == now], default=-1))
-        self.time, self.since_tick = np.array(time), np.array(depth)
+            depth.append(below + 1)
+        self.time, self.depth = np.array(time), np.array(depth)
 
     def link_singles(self) -> None:
         """Nodes of the first time that no other corresponds to, as threads: the widest part of a cone."""
         inside = self.of >= 0
         window = (self.time == self.time[inside].min()) & self.computed
-        kind = self.codes * (int(self.since_tick.max()) + 1) + self.since_tick
+        kind = self.codes * (int(self.depth.max()) + 1) + self.depth
         found = np.flatnonzero(window & ~inside & np.isin(kind, np.unique(kind[inside & window])))
         read = np.zeros(len(self.of), dtype=np.int64)  # at which time a node, or an equal one, is read at last
         np.maximum.at(read, self.same[self.operands], self.time[self.users])
@@ -129,7 +133,7 @@ class Threads:
             self.find_slots()
             odd[self.slot_thread[self.kinds == ODD]] = True
             odd |= ~self._need_state()
-            if not (odd & living).any():  # else what reads threads may read none once these are given up
+            if not (odd & living).any():  # once these are given up, others may need nothing later any more
                 odd = self._need_later()
             if not (odd & living).any():
                 return self._are_worth(living)
@@ -197,7 +201,7 @@ class Threads:
         users = node[self.slot_thread[slots]]
         roles = zip(
             self.codes[users].tolist(),
-            self.since_tick[users].tolist(),
+            self.depth[users].tolist(),
             self.slot_place[slots].tolist(),
             strict=True,
         )
@@ -251,8 +255,8 @@ def _spread(found: np.ndarray, targets: np.ndarray, sources: np.ndarray, among: 
     return found
 
 
-def find_threads(graph: Graph, earlier: Mapping[int, int], merges: bool = True) -> Threads | None:
-    """The threads of nodes that correspond to `earlier` ones, if some hold."""
-    threads = Threads(graph, merges)
+def find_threads(graph: Graph, earlier: Mapping[int, int], same: np.ndarray) -> Threads | None:
+    """The threads of nodes that correspond to `earlier` ones, if some hold; equal nodes are the `same`."""
+    threads = Threads(graph, same)
     threads.link(earlier)
     return threads if threads.count and threads.hold() else None

@@ -75,12 +75,12 @@ class Graph:
     def silent(self) -> set[int]:
         """The computed nodes that no gradient flows to from the last one, because only conditions depend on them.
 
-        Whatever is no op, such as a loop that became one node, may pass gradients on.
+        Whatever is no op, such as a loop that became one node, may pass gradients on, unless it says that it is silent.
         """
         deaf = {rule for rule in {*self.rules} if isinstance(rule, Op) and None in rule.partials}
         if not deaf:
             return set()
-        reached = [not isinstance(rule, Op) for rule in self.rules]
+        reached = [not isinstance(rule, Op) and not getattr(rule, "is_silent", False) for rule in self.rules]
         reached[-1] = True
         for node in range(len(self) - 1, -1, -1):
             if reached[node]:
