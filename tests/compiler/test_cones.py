@@ -136,7 +136,6 @@ def always(monkeypatch):
     """Take a cone wherever one is seen, in parts of two times and more."""
     monkeypatch.setattr(lift, "GRADIENT", math.inf)
     monkeypatch.setattr(lift, "MUCH_LESS", 0.01)
-    monkeypatch.setattr(lift, "AT_LEAST", math.inf)
     monkeypatch.setattr(cones, "FEWEST", 4)
     monkeypatch.setattr(threads, "FEWEST", 4)
     monkeypatch.setattr(completion, "SHORTEST", 3)
@@ -208,19 +207,6 @@ def test_several_cells_may_be_recorded(program):
     assert len(lift.lift(graph_of(loss, x)).statements) < 100
     compiled, expected = chainrule.compile(loss, wrt=x), loss.backward() or (loss.data, [v.grad for v in x])
     assert_equal(compiled.value_and_grad(), expected)
-
-
-def test_statements_stay_where_a_loop_would_do_much_for_nobody(monkeypatch):
-    x = [Value(v) for v in numbers(290)]
-    graph = graph_of(plate(chainrule, x, 144), x)
-    monkeypatch.setattr(lift, "MANY_STATEMENTS", 1)
-    monkeypatch.setattr(threads, "FEWEST", 4)
-    loop = len(lift.lift(graph).statements)
-    monkeypatch.setattr(lift, "MOST_IDLE", 1)
-    apart = len(lift.lift(graph).statements)
-    assert apart > 1.5 * loop
-    monkeypatch.setattr(lift, "AT_LEAST", math.inf)
-    assert len(lift.lift(graph).statements) == loop  # where LLVM would take too long
 
 
 def growing_at_the_end(x):

@@ -357,7 +357,7 @@ def with_loops_inside(contest):
 def with_cones(contest):
     """With loops for cones of influence wherever one is seen, and several short ones for each."""
     with (
-        patch.multiple(lifting, GRADIENT=math.inf, FAR_LESS=1e-9, MUCH_LESS=0.01, AT_LEAST=math.inf),
+        patch.multiple(lifting, GRADIENT=math.inf, FAR_LESS=0.0, MUCH_LESS=0.01),
         patch.multiple(cones, FEWEST=3, LEAST_COVERED=0.0, FEW_PAIRS=20),
         patch.multiple(threads, FEWEST=3, LEAST_ALIVE=0.0, MOST_ALIVE=1.0),
         patch.multiple(completion, SHORTEST=2, LESS_WORK=1.0),

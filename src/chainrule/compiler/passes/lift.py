@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Container, Iterator, Sequence
 from functools import cached_property
 from math import inf, prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +51,7 @@ SEVERAL_NODES = 100_000  # of a graph, to merge its equal nodes without a look a
 VERY_FEW_STATEMENTS = 10  # if classes leave more of them, loops are sought by nodes that are surely sequential
 FEW_STATEMENTS = 50  # if they leave more, all loops are
 SOME_STATEMENTS = 200  # if loops leave more of them, waists are
-GRADIENT, AT_LEAST = 3, 2  # times the statements are left with the gradient, or almost
+GRADIENT = 3  # times the statements are left with the gradient, or almost
 PER_STATEMENT, PER_TURN, PER_LOOKUP = 3.0, 0.045, 0.4  # nanoseconds, fitted to elimination, Cholesky's factor, a truss
 LEAST_ALONE = 0.25  # differences that are statements, as a share of these, to make sums of them
 MANY_LESS = 1.5  # times fewer statements by such sums
@@ -59,7 +59,6 @@ LEAST_LINKS = 0.1  # of all nodes, in chains of differences, to make sums of all
 LEAST_INSIDE = 0.4  # of all nodes, in loops inside of others, to have much fewer statements by them
 MUCH_LESS = 2  # times fewer statements by loops inside of others: a batch keeps less where the outer ones are found
 FAR_LESS = 8  # times fewer statements by a loop of which each step needs less, than classes have, to seek no others
-MOST_IDLE = 35  # nodes that are computed for nobody, per statement less, if these are more than all others
 FEW_TERMS = 2  # per statement, on average
 SOME_MORE = 1.5  # times the statements, for a program that is much faster
 MUCH_FASTER = 0.667  # times as long: what is fitted so roughly must not decide on less
@@ -89,11 +88,11 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
         graph, order, found = merged, Order(leaves_first(merged)), once
     order.most = most = max(most_statements, most_of(nodes))
     cone = _cone(order, merges) if GRADIENT * found.statements > MANY_STATEMENTS else None
-    fewer = found.statements / FAR_LESS  # hardly anything makes fewer of them
-    if not cone or cone.found.statements > fewer or not cone.pays(fewer):
+    if not cone or FAR_LESS * cone.statements > found.statements:
         sums = _with_differences(found, graph)
         found = sums if sums is not found else _with_structure(found, graph, order, merges)
-    found = _with_cone(found, cone, most)
+    if cone and MUCH_LESS * cone.statements <= found.statements:
+        found = cone
     _check_worth(found.statements, nodes, most)
     found.program.nodes = nodes
     return found.program
@@ -101,40 +100,18 @@ def lift(graph: Graph, most_statements: float = MOST_STATEMENTS, merges: bool = 
 
 def _at_once(order: Order, merges: bool) -> _Lifter | None:
     """What is found in a very large graph without a look at all of its classes, if that is few statements."""
-    found = _of_a_large_graph(order)
-    if not found and (cone := _cone(order, merges)):
-        found = cone.found
+    found = _of_a_large_graph(order) or _cone(order, merges)
     return found if found and found.statements <= FEW_STATEMENTS else None
 
 
-class _Cone(NamedTuple):
+def _cone(order: Order, merges: bool) -> _Lifter | None:
     """What is found with a loop of which each step needs less than the one before, in a few parts.
 
-    It has `idle` nodes that are computed for nobody, beside the `nodes` of the graph.
+    It computes things that nobody needs. A statement for each step is faster, if LLVM does not take seconds for them.
     """
-
-    found: _Lifter
-    nodes: int
-    idle: int
-
-    def pays(self, statements: float) -> bool:
-        """Whether LLVM's time for so many statements instead is worth more than the time for what nobody needs."""
-        return self.idle <= max(self.nodes, MOST_IDLE * (statements - self.found.statements))
-
-
-def _cone(order: Order, merges: bool) -> _Cone | None:
     completed = find_cone(order.graph, merges)
     outlined = outline(*completed, lift_body) if completed else None
-    if not completed or not outlined:
-        return None
-    return _Cone(_Lifter(outlined), len(order.graph), len(completed[0]) - len(order.graph))
-
-
-def _with_cone(found: _Lifter, cone: _Cone | None, most: float) -> _Lifter:
-    """The cone, if that is much fewer statements, and pays or is what LLVM cannot do without."""
-    if cone is None or MUCH_LESS * cone.found.statements > found.statements:
-        return found
-    return cone.found if cone.pays(found.statements) or AT_LEAST * found.statements > most else found
+    return _Lifter(outlined) if outlined else None
 
 
 def _with_structure(found: _Lifter, graph: Graph, order: Order, merges: bool) -> _Lifter:
