@@ -136,9 +136,10 @@ def padded(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Examples as three matrices with a row a name, filled up with positions, and then rows, of weight 0."""
     rows = [*names, *[""] * (-len(names) % multiple)]
-    text = "".join(name.ljust(positions, "`") for name in rows)  # the sign before "a", so that it counts as 0
+    text = "".join([name.ljust(positions, "`") for name in rows])  # the sign before "a", so that it counts as 0
     targets = (np.frombuffer(text.encode(), dtype=np.uint8) - float(ord("`"))).reshape(len(rows), positions)
-    tokens = np.hstack([np.full((len(rows), 1), float(EDGE)), targets[:, :-1]])
+    tokens = np.full(targets.shape, float(EDGE))
+    tokens[:, 1:] = targets[:, :-1]
     lengths = np.array([len(name) + 1.0 for name in rows])[:, None]
     weights = (np.arange(positions) < lengths) / lengths
     weights[len(names) :] = 0.0
