@@ -28,10 +28,8 @@ FEWEST_EXPONENTS = 17  # of powers, to make one class of them: few are better of
 FEWEST_LENGTHS = 3  # of otherwise equal sums, to merge them into one class
 MOST_PADDING = 4  # times the real number of terms
 LONG = 64  # terms of a chain of + and -, to make one sum of it
-LEAST_CHANGES, LONGEST_PERIOD = (
-    0.05,
-    8,
-)  # how often its sign changes, as a share; and after how many terms it may repeat
+LEAST_CHANGES = 0.05  # how often the sign changes in such a chain, as a share
+LONGEST_PERIOD = 8  # terms after which the signs may not repeat
 
 SILENT = "silent"  # in the key of a class: no gradient flows to its members
 

@@ -124,9 +124,7 @@ def _inputs(graph: Graph, classes: Classes) -> list[list[int]]:
     all classes, hardly anything would be gained.
     """
     depths, rules = graph.depths.tolist(), graph.rules
-    groups: dict[
-        tuple[Any, int, Any, bool], list[tuple[int, int]]
-    ] = {}  # by the ops of steps: these, and what they read
+    groups: dict[tuple[Any, int, Any, bool], list[tuple[int, int]]] = {}  # by ops: steps, and what they read
     for node, operands in enumerate(graph.operands):
         if len(operands) == 2:
             side = int(depths[operands[0]] > depths[operands[1]])  # of the operand that is ready first
