@@ -101,9 +101,13 @@ class Contest:
             found = written(program, lambda low, high: low + (high - low) * next(shares), lambda *_: next(supply))
             if self.program.branches and (found > 0.3 or (numbers and numbers[0] > 0.0)):
                 found = 0.5 * found + parameters[0]
-            return found + 0.0 * parameters[0] if isinstance(found, float) else found
+            return found if self._reads_parameters(self.programs[_key(given)]) else found + 0.0 * parameters[0]
 
         return result
+
+    def _reads_parameters(self, program):
+        """Whether what a program gives depends on its parameters: the gradient of a function without any is refused."""
+        return isinstance(written(program, lambda low, high: Value(0.5 * (low + high)), lambda *ends: sum(ends)), Value)
 
     @cached_property
     def expected(self):
